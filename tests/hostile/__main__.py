@@ -1,7 +1,8 @@
-"""What strangers might do, at random: ``python -m tests.hostile --minutes N`` does a little of everything until the time is up.
+"""Random hostile use: ``python -m tests.hostile --minutes N`` runs trials of every kind for a time.
 
-``--plans N``, ``--runs N``, ``--kills N`` and ``--races SECONDS`` are the parts of a long campaign. Every trial has a seed of its own:
-``--only KIND --seed S --trials 1`` does the one again that was printed, and ``--seed`` with the printed next one goes on.
+``--plans N``, ``--runs N``, ``--kills N`` and ``--races SECONDS`` are the parts of a long campaign.
+Every trial has its own seed: ``--only KIND --seed S --trials 1`` repeats a printed one, and
+``--seed`` with the printed next seed continues.
 """
 
 import argparse
@@ -19,19 +20,19 @@ from tests.hostile.race import raced, racing
 
 Part = tuple[str, range]
 FEW = 200
-"""Trials of one kind before the next kind's turn, and calls under a race every so many turns."""
+"""Trials of one kind before the turn of the next kind."""
 
 
 def main() -> None:
-    asked = _arguments()
-    first = int(np.random.default_rng().integers(1 << 40)) if asked.seed is None else asked.seed
+    options = _arguments()
+    first = int(np.random.default_rng().integers(1 << 40)) if options.seed is None else options.seed
     print(f"first seed {first}", flush=True)
     finds = 0
-    if asked.races:
-        finds += sum(_raced(*one, asked.races) for one in racing())
-    for command in INTERRUPTED if asked.kills else ():
-        finds += _said(kills(command, asked.kills, np.random.default_rng(first)))
-    finds += _trials(_parts(asked, first), 60 * asked.minutes)
+    if options.races:
+        finds += sum(_raced(*pair, options.races) for pair in racing())
+    for command in INTERRUPTED if options.kills else ():
+        finds += _report(kills(command, options.kills, np.random.default_rng(first)))
+    finds += _trials(_parts(options, first), 60 * options.minutes)
     print(f"{finds} finds")
     sys.exit(finds > 0)
 
@@ -60,41 +61,43 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--races", type=float, default=0, help="seconds for every input whose values are addresses"
     )
-    asked = parser.parse_args()
-    parts = asked.plans or asked.runs or asked.kills or asked.races or asked.trials
-    asked.minutes = (float("inf") if parts else 1.0) if asked.minutes is None else asked.minutes
-    return asked
+    options = parser.parse_args()
+    parts = options.plans or options.runs or options.kills or options.races or options.trials
+    options.minutes = (
+        (float("inf") if parts else 1.0) if options.minutes is None else options.minutes
+    )
+    return options
 
 
-def _parts(asked: argparse.Namespace, first: int) -> Iterator[Part]:
-    """Go through the batches of trials that were asked for; a little of everything where nothing was."""
-    counts = {"plan": asked.plans, "run": asked.runs}
-    if asked.only:
-        counts = {asked.only: asked.trials or sys.maxsize}
+def _parts(options: argparse.Namespace, first: int) -> Iterator[Part]:
+    """Generate the requested batches of trials; all kinds in turn without a request."""
+    counts = {"plan": options.plans, "run": options.runs}
+    if options.only:
+        counts = {options.only: options.trials or sys.maxsize}
     if any(counts.values()):
         for kind, count in counts.items():
             yield from (
                 (kind, range(begin, min(begin + BATCH, first + count)))
                 for begin in range(first, first + count, BATCH)
             )
-    elif not (asked.kills or asked.races):
+    elif not (options.kills or options.races):
         for turn, kind in zip(itertools.count(), itertools.cycle(TRIALS)):
             yield kind, range(first + turn * FEW, first + (turn + 1) * FEW)
 
 
 def _trials(parts: Iterator[Part], seconds: float) -> int:
-    """Make trials until there are no more, or the time is up; print what was found and how many there were."""
+    """Run trials until there are no more or the time is up; print finds and counts."""
     counts: dict[str, Count] = {}
-    elsewhere, end, said = Elsewhere(), time.monotonic() + seconds, time.monotonic()
+    elsewhere, end, reported = Elsewhere(), time.monotonic() + seconds, time.monotonic()
     for kind, seeds in parts:
         if time.monotonic() > end:
             break
-        found = elsewhere.trials(kind, seeds)
-        _said(found.finds)
+        result = elsewhere.trials(kind, seeds)
+        _report(result.finds)
         counts.setdefault(kind, Count())
-        counts[kind] += found
-        if time.monotonic() - said > 60:
-            said = time.monotonic()
+        counts[kind] += result
+        if time.monotonic() - reported > 60:
+            reported = time.monotonic()
             print(f"{kind}: {counts[kind]}; next seed {seeds.stop}", flush=True)
     elsewhere.close()
     for kind, count in counts.items():
@@ -108,7 +111,7 @@ def _raced(operator: str, name: str, seconds: float) -> int:
     return not survived
 
 
-def _said(finds: list[str]) -> int:
+def _report(finds: list[str]) -> int:
     for find in finds:
         print(f"FOUND: {find}", flush=True)
     return len(finds)

@@ -1,4 +1,4 @@
-"""Many trials in a process of their own: one that dies is a find as well, and the others go on."""
+"""Batches of trials in another process: a crash is a find, and the other trials continue."""
 
 import faulthandler
 import multiprocessing
@@ -15,7 +15,7 @@ BATCH = 5000
 
 @dataclass
 class Count:
-    """What became of trials."""
+    """Outcomes of trials."""
 
     answered: int = 0
     refused: int = 0
@@ -28,16 +28,18 @@ class Count:
         return self
 
     def __str__(self) -> str:
-        return f"{self.answered + self.refused} trials, {self.answered} answered, {self.refused} refused, {len(self.finds)} finds"
+        trials = self.answered + self.refused
+        outcomes = f"{self.answered} answered, {self.refused} refused"
+        return f"{trials} trials, {outcomes}, {len(self.finds)} finds"
 
 
 def trials(kind: str, seeds: range) -> Count:
-    """Make trials in this process."""
+    """Run trials in this process."""
     faulthandler.enable()
     count, parent = Count(), multiprocessing.parent_process()
     for seed in seeds:
         if parent is not None and not parent.is_alive():
-            os._exit(1)  # nobody is left to tell
+            os._exit(1)  # the parent is gone
         try:
             answered = attempt(TRIALS[kind], seed)
         except Exception:
@@ -48,7 +50,7 @@ def trials(kind: str, seeds: range) -> Count:
 
 
 class Elsewhere:
-    """Makes trials in a process of their own, which serves until one of them ends it."""
+    """Runs trials in another process, which is replaced when a trial ends it."""
 
     def __init__(self) -> None:
         self._pool = self._fresh()

@@ -1,4 +1,4 @@
-"""A small legal call of every operator with data, made from its declaration alone, so that a new operator is part of every test here."""
+"""Small legal calls with data, made from declarations: tests here cover new operators too."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from npu_sim.registry import OPERATORS, load_operator
 
 NAMES = tuple(entry.name for entry in OPERATORS)
 MOST = 6
-"""Sizes of the calls, where the operator takes them that small."""
+"""Sizes of the calls, where the operator allows such small ones."""
 
 
 def small_call(operator: str, seed: int = 0, **changed: Any) -> dict[str, Any]:
-    """The arguments of a small call as keywords, tensors with data; ``changed`` are values of axes."""
+    """Return the keyword arguments of a small call; ``changed`` are values of axes."""
     declared = load_operator(operator)
     values = declared.defaults()
     for axis in declared.axes:
@@ -33,7 +33,10 @@ def outputs_of(operator: str) -> tuple[str, ...]:
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two results are the same bit for bit, nan where the other is nan: which nan comes of several, no page says."""
+    """Return whether two results have the same bits; any nan equals any nan.
+
+    No specification page defines which of several nan values an operation returns.
+    """
     if one.shape != other.shape:
         return False
     other = np.asarray(other, one.dtype)
@@ -42,5 +45,5 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def words_of(array: np.ndarray) -> np.ndarray:
-    """The bits of every element, as a whole number."""
+    """Return the bits of every element as an integer."""
     return np.ascontiguousarray(array).view(f"u{array.itemsize}").reshape(array.shape)

@@ -1,4 +1,4 @@
-"""What strangers might do, drawn at random: one function a kind of trial, each ends in an answer or in an NpuSimError."""
+"""Random trials, a function for each kind: they end in an answer or in an NpuSimError."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from tests.hostile.calls import NAMES, same_bits, small_call
 from tests.hostile.guarded import LAYOUTS, guarded
 
 Trial = Callable[[np.random.Generator], bool]
-"""Does something with drawn values; says whether it was answered rather than refused. Any other
+"""Runs with random values; returns True for an answer, raises NpuSimError for a refusal. Any other
 exception is a find."""
 PROFILE = (config_directory() / "atlas_a2.yaml").read_bytes()
 STRANGE = (
@@ -53,7 +53,7 @@ def draw(rng: np.random.Generator, options: Any) -> Any:
 
 
 def size(rng: np.random.Generator, most: int) -> int:
-    """A number of any order of magnitude up to ``most``, often beside a power of two."""
+    """Draw a number of any order of magnitude up to ``most``, often next to a power of two."""
     bits = rng.uniform(0, math.log2(most))
     return max(
         int(2 ** (bits if rng.random() < 0.5 else round(bits))) + int(rng.integers(-1, 2)), 0
@@ -73,7 +73,7 @@ def values_of(rng: np.random.Generator, operator: str, most: int) -> dict[str, A
 
 
 def device_of(rng: np.random.Generator, operator: str) -> dict[str, Any]:
-    """A product, mostly one that has the operator, with one of its SoCs and a release."""
+    """Draw a product, mostly one with the operator, one of its SoCs and a release."""
     profile = load_profile(draw(rng, shipped_products()))
     while operator not in profile.product.operators and rng.random() < 0.9:
         profile = load_profile(draw(rng, shipped_products()))
@@ -85,7 +85,7 @@ def device_of(rng: np.random.Generator, operator: str) -> dict[str, Any]:
 
 
 def plan(rng: np.random.Generator) -> bool:
-    """Plan a call of any size on any SoC, now and then with a strange argument."""
+    """Plan a call of any size on any SoC, sometimes with an invalid argument."""
     operator = draw(rng, NAMES)
     declared = load_operator(operator)
     options = {
@@ -109,7 +109,7 @@ def plan(rng: np.random.Generator) -> bool:
 
 
 def run(rng: np.random.Generator) -> bool:
-    """Run a small call on plain arrays, then on arrays of any layout between forbidden pages, inputs read-only: the same bits."""
+    """Compare the bits of a small call on plain arrays and on guarded arrays of any layout."""
     operator = draw(rng, NAMES)
     values = {
         name: value for name, value in values_of(rng, operator, 40).items() if rng.random() < 0.7
@@ -145,7 +145,7 @@ def run(rng: np.random.Generator) -> bool:
 
 
 def disturbed(rng: np.random.Generator, call: dict[str, Any]) -> dict[str, Any]:
-    """Now and then put wild numbers where addresses are meant, and what is no number among the others."""
+    """Replace some addresses by random integers, and some numbers by extreme values."""
     for array in call.values():
         if not isinstance(array, np.ndarray) or not array.size or rng.random() > 0.1:
             continue
@@ -196,7 +196,7 @@ def damaged(rng: np.random.Generator, content: bytes) -> bytes:
 
 
 def profile(rng: np.random.Generator) -> bool:
-    """Load a damaged profile, and plan with it when it is one."""
+    """Load a damaged profile, and plan with it if it is valid."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "own.yaml"
         path.write_bytes(damaged(rng, PROFILE))
@@ -215,11 +215,14 @@ def tensor(rng: np.random.Generator) -> bool:
     return True
 
 
-LINE = b'{"op": "rms_norm", "product": "atlas_a2", "inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}, "expect": {"status": 0}}'
+LINE = (
+    b'{"op": "rms_norm", "product": "atlas_a2", '
+    b'"inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}, "expect": {"status": 0}}'
+)
 
 
 def line(rng: np.random.Generator) -> bool:
-    """Check a damaged line of calls: that ends in an outcome, whatever it is."""
+    """Check a damaged line of calls; any outcome is valid."""
     checked = check_line(damaged(rng, LINE))
     json.dumps(checked.as_dict())
     return checked.outcome == "runs"
@@ -235,7 +238,7 @@ TRIALS: dict[str, Trial] = {
 
 
 def attempt(trial: Trial, seed: int) -> bool:
-    """Carry out one trial; a refusal is an answer as well."""
+    """Run one trial; return whether it was answered."""
     try:
         return trial(np.random.default_rng(seed))
     except NpuSimError:

@@ -1,4 +1,4 @@
-"""Arrays between pages that nobody may touch: a kernel that leaves its memory by one byte ends the process."""
+"""Arrays between inaccessible pages: an access one byte outside ends the process."""
 
 import ctypes
 import mmap
@@ -8,53 +8,56 @@ import numpy as np
 NO_ACCESS, READ_ONLY = 0, mmap.PROT_READ
 LIBC = ctypes.CDLL(None, use_errno=True)
 LAYOUTS = ("plain", "fortran", "gaps", "gaps of rows", "backwards", "unaligned", "swapped")
-"""How the elements of an array may lie in memory."""
+"""Memory layouts of an array."""
 
 
 def guarded(
     values: np.ndarray, at_end: bool, layout: str = "plain", written: bool = True
 ) -> np.ndarray:
-    """Return a copy of an array in memory whose last (or first) byte lies against a page without access.
+    """Return a copy of an array whose last (or first) byte lies next to an inaccessible page.
 
     Parameters
     ----------
     layout
-        One of ``LAYOUTS``; byte orders that a dtype does not have stay as they are.
+        One of ``LAYOUTS``; dtypes without byte order ignore "swapped".
     written
-        Whether it may be written to; whoever writes to one that may not ends the process as well.
+        Whether the array is writable; writing to a read-only one ends the process as well.
     """
     shape, dtype = values.shape, values.dtype
     match layout:
         case "fortran":
-            room, view = _Room(shape[::-1], dtype, at_end), np.transpose
+            memory, view = _GuardedMemory(shape[::-1], dtype, at_end), np.transpose
         case "gaps" if shape:
-            room, view = _Room((*shape, 2), dtype, at_end), lambda base: base[..., int(at_end)]
+            memory, view = (
+                _GuardedMemory((*shape, 2), dtype, at_end),
+                lambda base: base[..., int(at_end)],
+            )
         case "gaps of rows" if shape:
-            room = _Room((*shape[:-1], shape[-1] + 3), dtype, at_end)
+            memory = _GuardedMemory((*shape[:-1], shape[-1] + 3), dtype, at_end)
             view = (lambda base: base[..., 3:]) if at_end else (lambda base: base[..., :-3])
         case "backwards" if shape:
-            room, view = (
-                _Room(shape, dtype, at_end),
+            memory, view = (
+                _GuardedMemory(shape, dtype, at_end),
                 lambda base: base[(slice(None, None, -1),) * base.ndim],
             )
         case "unaligned":
-            room = _Room((values.nbytes + 1,), np.dtype(np.uint8), at_end)
+            memory = _GuardedMemory((values.nbytes + 1,), np.dtype(np.uint8), at_end)
             begin = int(not at_end)
             view = lambda base: base[begin : begin + values.nbytes].view(dtype).reshape(shape)  # noqa: E731
         case "swapped" if dtype.kind != "V":
-            room, view = _Room(shape, dtype.newbyteorder("S"), at_end), np.asarray
+            memory, view = _GuardedMemory(shape, dtype.newbyteorder("S"), at_end), np.asarray
         case _:
-            room, view = _Room(shape, dtype, at_end), np.asarray
-    array = view(room.base)
+            memory, view = _GuardedMemory(shape, dtype, at_end), np.asarray
+    array = view(memory.base)
     array[...] = values
     if not written:
-        room.protect(1, room.pages, READ_ONLY)
+        memory.protect(1, memory.pages, READ_ONLY)
         array.flags.writeable = False
     return array
 
 
-class _Room:
-    """Memory for one array: a page without access, pages for its elements, a page without access."""
+class _GuardedMemory:
+    """Memory of one array, between two inaccessible pages."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, at_end: bool) -> None:
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

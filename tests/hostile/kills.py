@@ -1,8 +1,8 @@
-"""Commands that are killed at any moment, again and again, then gone on with: they end as if nobody had killed them.
+"""Commands that are killed at random moments and then continued, until they end.
 
-Nothing may be torn, lost, doubled or left behind: after a kill the output is missing or whole, and in the end the folder holds, byte for
-byte, what an undisturbed command leaves. Commands run in forks of a process that has loaded everything and run nothing, so that kills
-fall into their work and not into Python's start.
+After a kill the output is missing or complete, and in the end the folder has the same bytes as
+after an undisturbed command. Commands run in forks of a process that has loaded all modules and run
+nothing, so that kills hit their work and not the start of Python.
 """
 
 import os
@@ -118,7 +118,8 @@ INTERRUPTED = {
 SCRIPT = """
 import torch
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Embedding(3000, 64), torch.nn.RMSNorm(64), torch.nn.Linear(64, 3000))
+layers = torch.nn.Embedding(3000, 64), torch.nn.RMSNorm(64), torch.nn.Linear(64, 3000)
+model = torch.nn.Sequential(*layers)
 for step in range(5):
     words = torch.randint(3000, (4, 50))
     torch.nn.functional.cross_entropy(model(words).flatten(0, 1), words.flatten()).backward()
@@ -127,7 +128,7 @@ Contents = dict[str, bytes]
 
 
 def kills(name: str, count: int, rng: np.random.Generator) -> list[str]:
-    """Kill a command so many times, in folders where it is killed once to three times before it may end; return what was found."""
+    """Kill a command ``count`` times, one to three times in each folder; return the finds."""
     for module in LOADED:
         import_module(module)
     command, finds, done, folders = INTERRUPTED[name], [], 0, 0
@@ -139,14 +140,14 @@ def kills(name: str, count: int, rng: np.random.Generator) -> list[str]:
             for _ in range(int(rng.integers(1, 4))):
                 killed = _killed(command, folder, float(rng.uniform(0, seconds)))
                 done += killed
-                wrong += [f"killed: {one}" for one in _wrong_on_the_way(command, folder, whole)]
+                wrong += [f"killed: {error}" for error in _wrong_on_the_way(command, folder, whole)]
                 if not killed:
                     break
             wrong += [
-                f"ended: {one}"
-                for one in _finished(command, folder) or _differences(_contents(folder), whole)
+                f"ended: {error}"
+                for error in _finished(command, folder) or _differences(_contents(folder), whole)
             ]
-            finds += [f"{name}, folder {folders}, {one}" for one in wrong]
+            finds += [f"{name}, folder {folders}, {error}" for error in wrong]
             shutil.rmtree(folder)
     print(f"{name}: {done} kills in {folders} folders, {len(finds)} finds", flush=True)
     return finds
@@ -173,7 +174,7 @@ def _start(command: Interrupted, folder: Path) -> int:
     code = 1
     try:
         os.chdir(folder)
-        for descriptor, path in ((1, os.devnull), (2, _said_by(folder))):
+        for descriptor, path in ((1, os.devnull), (2, _output_of(folder))):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         if command.cold:
             os.environ["NPU_SIM_CACHE_DIR"] = "cache"
@@ -187,12 +188,12 @@ def _start(command: Interrupted, folder: Path) -> int:
         os._exit(code)
 
 
-def _said_by(folder: Path) -> Path:
+def _output_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.stderr")
 
 
 def _undisturbed(command: Interrupted, folder: Path) -> tuple[Contents, float]:
-    """Return what a command leaves, and how long it takes the second time."""
+    """Return the files a command writes, and its time on the second run."""
     for place in (folder, folder.with_name("timed")):
         started = time.monotonic()
         wrong = _finished(command, _prepared(place))
@@ -202,19 +203,16 @@ def _undisturbed(command: Interrupted, folder: Path) -> tuple[Contents, float]:
 
 
 def _finished(command: Interrupted, folder: Path) -> list[str]:
-    """Run a command to its end; return what it complains of."""
+    """Run a command to its end; return its errors."""
     _, status = os.waitpid(_start(command, folder), 0)
-    return (
-        [
-            f"exit {os.waitstatus_to_exitcode(status)}: {_said_by(folder).read_text(encoding='utf-8')}"
-        ]
-        if status
-        else []
-    )
+    if not status:
+        return []
+    output = _output_of(folder).read_text(encoding="utf-8")
+    return [f"exit {os.waitstatus_to_exitcode(status)}: {output}"]
 
 
 def _killed(command: Interrupted, folder: Path, seconds: float) -> bool:
-    """Start a command and kill it; say whether it still ran."""
+    """Start a command and kill it; return whether it was still running."""
     child, end = _start(command, folder), time.monotonic() + seconds
     while time.monotonic() < end:
         if os.waitpid(child, os.WNOHANG)[0]:
@@ -225,7 +223,7 @@ def _killed(command: Interrupted, folder: Path, seconds: float) -> bool:
 
 
 def _contents(folder: Path) -> Contents:
-    """Return every file but what compilers leave, whose names tell enough."""
+    """Return the content of every file; only names for files of compiler caches."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {
         str(path.relative_to(folder)): b"" if "cache" in path.parts else path.read_bytes()
@@ -234,28 +232,24 @@ def _contents(folder: Path) -> Contents:
 
 
 def _wrong_on_the_way(command: Interrupted, folder: Path, whole: Contents) -> list[str]:
-    """Return what is wrong with a folder in which a command was killed."""
-    found = {
-        name: data
-        for name, data in _contents(folder).items()
-        if name.split("/")[0] not in (GIVEN, *command.on_the_way)
-    }
+    """Return the errors in a folder in which a command was killed."""
+
+    def written(contents: Contents) -> Contents:
+        ignored = (GIVEN, *command.on_the_way)
+        return {name: data for name, data in contents.items() if name.split("/")[0] not in ignored}
+
+    present = written(_contents(folder))
     if not (folder / command.output).exists():
-        return [f"{name} was left behind" for name in found]
-    return _differences(
-        found,
-        {
-            name: data
-            for name, data in whole.items()
-            if name.split("/")[0] not in (GIVEN, *command.on_the_way)
-        },
-    )
+        return [f"{name} was left behind" for name in present]
+    return _differences(present, written(whole))
 
 
-def _differences(found: Contents, whole: Contents) -> list[str]:
-    wrong = [f"{name} is missing" for name in whole.keys() - found.keys()] + [
-        f"{name} is too much" for name in found.keys() - whole.keys()
+def _differences(present: Contents, whole: Contents) -> list[str]:
+    wrong = [f"{name} is missing" for name in whole.keys() - present.keys()] + [
+        f"{name} is too much" for name in present.keys() - whole.keys()
     ]
     return wrong + [
-        f"{name} is different" for name in whole.keys() & found.keys() if whole[name] != found[name]
+        f"{name} is different"
+        for name in whole.keys() & present.keys()
+        if whole[name] != present[name]
     ]

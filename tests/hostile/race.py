@@ -1,6 +1,7 @@
-"""Calls whose index arrays another thread fills with wild values all the time: every call ends in a result or a refusal.
+"""Calls while another thread writes invalid indices: every call ends in a result or a refusal.
 
-Arrays lie between forbidden pages. Run by itself: a kernel that left its memory would take the process with it.
+Arrays lie between inaccessible pages, in a process of their own: a kernel that leaves its memory
+ends the process.
 """
 
 import argparse
@@ -23,7 +24,7 @@ WILD = (-(2**31), -1, 2**30, 2**31 - 1)
 
 
 def racing() -> list[tuple[str, str]]:
-    """Return every input whose values are addresses, with its operator."""
+    """Return the operator and name of every input whose values are addresses."""
     return [
         (entry.name, one.name)
         for entry in OPERATORS
@@ -33,7 +34,7 @@ def racing() -> list[tuple[str, str]]:
 
 
 def race(operator: str, name: str, seconds: float) -> dict[str, int]:
-    """Run an operator again and again under a writer; count what came of it."""
+    """Run an operator repeatedly while a thread writes to an input; count the outcomes."""
     sizes = {axis.name for axis in load_operator(operator).axes}
     call = small_call(operator, **{size: SIZE for size in ("rows", "tokens", "N") if size in sizes})
     outs = tuple(
@@ -52,7 +53,7 @@ def race(operator: str, name: str, seconds: float) -> dict[str, int]:
 
     def write() -> None:
         while not stop.is_set():
-            for value in values:  # Python lets another thread run between two rounds of a loop, so each of them may stay for a while
+            for value in values:  # threads switch between iterations, so every value may stay
                 flat[place] = value
 
     writer, counts, end = (
@@ -73,7 +74,7 @@ def race(operator: str, name: str, seconds: float) -> dict[str, int]:
 
 
 def raced(operator: str, name: str, seconds: float) -> tuple[str, bool]:
-    """Race in a process of its own; return what came of it, and whether that process survived."""
+    """Race in another process; return its report, and whether it survived."""
     command = [
         sys.executable,
         "-m",
@@ -94,13 +95,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="for all together")
     parser.add_argument("--only", nargs=2, metavar=("OPERATOR", "INPUT"), default=None)
-    asked = parser.parse_args()
-    chosen = [asked.only] if asked.only else racing()
+    options = parser.parse_args()
+    chosen = [options.only] if options.only else racing()
     for operator, name in chosen:
-        counts = race(operator, name, asked.seconds / len(chosen))
-        print(
-            f"{operator} {name}: {sum(counts.values())} calls, {counts['ran']} ran, {counts['refused']} were refused"
-        )
+        counts = race(operator, name, options.seconds / len(chosen))
+        outcomes = f"{counts['ran']} ran, {counts['refused']} were refused"
+        print(f"{operator} {name}: {sum(counts.values())} calls, {outcomes}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A few trials of the campaign (``python -m tests.hostile --minutes N``), always the same ones."""
+"""A few trials of the campaign (``python -m tests.hostile --minutes N``) with fixed seeds."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files of strangers are read with limits, files are written whole or not at all, and only what npu_sim wrote is removed."""
+"""Limits for untrusted files, atomic writes, and removal of npu_sim's own files only."""
 
 import json
 import os
@@ -27,7 +27,7 @@ PROFILE = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
 SWEEP = ("rms_norm", {"rows": "1..50"})
 COLUMNS = {"columns": ("row", "status", "block_dim")}
 
-# --- reading -----------------------------------------------------------------------------------------------------
+# --- Reading ---
 
 PROFILES = {
     "aliases": ("a: &a [x, x]\nb: [*a, *a]", "take no aliases"),
@@ -55,7 +55,7 @@ PROFILES = {
 
 
 @pytest.mark.parametrize(("text", "words"), PROFILES.values(), ids=list(PROFILES))
-def test_profiles_of_strangers_are_refused_by_what_is_wrong(tmp_path, text, words):
+def test_invalid_profiles_are_refused_with_the_reason(tmp_path, text, words):
     path = tmp_path / "own.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=words) as refused:
@@ -64,7 +64,7 @@ def test_profiles_of_strangers_are_refused_by_what_is_wrong(tmp_path, text, word
 
 
 def test_an_alias_is_refused_before_it_is_unfolded(tmp_path):
-    """Six levels of nine aliases each are half a million entries, twenty more than there is memory."""
+    """Six levels of nine aliases are half a million entries; twenty levels exceed any memory."""
     levels = [
         f"l{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]"
         for level in range(20)
@@ -114,7 +114,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("content", TENSORS.values(), ids=list(TENSORS))
-def test_tensors_of_strangers_are_refused_before_memory_is_asked_for(tmp_path, content):
+def test_invalid_tensors_are_refused_before_memory_is_allocated(tmp_path, content):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     with pytest.raises(UsageError, match="cannot be read"):
@@ -158,7 +158,7 @@ def test_half_a_pair_of_surrogates_goes_into_every_file_of_a_preflight(
     assert len(list(ElementTree.parse(tmp_path / "checked.xml").iter("testcase"))) == 2
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
+# --- Writing ---
 
 
 def npu_sim_command(*words, cwd, room=None):
@@ -239,8 +239,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, name):
 
 def test_a_killed_writer_leaves_nothing(tmp_path):
     code = (
-        "import sys, os, signal; from pathlib import Path; from npu_sim.files.writing import whole_file\n"
-        "with whole_file(Path(sys.argv[1])) as file: file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+        "import sys, os, signal; from pathlib import Path\n"
+        "from npu_sim.files.writing import whole_file\n"
+        "with whole_file(Path(sys.argv[1])) as file:\n"
+        "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run(
         [sys.executable, "-c", code, tmp_path / "x"],
@@ -324,7 +326,7 @@ def test_room_is_looked_for_before_the_sweep(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- what is removed ---------------------------------------------------------------------------------------------
+# --- Removal ---
 
 
 def names(folder):
@@ -429,7 +431,7 @@ def test_a_partial_output_that_is_gone_is_not_gone_on_with(tmp_path):
 
 @pytest.mark.parametrize("ending", ["", ".csv", ".parquet"])
 def test_a_sweep_that_died_at_any_step_of_its_end_goes_on(tmp_path, monkeypatch, ending):
-    """Every call of the system that removes or renames is one after which the process may be gone."""
+    """The process may be killed after every system call that removes or renames."""
     if ending == ".parquet":
         pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     target = tmp_path / f"plans{ending}"

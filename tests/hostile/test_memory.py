@@ -1,4 +1,4 @@
-"""Kernels stay within their memory and results reach the caller, whatever arrays a call is given and whoever changes them meanwhile."""
+"""Kernels stay within their memory, and results reach the caller, for arrays of any layout."""
 
 import subprocess
 import sys
@@ -63,7 +63,7 @@ def test_an_array_may_change_its_shape_under_a_call(operator, name, monkeypatch)
 
 
 def test_the_workspace_does_not_decide_an_address(monkeypatch):
-    """It is the caller's memory as well: positions are copied there, and the kernels read their own."""
+    """The output is also an input: positions are copied, so that kernels read their own copy."""
     from npu_sim.kernels.embedding_dense_backward import gradient as kernels
 
     seen = []
@@ -86,7 +86,7 @@ def test_the_workspace_does_not_decide_an_address(monkeypatch):
 
 @pytest.mark.long
 def test_racing_threads_end_in_results_or_refusals():
-    """For two seconds a thread writes wild indices while calls run; a process that died would say so by its code."""
+    """A thread writes invalid indices for two seconds while calls run; the process survives."""
     command = [sys.executable, "-m", "tests.hostile.race", "--seconds", "2"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
@@ -95,7 +95,7 @@ def test_racing_threads_end_in_results_or_refusals():
     assert "calls" in done.stdout
 
 
-# --- outputs -----------------------------------------------------------------------------------------------------
+# --- Outputs ---
 
 
 class CopyingArray:

@@ -1,4 +1,4 @@
-"""Forks, interruptions and deaths: what a process does when others start, stop or end it."""
+"""Forks, interruptions and the end of processes."""
 
 import os
 import re
@@ -21,7 +21,8 @@ import npu_sim
 from tests.hostile.calls import NAMES, small_call
 
 def digests(_=0):
-    return [sorted((name, array.tobytes()) for name, array in npu_sim.run(one, **small_call(one)).outputs.items()) for one in NAMES]
+    results = [npu_sim.run(name, **small_call(name)).outputs for name in NAMES]
+    return [sorted((name, array.tobytes()) for name, array in result.items()) for result in results]
 
 before = digests()
 context = multiprocessing.get_context("fork")
@@ -77,7 +78,7 @@ print(statistics.median(busy_after_a_call() for _ in range(15)))
 
 
 def busy_seconds(layer, **variables):
-    """Processor time that threads take in three hundredths of a second after a call, waiting for the next."""
+    """Return the processor time of idle threads in the 0.03 seconds after a call."""
     chosen = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2", **variables)
     command = [sys.executable, "-c", IDLE]
     done = subprocess.run(
@@ -94,7 +95,7 @@ def test_threads_do_not_keep_others_from_computing_when_a_call_is_done(layer):
     assert busy_seconds(layer) < busy_seconds("omp", OMP_WAIT_POLICY="active", NPU_SIM_CHECK="") / 4
 
 
-# --- interruption ------------------------------------------------------------------------------------------------
+# --- Interruption ---
 
 COMMANDS = {
     "while a study compiles": [
@@ -169,7 +170,7 @@ def test_an_interruption_that_a_library_makes_another_error_of_is_one_line_and_e
 
 
 def test_a_signal_that_a_library_swallows_still_ends_the_process():
-    """As errors in callbacks of the compiler are passed over: the thread hears of it all the same."""
+    """A compiler callback suppresses errors too: the watching thread ends the process."""
     code = (
         "import signal, sys, time; from npu_sim.cli.interruption import INTERRUPTION\n"
         "INTERRUPTION.watch(); signal.signal(signal.SIGINT, lambda *_: None)\n"

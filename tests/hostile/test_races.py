@@ -33,7 +33,8 @@ names = load_operator(operator).result_names
 outs = tuple(None if name not in expected else np.zeros_like(expected[name]) for name in names)
 shapes = [None if out is None else out.shape for out in outs]
 prepared = npu_sim.prepare(operator, **call)
-tensors = {name: call[name] for name in load_operator(operator).input_names if call.get(name) is not None}
+inputs = load_operator(operator).input_names
+tensors = {name: call[name] for name in inputs if call.get(name) is not None}
 stop = threading.Event()
 
 def change():
@@ -146,7 +147,7 @@ def test_children_forked_while_a_thread_compiles_compile_too():
 
 @pytest.mark.parametrize("operator", NAMES)
 def test_a_call_between_the_kernels_of_another_changes_no_result(operator):
-    """Signal handlers and finalizers run between two kernels of a call, as this profile function."""
+    """Signal handlers and finalizers run between kernels, as this profile function does."""
     outer, inner = small_call(operator, 1), small_call(operator, 2)
     expected = npu_sim.run(operator, **outer).outputs
 

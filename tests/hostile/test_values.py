@@ -1,4 +1,4 @@
-"""Whatever a caller passes, a call ends in an answer or in an NpuSimError that names the argument."""
+"""Any call ends in an answer or in an NpuSimError that names the argument."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Two Python threads compute at once, on arrays large enough for several threads each; says whether every result has the same bits."""
+"""Two Python threads run parallel kernels at once; every result must have the same bits."""
 
 import threading
 
@@ -17,16 +17,16 @@ def bits() -> list[bytes]:
 
 
 def main() -> None:
-    expected, found = bits(), []
+    expected, matches = bits(), []
     threads = [
-        threading.Thread(target=lambda: found.extend(bits() == expected for _ in range(ROUNDS)))
+        threading.Thread(target=lambda: matches.extend(bits() == expected for _ in range(ROUNDS)))
         for _ in range(2)
     ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert found == [True] * 2 * ROUNDS
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert matches == [True] * 2 * ROUNDS
     print("the same bits")
 
 

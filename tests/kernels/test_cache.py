@@ -1,4 +1,4 @@
-"""Whatever happens to the files of compiled kernels, a run gives the same bits."""
+"""A run gives the same bits whatever happens to the files of compiled kernels."""
 
 import fcntl
 import hashlib
@@ -39,7 +39,8 @@ npu_sim.embedding_dense_backward(rows, np.arange(8) % 3, 5)
 npu_sim.cross_entropy_loss_grad(np.float32(1), -np.abs(rows), np.arange(8))
 npu_sim.rms_norm_grad(rows, rows, ones[:8], ones)
 npu_sim.moe_token_permute_grad(rows, np.arange(8, dtype=np.int32), 2)
-npu_sim.conv_tbc_backward(rows[:7, None], rows[:, None, :16].copy(), np.ones((2, 16, 32), np.float32), ones)
+weight = np.ones((2, 16, 32), np.float32)
+npu_sim.conv_tbc_backward(rows[:7, None], rows[:, None, :16].copy(), weight, ones)
 print(len(passes.buffer))
 """
 
@@ -112,7 +113,7 @@ def test_a_damaged_file_is_compiled_again(copy, damage):
 
 
 def test_files_that_change_their_names_are_compiled_again(copy):
-    """The checksum says which kernel a file holds: another, is a miss."""
+    """The checksum covers the identity of the kernel: another one is a miss."""
     cache, digest = copy
     paths = files_of(cache)
     contents = [path.read_bytes() for path in paths]
@@ -122,7 +123,7 @@ def test_files_that_change_their_names_are_compiled_again(copy):
     assert [path.read_bytes() for path in paths] != contents[1:] + contents[:1]
 
 
-def test_what_a_stranger_sealed_for_another_kernel_is_not_unpickled(copy, tmp_path):
+def test_a_file_with_a_foreign_checksum_is_not_unpickled(copy, tmp_path):
     cache, digest = copy
     payload = f"cbuiltins\nexec\n(S'open({str(tmp_path / 'ran')!r}, \"w\")'\ntR.".encode()
     for path in files_of(cache):
@@ -141,7 +142,7 @@ def test_what_a_stranger_sealed_for_another_kernel_is_not_unpickled(copy, tmp_pa
         ),
     ],
 )
-def test_what_is_no_file_of_ones_own_is_no_kernel(copy, make):
+def test_links_pipes_folders_and_writable_files_are_no_kernels(copy, make):
     cache, digest = copy
     for path in files_of(cache):
         if make == "writable by others":
@@ -244,8 +245,8 @@ from npu_sim.kernels.engine.compile import kernel
 from helpers import FACTOR
 
 @kernel
-def scale(share, x):
-    x[share] *= FACTOR
+def scale(chunk, x):
+    x[chunk] *= FACTOR
 
 x = np.ones(2, np.float32)
 scale.over(2, x)
@@ -273,7 +274,8 @@ def test_a_kernel_of_ones_own_is_compiled_again_when_a_file_beside_it_changes(tm
 def test_what_a_killed_process_leaves_goes_with_the_next_write(tmp_path):
     path = tmp_path / "cache" / "source" / "kernel"
     code = (
-        "import os, signal, sys; from pathlib import Path; from npu_sim.kernels.engine import cache\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from npu_sim.kernels.engine import cache\n"
         "cache.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "cache.write_kernel(Path(sys.argv[1]), 'key', b'half')"
     )

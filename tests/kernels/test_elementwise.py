@@ -1,7 +1,8 @@
-"""Rounding: every 16-bit pattern and millions of fp32 patterns against ml_dtypes, NumPy and fp64 arithmetic.
+"""Rounding of every 16-bit pattern and millions of fp32 patterns against ml_dtypes, NumPy, fp64.
 
-What a nan carries is compared only between our own ways of computing: ml_dtypes, NumPy and processors differ in it
-(NumPy's software conversion keeps a signalling fp16 nan, processors make it quiet), and the device's is not known.
+The payload of a nan is compared only between our own implementations: ml_dtypes, NumPy and
+processors differ (NumPy's software conversion keeps a signalling fp16 nan, processors make it
+quiet), and the device's is unknown.
 """
 
 import os
@@ -107,7 +108,7 @@ def test_hf32_equals_fp64_arithmetic(towards_zero, sample):
 
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_sample_holds_what_it_should(name, sample):
-    """Ties, subnormal results, overflow and nan all occur, so that the comparisons above mean something."""
+    """The comparisons above cover ties, subnormal results, overflow and nan."""
     rounded = round_to(sample, name)
     with np.errstate(invalid="ignore"):
         distance = np.abs(to_fp64(sample) - to_fp64(rounded))

@@ -49,7 +49,7 @@ def every_pattern(storage):
 
 
 def aligned(size, storage, offset=0):
-    """An array of so many elements that starts so many elements behind the start of a cache line."""
+    """Return an array that starts a number of elements after the start of a cache line."""
     memory = np.zeros(size + offset + lanes.LINE_BYTES, storage)
     start = int(-memory.ctypes.data % lanes.LINE_BYTES // memory.itemsize) + offset
     return memory[start : start + size]

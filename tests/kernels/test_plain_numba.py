@@ -1,4 +1,4 @@
-"""Kernels through Numba's public interface alone give the same bits, and a Numba that does not fit is said to be one."""
+"""Kernels through Numba's public interface have the same bits; unsuitable versions are refused."""
 
 import json
 import os
@@ -24,8 +24,11 @@ from npu_sim.kernels.engine.compile import PLAIN
 from tests.hostile.calls import small_call
 
 assert PLAIN
-runs = {one: npu_sim.run(one, **small_call(one)).outputs for one in sys.argv[1:]}
-print(json.dumps({one: {name: array.tobytes().hex() for name, array in outputs.items()} for one, outputs in runs.items()}))
+def digests(outputs):
+    return {name: array.tobytes().hex() for name, array in outputs.items()}
+
+names = sys.argv[1:]
+print(json.dumps({name: digests(npu_sim.run(name, **small_call(name)).outputs) for name in names}))
 """
 
 
@@ -65,31 +68,31 @@ def of_array(kernel, array, *places):
     print(kernel.__name__, *(tried(kernel, array, place) for place in places))
 
 @kernel
-def index(share, array, place):
-    array[place] = share
+def index(chunk, array, place):
+    array[place] = chunk
 
 @kernel
-def line(share, array, place):
+def line(chunk, array, place):
     lanes.store(array, place, lanes.load(array, place))
 
 @kernel
-def part(share, array, place):
+def part(chunk, array, place):
     lanes_edges.store_some(array, place, lanes_edges.load_some(array, place, 2, 5, array), 2, 5)
 
 @kernel
-def block(share, array, place):
+def block(chunk, array, place):
     lane_blocks.store_numbers(array, place, lane_blocks.load_block(array, place))
 
 @kernel
-def kept(share, array, place):
+def kept(chunk, array, place):
     lanes_kept.keep(array, place, lanes_kept.recall(array, place, array))
 
 @kernel
-def copied(share, array, place):
+def copied(chunk, array, place):
     words.copy_words(array, 0, array, place, 4)
 
 @kernel
-def product(share, array, place):
+def product(chunk, array, place):
     multiply_row(array, place, array, 0, array, 0, Walk(1, 0, 0, 2, 8, 8))
 
 numbers = np.zeros(16 * TILE_COLUMNS, np.float32)
@@ -117,7 +120,7 @@ product x
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_a_checked_kernel_refuses_every_access_outside_its_arrays():
-    """Places within (.) and outside (x), for single elements and for what reads and writes vectors."""
+    """Places inside (.) and outside (x) an array, for single elements and for vectors."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), numba_inside.CHECK_VARIABLE: "1"}
     done = subprocess.run(
         [sys.executable, "-c", OUTSIDE],

@@ -1,4 +1,4 @@
-"""Results stored past the cache have the bits of those stored through it, wherever they begin and end within cache lines."""
+"""Non-temporal and cached stores of results have the same bits, at any place in a cache line."""
 
 import numpy as np
 import pytest
@@ -27,14 +27,14 @@ def stored(rng, *shape, dtype):
 
 
 def at_offset(rows, columns, dtype, offset):
-    """An array that begins ``offset`` elements after a cache line begins, in the middle of memory that must not change."""
+    """Return an array ``offset`` elements after the start of a cache line."""
     memory = np.full(rows * columns + 256, 7, dtype)
     first = -(memory.ctypes.data // memory.itemsize) % (64 // memory.itemsize) + 64 + offset
     return memory, memory[first : first + rows * columns].reshape(rows, columns)
 
 
 def both_ways(monkeypatch, module, rows, columns, dtype, offset, compute):
-    """Return the bits of the result through and past the cache; nothing beside it may change."""
+    """Return the bits from cached and from non-temporal stores; nothing beside them may change."""
     results = []
     for streams in (False, True):
         monkeypatch.setattr(module, "is_streamed", lambda *_, streams=streams: streams)
@@ -132,7 +132,7 @@ def test_moe_copies(monkeypatch, dtype, columns, offset):
 @pytest.mark.parametrize("dtype", STORAGES)
 def test_embedding(monkeypatch, dtype, columns, offset, scale):
     rng = np.random.default_rng(columns)
-    # Rows that nobody adds to, short runs, a run of several passes, and one that all threads share.
+    # Rows without contributions, short runs, a run of several passes, one that all threads share.
     indices = np.concatenate([rng.integers(0, 30, 90), np.full(40, 17), np.full(300, 23)])
     indices = rng.permutation(indices[(indices != 4) & (indices != 29)]).astype(np.int32)
     grad = stored(rng, indices.size, columns, dtype=dtype)

@@ -14,7 +14,7 @@ NAN = ulp.NAN_DISTANCE
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_distance_counts_representable_values(name):
-    """The place of a value in the sorted list of all values, +0 and -0 sharing one, is its ordered integer."""
+    """An ordered integer is the rank of its value among all values; +0 and -0 share one."""
     every = EVERY_16_BITS.view(numpy_dtype(name))
     numbers = (
         every[~np.isnan(every.astype(np.float32))]

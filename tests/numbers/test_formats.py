@@ -181,7 +181,10 @@ def test_spec_of_an_array(name):
 
 
 def test_import_is_cheap():
-    heavy = "import npu_sim.numbers.formats, sys; print({'numba', 'ml_dtypes', 'pydantic'} & set(sys.modules))"
+    heavy = (
+        "import npu_sim.numbers.formats, sys; "
+        "print({'numba', 'ml_dtypes', 'pydantic'} & set(sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", heavy], capture_output=True, text=True, check=False
     )
