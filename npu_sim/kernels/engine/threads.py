@@ -1,4 +1,4 @@
-"""Host threads of kernels: how many there are, how loops use them, and what a fork needs.
+"""Host threads of kernels: their number, parallel loops, and forked child processes.
 
 Numba's threads do not survive a fork: GNU OpenMP ends a child process that uses them, and PyTorch's
 data loaders fork. After parallel loops in the parent, a forked child computes on Python threads
