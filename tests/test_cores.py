@@ -135,7 +135,7 @@ def test_a_bad_file_is_refused_naming_file_line_key_and_value(a2_text, written, 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
 def test_a_file_that_is_no_mapping_is_refused(written, text):
-    with pytest.raises(UsageError, match="is no mapping"):
+    with pytest.raises(UsageError, match="not a mapping"):
         load_profile(written(text))
 
 

@@ -93,7 +93,7 @@ class AclTensor:
         if any(step % item for step in values.strides):
             raise ValueError(
                 Text(
-                    "strides {strides} are no multiples of the element size {item}",
+                    "strides {strides} are not multiples of the element size {item}",
                     strides=values.strides,
                     item=item,
                 )

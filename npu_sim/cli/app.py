@@ -64,8 +64,9 @@ def _add(part: typer.Typer, name: str) -> None:
 app = typer.Typer(
     name="npu-sim",
     help="Simulate Ascend NPU operators: limits, tiling, workspace, and bit-exact accumulation order.",
-    epilog="Begin with npu-sim demo; npu-sim plan OPERATOR --help has the arguments of an operator and an example. Exit code 0: success; "
-    "2: the product refuses the call; 64: a mistake of yours; 1: preflight has calls that are not accepted.",
+    epilog="Start with npu-sim demo; npu-sim plan OPERATOR --help lists the arguments of an "
+    "operator with an example. Exit codes: 0 success; 2 the product refuses the call; 64 "
+    "usage error; 1 preflight: at least one call is not accepted, or a line is invalid.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     cls=_Commands,

@@ -90,4 +90,4 @@ def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     else:
         yield on, translated(text)
     if off:
-        yield off, translated("switches it off") if value else translated("the default")
+        yield off, translated("turn it off") if value else translated("the default")

@@ -80,9 +80,7 @@ def seed_of(typed: str | int) -> int:
         seed = -1
     if not 0 <= seed < 2**64:
         raise typer.BadParameter(
-            Text(
-                "{typed} is not a seed: write a whole number from 0 to 2**64 - 1", typed=repr(typed)
-            )
+            Text("{typed} is not a seed: write an integer from 0 to 2**64 - 1", typed=repr(typed))
         )
     return seed
 

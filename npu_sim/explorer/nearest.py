@@ -102,7 +102,7 @@ def _pictures(near: NearestCall) -> list[Section]:
         ", ",
     )
     caption = Text(
-        "{name} = {now} is asked; accepted: {accepted}",
+        "now {name} = {now}; accepted: {accepted}",
         name=near.axis.name,
         now=near.now,
         accepted=accepted,
@@ -110,7 +110,7 @@ def _pictures(near: NearestCall) -> list[Section]:
     shown = (
         [
             Section(
-                Text("What {name} may be", name=near.axis.name),
+                Text("Legal values of {name}", name=near.axis.name),
                 (Picture(reach_map(near), caption),),
             )
         ]

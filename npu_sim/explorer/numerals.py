@@ -13,7 +13,7 @@ FACTOR = re.compile(
 )
 LONGEST = 100
 """Maximum number of characters."""
-EXAMPLES = "a whole number, such as 4096, 4K (which is 4096), 7168*2 or 1e4"
+EXAMPLES = "an integer, such as 4096, 4K (4096), 7168*2 or 1e4"
 
 
 def whole_number(name: str, text: str) -> int:
@@ -43,5 +43,5 @@ def whole_number(name: str, text: str) -> int:
 
 def _error(name: str, text: str) -> UsageError:
     return UsageError(
-        name, Text("{name} = {text} is not a whole number", name=name, text=shown(text)), EXAMPLES
+        name, Text("{name} = {text} is not an integer", name=name, text=shown(text)), EXAMPLES
     )

@@ -156,7 +156,7 @@ def _switch(name: str, text: str) -> bool:
     if lowered not in TRUE_WORDS + FALSE_WORDS:
         raise UsageError(
             name,
-            Text("{name} = {text} is not a switch", name=name, text=repr(text)),
+            Text("{name} must be true or false, got {text}", name=name, text=repr(text)),
             "true or false",
         )
     return lowered in TRUE_WORDS
@@ -170,9 +170,7 @@ def _attribute(attribute: Attribute, text: str) -> Any:
     try:
         return attribute.kind(text)
     except ValueError:
-        wanted = (
-            "whole numbers with commas between them" if attribute.kind is IntArray else "a number"
-        )
+        wanted = "integers separated by commas" if attribute.kind is IntArray else "a number"
         raise UsageError(
             attribute.name,
             Text(

@@ -81,7 +81,7 @@ def _require_whole(file: IO[bytes]) -> None:
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if min(shape, default=0) < 0:
-        raise ValueError(Text("its header says the shape {shape}", shape=shape))
+        raise ValueError(Text("its header gives the shape {shape}", shape=shape))
     promised, begin = prod(shape) * dtype.itemsize, file.tell()
     present = file.seek(0, 2) - begin
     if promised > present:

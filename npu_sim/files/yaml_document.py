@@ -149,7 +149,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
             Text("{path}: holds a value that cannot be read: {error}", path=path, error=error)
         ) from None
     if node is None or not isinstance(data, dict):
-        raise refusal(Text("{path}: is no mapping of keys to values", path=path), hint)
+        raise refusal(Text("{path}: not a mapping of keys to values", path=path), hint)
     lines: dict[KeyPath, int] = {}
     _collect_lines(node, (), lines, path, refusal)
     return YamlDocument(path, data, lines, argument)

@@ -75,9 +75,11 @@ class Number:
         return UsageError(
             self.name,
             Text(
-                "{name} = {value} is not a whole number in range",
+                "{name} = {value} is not an integer in {low}..{high}",
                 name=self.name,
                 value=shown(value),
+                low=self.low,
+                high=self.high,
             ),
             f"{self.low} <= {self.name} <= {self.high}",
         )
@@ -139,7 +141,7 @@ class Switch:
             return 0
         raise UsageError(
             self.name,
-            Text("{name} = {value} is not a switch", name=self.name, value=shown(value)),
+            Text("{name} must be True or False, got {value}", name=self.name, value=shown(value)),
             "true or false",
         )
 

@@ -136,7 +136,7 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         ):
             raise UsageError(
                 name,
-                Text("{name} = {value} is not a whole number", name=name, value=shown(value)),
+                Text("{name} = {value} is not an integer", name=name, value=shown(value)),
                 f"{low} <= {name} <= {high}",
             )
         if not low <= int(value) <= high:
@@ -160,16 +160,19 @@ def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
     UsageError
         When it is none, or below.
     """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | np.integer)
-        or not low <= int(value) <= INT64_MAX
-    ):
-        raise UsageError(
-            name,
-            Text("{name} = {value} is no whole number in range", name=name, value=shown(value)),
-            f"{low} <= {name} <= {INT64_MAX}",
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
+    elif not low <= int(value) <= INT64_MAX:
+        message = Text(
+            "{name} = {value} is outside {low}..{high}",
+            name=name,
+            value=shown(value),
+            low=low,
+            high=INT64_MAX,
         )
+    else:
+        return
+    raise UsageError(name, message, f"{low} <= {name} <= {INT64_MAX}")
 
 
 def require_float(name: str, value: Any) -> float:
@@ -189,9 +192,7 @@ def require_whole_numbers(name: str, value: Any) -> IntArray:
     try:
         return IntArray(value)
     except (TypeError, ValueError):
-        message = Text(
-            "{name} = {value} is no list of whole numbers", name=name, value=shown(value)
-        )
+        message = Text("{name} = {value} is not a list of integers", name=name, value=shown(value))
         raise UsageError(
             name, message, Text("{name}: such as 4,2, or nothing", name=name)
         ) from None

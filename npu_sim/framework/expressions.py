@@ -35,7 +35,7 @@ def parse(text: str) -> ast.Expression:
         ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):
-            wanted = "whole numbers, names, + - * // %, comparisons, and, or, not, min(), max()"
+            wanted = "integers, names, + - * // %, comparisons, and, or, not, min(), max()"
             raise ExpressionError(
                 Text(
                     "{text}: {expression} is not allowed; allowed are {wanted}",

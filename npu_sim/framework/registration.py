@@ -197,7 +197,7 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
         if isinstance(axis, Switch) and not axis.tensor and axis.name not in attributes:
             yield (
                 place,
-                "a switch is an attribute, or says whether a tensor is given",
+                "a switch is an attribute, or states whether a tensor is given",
                 "an attribute of its name, or tensor=...",
             )
         if isinstance(axis, Word) and axis.name not in dtypes | attributes:
@@ -209,7 +209,7 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
         if isinstance(axis, Word) and axis.default not in axis.words:
             yield (
                 place,
-                Text("default = {default} is not among its words", default=repr(axis.default)),
+                Text("default = {default} is not one of its values", default=repr(axis.default)),
                 Text("words: {words}", words=", ".join(axis.words)),
             )
     numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
@@ -340,7 +340,7 @@ def _expression_faults(place: str, text: str, known: set[str]) -> Iterator[Fault
     try:
         unknown = [name for name in names(text) if name not in known]
     except ExpressionError as error:
-        yield place, str(error), "an expression over whole numbers"
+        yield place, str(error), "an expression over integers"
         return
     for name in unknown:
         yield (

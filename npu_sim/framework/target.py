@@ -123,7 +123,7 @@ def require_bool(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise UsageError(
             name,
-            Text("{name} = {value} is not a switch", name=name, value=shown(value)),
+            Text("{name} must be True or False, got {value}", name=name, value=shown(value)),
             Text("{name}: True or False", name=name),
         )
     return bool(value)

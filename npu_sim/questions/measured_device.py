@@ -71,7 +71,7 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     if not cores:
         raise UsageError(
             "soc",
-            "the file does not say on how many cores its kernels ran",
+            "the file does not state on how many cores its kernels ran",
             'name the SoC, such as soc="Ascend910B3"',
         )
     profiles = [profile for name in shipped_products() for profile in all_socs(name)]

@@ -68,7 +68,7 @@ def _ceiling_note(ceiling: Ceiling) -> str:
     if ceiling.low_error is None or ceiling.high_error is None:
         return "one shape: its error is not known"
     return say(
-        "{shapes} shapes; one told from the others: {low_error:+.1%} to {high_error:+.1%}",
+        "{shapes} shapes; leave-one-out error {low_error:+.1%} to {high_error:+.1%}",
         shapes=ceiling.shapes,
         low_error=ceiling.low_error,
         high_error=ceiling.high_error,

@@ -205,7 +205,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
                     path=case.plan.path,
                     tiling_key=case.plan.tiling_key,
                 ),
-                say("{mode}: the file does not say it", mode=mode),
+                say("{mode}: not stated in the file", mode=mode),
             )
         )
     return lines + [("changes", nearby_text(one, ()), "") for one in group.nearby[:1]]

@@ -21,7 +21,10 @@ from npu_sim.status import AclnnError, straight
 from npu_sim.studies import verdicts
 from npu_sim.studies.terms import Term, terms_of
 
-AGAINST_ROUNDED = "errors and verdicts are against the formula in float64 on inputs rounded to the dtype, as the acceptance standards ask"
+AGAINST_ROUNDED = (
+    "errors and verdicts are relative to the formula in float64 on inputs rounded to the "
+    "dtype, as the acceptance standards require"
+)
 AGAINST_GIVEN = "what is said of given inputs is against the formula in float64 on the inputs as they were given, what rounding them costs included"
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
 """Upper edges of the ulp histogram; the first bin counts exact results."""

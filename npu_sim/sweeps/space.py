@@ -257,7 +257,7 @@ def make_space(
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         raise UsageError(
             "grid",
-            Text("grid = {grid} is no mapping", grid=shown(grid)),
+            Text("grid = {grid} is not a mapping", grid=shown(grid)),
             "values by name, such as {'rows': '1..4096:*2'}",
         )
     require_whole("seed", seed)

@@ -192,7 +192,7 @@ class Store:
             raise UsageError(
                 "out",
                 Text(
-                    "{progress_file} does not say how far a sweep is: it is damaged",
+                    "{progress_file} does not state the progress of the sweep: it is damaged",
                     progress_file=self.progress_file,
                 ),
                 hint,

@@ -49,7 +49,7 @@ PROFILES = {
     "infinite": (PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: .inf"), "finite"),
     "size": ("a: 1\n" * 300000, "larger than 1048576 bytes"),
     "no text": ("a: \0", "not valid YAML"),
-    "nothing": ("", "is no mapping"),
+    "nothing": ("", "not a mapping"),
     "a key that is a mapping": ("? {a: b}\n: c", "not valid YAML"),
 }
 

@@ -254,9 +254,9 @@ def test_ids_that_are_rounded_are_told():
     (caveat,) = result.caveats
     assert caveat.code == "ids_rounded"
     assert caveat.message.startswith(
-        "2 ids are no fp32 numbers and were rounded, the first at position 2"
+        "2 ids are not representable in fp32 and were rounded, the first at position 2"
     )
-    assert "; 1 of them went to another place" in caveat.message
+    assert "; 1 of them moved to another place" in caveat.message
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_database_gives_the_same_answer(answer: MeasuredProfile, tmp_path: Pat
 
 def test_without_cores_the_soc_is_asked_for(tmp_path: Path):
     path = write_csv(tmp_path / "few.csv", [GRAD], without=["Block Dim"])
-    with pytest.raises(npu_sim.UsageError, match="does not say on how many cores"):
+    with pytest.raises(npu_sim.UsageError, match="does not state on how many cores"):
         npu_sim.read_profile(path)
     assert npu_sim.read_profile(path, soc="Ascend910B3").modelled == 1
 

@@ -98,7 +98,7 @@ def named_values(option: str, texts: list[str]) -> dict[str, str]:
         if not equals or not name or not value:
             raise UsageError(
                 option,
-                Text("{text} does not say what has which value", text=repr(text)),
+                Text("{text} is not of the form name=value", text=repr(text)),
                 "write name=value, such as rows=4096",
             )
         named[name.strip().replace("-", "_")] = value.strip()

@@ -53,7 +53,9 @@ MaxWorkspace = Annotated[
 FailOn = Annotated[
     str,
     typer.Option(
-        "--fail-on", help="What is not accepted, with commas: refused, caveat, timing, unknown."
+        "--fail-on",
+        help="Outcomes that are not accepted, separated by commas: refused, caveat, timing, "
+        "unknown.",
     ),
 ]
 OutFile = Annotated[

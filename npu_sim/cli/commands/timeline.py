@@ -30,7 +30,8 @@ CalibrationFile = Annotated[
     Path | None,
     typer.Option(
         "--calibration",
-        help="What npu-sim profile --calibrate wrote of your device: its clock and ceilings.",
+        help="Calibration of your device (clock and ceilings), written by npu-sim profile "
+        "--calibrate.",
     ),
 ]
 
@@ -74,7 +75,7 @@ class TimelineOptions(CallOptions):
 
 
 def timeline_command(operator: str, arguments: dict[str, Any], options: TimelineOptions) -> None:
-    """Show the lower bound of a call at the published rates, what binds, and an estimate where one
+    """Show the lower bound of a call at the published rates, what limits it, and an estimate if one
     can be made; compare SoCs or sizes.
     """
     from npu_sim.cli.arguments import typed_specs
@@ -151,9 +152,7 @@ def _calls(
             name=", ".join(one.name for one in declared.axes),
         )
         raise UsageError(
-            "vary",
-            Text("vary = {vary} does not say what takes which values", vary=repr(vary)),
-            hint,
+            "vary", Text("vary = {vary} is not of the form name=values", vary=repr(vary)), hint
         )
     call = fixed_call(declared, specs)
     for text in listed.split(","):

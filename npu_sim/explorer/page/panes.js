@@ -114,7 +114,7 @@ export class Pane {
 function outcomeOf(change) {
   if (change.refusal) return t("refused: {why}", { why: change.refusal });
   if (change.outcome !== "runs") return t("overflows: {path}", { path: change.path });
-  return change.changes_path ? t("leads to {path}", { path: change.path }) : t("same path; turns around: {decision}", { decision: change.decision });
+  return change.changes_path ? t("leads to {path}", { path: change.path }) : t("same path; changes: {decision}", { decision: change.decision });
 }
 
 async function fetched(address) {

@@ -213,7 +213,7 @@ def _deterministic_decision(case: Case, key: int) -> Decision:
     elif case.tiling.native_16_bit and key == 0:
         effect = "native 16-bit is fixed by itself: the slots of every core are summed in order"
     else:
-        effect = "every core adds its sums where it finds them"
+        effect = "each core adds directly to the output"
     native, flip = case.tiling.native_16_bit, str(not case.deterministic).lower()
     return Decision(
         name="deterministic kernel",

@@ -91,9 +91,9 @@ def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tu
     exact[np.argsort(ids, kind="stable")] = np.arange(ids.size, dtype=places.dtype)
     moved = int(np.count_nonzero(exact[rounded] != places[rounded]))
     message = Text(
-        "{size} ids are no fp32 numbers and were rounded, the first at position {rounded} of "
-        "the flattened indices; {moved} of them went to another place than sorting whole "
-        "numbers gives",
+        "{size} ids are not representable in fp32 and were rounded, the first at position "
+        "{rounded} of the flattened indices; {moved} of them moved to another place than "
+        "integer sorting gives",
         size=rounded.size,
         rounded=rounded[0],
         moved=moved,

@@ -139,7 +139,7 @@ def call_of(values: Mapping[str, Any]) -> Call:
         if name not in known:
             raise MalformedLineError(
                 Text(
-                    "expect: {name} is nothing that can be expected{hint}; one of: {known}",
+                    "expect: {name} cannot be expected{hint}; one of: {known}",
                     name=repr(name),
                     hint=closest(name, known),
                     known=", ".join(known),

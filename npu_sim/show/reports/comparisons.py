@@ -124,7 +124,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
             Table(
                 ("product", "SoCs", "upgrade", "fact", "change", "note"),
                 steps,
-                "What an upgrade changes",
+                "Changes by an upgrade",
             )
         )
     return replace(
@@ -194,7 +194,11 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         (*size, "product", "SoCs", *along, "documented", "hardware"), rows, "Legal values"
     )
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
-    why = [Table(("product", "limits", "status", "why"), reasons, "What binds")] if reasons else []
+    why = (
+        [Table(("product", "limits", "status", "why"), reasons, "Limits of each size")]
+        if reasons
+        else []
+    )
     drawn = _frontier_figure(table) if along else _range_picture(table)
     return table_report(
         sentence, sentence, [ranges, *why, fixed], [drawn] if drawn else [], call=call

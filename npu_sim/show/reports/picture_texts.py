@@ -7,7 +7,7 @@ TEXTS = (
     "rows {rows}",
     "rows {rows} of {all}",
     "{role}: {where}, columns {columns}",
-    "not touched",
+    "unaffected",
     "read",
     "written",
     "held",

@@ -186,7 +186,7 @@ def _decision_table(plan: Plan) -> Table:
         )
         for decision in plan.decisions
     )
-    return Table(("decision", "condition", "now", "holds", "so", "turns around at"), rows)
+    return Table(("decision", "condition", "now", "holds", "so", "changes at"), rows)
 
 
 def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -245,7 +245,7 @@ def sweep_report(
         (name, ", ".join(f"{key} {value}" for key, value in values.items()))
         for name, values in data["sweep"]["axes"].items()
     )
-    tables.append(Table(("name", "values"), axes, "What varied", folded=True))
+    tables.append(Table(("name", "values"), axes, "Varied sizes", folded=True))
     return table_report(
         sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
     )

@@ -207,7 +207,7 @@ def _explain_reciprocal(found: Numbers) -> list[str]:
     return [
         Text(
             "{different} of {elements} elements differ from sum / count, by up to {max_ulp} ulp: "
-            "the product multiplies with the rounded reciprocal",
+            "the product multiplies by the rounded reciprocal",
             different=found["different"],
             elements=found["elements"],
             max_ulp=found["max_ulp"],
@@ -287,7 +287,7 @@ CAVEATS: tuple[Caveat, ...] = (
     ),
     Caveat(
         "reciprocal",
-        "scaling multiplies with a reciprocal",
+        "scaling multiplies by a reciprocal",
         "EmbeddingDenseBackward, scaleGradByFreq",
         _reciprocal,
         _explain_reciprocal,

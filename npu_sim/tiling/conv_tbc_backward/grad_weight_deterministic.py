@@ -319,11 +319,11 @@ class DeterministicTiling(NamedTuple):
     l0c_bytes: Annotated[int, Field("L0C used, all buffers")]
     l1_bytes: Annotated[int, Field("L1 used, all buffers")]
     exceeds_l0a: Annotated[
-        int, Field('1 where the rule asks for more L0A than there is (page, "Known defects")')
+        int, Field('1 if the rule needs more L0A than there is (page, "Known defects")')
     ]
-    exceeds_l0b: Annotated[int, Field("1 where the rule asks for more L0B than there is")]
-    exceeds_l0c: Annotated[int, Field("1 where the rule asks for more L0C than there is")]
-    exceeds_l1: Annotated[int, Field("1 where the rule asks for more L1 than there is")]
+    exceeds_l0b: Annotated[int, Field("1 if the rule needs more L0B than there is")]
+    exceeds_l0c: Annotated[int, Field("1 if the rule needs more L0C than there is")]
+    exceeds_l1: Annotated[int, Field("1 if the rule needs more L1 than there is")]
 
 
 NO_TILING: DeterministicTiling = nothing(DeterministicTiling)

@@ -19,7 +19,7 @@ class _StandIn(ModuleType):
         known = ", ".join(sorted(one for one in vars(self) if one.startswith("npu_")))
         raise AttributeError(
             Text(
-                "{name}.{name_text} is not known while npu_sim records; it knows {known}",
+                "{name}.{name_text} is not available while npu_sim records; available: {known}",
                 name=NAME,
                 name_text=name,
                 known=known,

@@ -44,7 +44,7 @@ const drawSteps = (() => {
     const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
     const share = { rows: extent(view.by_row, view.rows, {}, own), columns: extent(view.by_column, view.columns, {}, own) };
     const where = chosen ? "rows that the data decides" : `rows ${range(rows)}`;
-    const text = role ? `${role}: ${where}, columns ${range(columns)}` : "not touched";
+    const text = role ? `${role}: ${where}, columns ${range(columns)}` : "unaffected";
     // To the left where the frame lies in all rows, to the right the frame: what the core has, or everything.
     const inside = (one, other) => one.start >= other.start && one.start + one.length <= other.start + other.length;
     const whole = { rows: { start: 0, length: view.rows }, columns: { start: 0, length: view.columns } };
