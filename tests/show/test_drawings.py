@@ -10,6 +10,7 @@ import npu_sim
 from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, step_table, timeline, tracks
 from npu_sim.show.reports import (
+    Axis,
     Bound,
     Curve,
     Document,
@@ -84,7 +85,11 @@ def page(browser, plan, work, tmp_path_factory):
     ]
     bounds = [Bound("documented", 300), Bound("hardware", 4000000), Bound("capacity", 80, "y")]
     curve = curve_figure(
-        "row", "bytes", [Curve("a", [1, 400], [5, 90], stepped=True)], bounds, caption="a curve"
+        Axis("row"),
+        Axis("bytes"),
+        [Curve("a", [1, 400], [5, 90], stepped=True)],
+        bounds,
+        caption="a curve",
     )
     pictures = Section(
         "Pictures",

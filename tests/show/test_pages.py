@@ -5,6 +5,7 @@ import re
 import pytest
 
 from npu_sim.show.reports import (
+    Axis,
     Bound,
     Curve,
     Table,
@@ -25,12 +26,19 @@ def curved():
     curve = Curve("bytes", [row[0] for row in rows], [row[1] for row in rows], stepped=True)
     figures = [
         curve_figure(
-            "dim", "bytes", [curve, Curve("model", [1, 199], [100, 19900], dashed=True)], bounds
+            Axis("dim"),
+            Axis("bytes"),
+            [curve, Curve("model", [1, 199], [100, 19900], dashed=True)],
+            bounds,
         )
     ]
     figures.append(
         curve_figure(
-            "dim", "bytes", [curve], bounds, log_x=True, log_y=True, caption="</script><b>"
+            Axis("dim", is_log=True),
+            Axis("bytes", is_log=True),
+            [curve],
+            bounds,
+            caption="</script><b>",
         )
     )
     return render(

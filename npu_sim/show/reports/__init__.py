@@ -15,12 +15,13 @@ from npu_sim.show.reports.document import (
     Table,
     table_report,
 )
-from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
 from npu_sim.show.reports.html import embedded, render
 from npu_sim.show.reports.pictures import order_strips
 from npu_sim.show.reports.plans import plan_report, result_report, timeline_report
 
 __all__ = [
+    "Axis",
     "Bound",
     "Curve",
     "Document",

@@ -14,7 +14,7 @@ from npu_sim.registry import find_operator
 from npu_sim.show.compare import estimate_lines, upgrade_lines
 from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Picture, Table, table_report
-from npu_sim.show.reports.figures import Curve, curve_figure
+from npu_sim.show.reports.figures import Axis, Curve, curve_figure
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.svg import WIDTH, element, picture
 from npu_sim.show.text import overflow_text
@@ -228,16 +228,12 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
                 (at, largest) for at, largest in points if at is not None and largest is not None
             ]
             if drawn:
-                x, y = zip(*drawn, strict=True)
-                curves.append(Curve(f"{product} ({socs}), {name}", x, y, dashed=name == "hardware"))
-    log_x = all((row.at or 0) > 0 for row in table.rows)
-    return (
-        curve_figure(
-            table.along, say("largest {vary}", vary=table.vary), curves, log_x=log_x, log_y=True
-        )
-        if curves
-        else None
-    )
+                places, values = zip(*drawn, strict=True)
+                title = f"{product} ({socs}), {name}"
+                curves.append(Curve(title, places, values, dashed=name == "hardware"))
+    x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
+    y = Axis(say("largest {vary}", vary=table.vary), is_log=True)
+    return curve_figure(x, y, curves) if curves else None
 
 
 def _range_picture(table: LimitTable) -> Picture | None:

@@ -57,59 +57,71 @@ class Bound:
         )
 
 
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a figure.
+
+    Attributes
+    ----------
+    title
+        Title with the unit.
+    is_log
+        Whether the axis is logarithmic.
+    span
+        First and last value; those of the points if None. The y axis follows its points.
+    """
+
+    title: str
+    is_log: bool = False
+    span: Range | None = None
+
+
 def curve_figure(
-    x_title: str,
-    y_title: str,
+    x: Axis,
+    y: Axis,
     curves: Sequence[Curve],
     bounds: Sequence[Bound] = (),
     *,
-    log_x: bool = False,
-    log_y: bool = False,
     caption: str = "",
-    x_range: Range | None = None,
     refused: Iterable[Mapping[str, Any]] = (),
 ) -> Figure:
-    """Return a figure of curves and bounds; axis titles carry the units.
+    """Return a figure of curves and bounds.
 
     The x axis covers the data: a bound beyond it becomes an arrow at the edge. Each label of an x
     bound has a row of its own.
 
     Parameters
     ----------
-    x_title, y_title
-        Titles of the axes.
+    x, y
+        The axes.
     curves
         The lines.
     bounds
         Straight lines with their names.
-    log_x, log_y
-        Whether an axis is logarithmic.
     caption
         Description of the figure.
-    x_range
-        First and last value of the x axis; those of the points if None.
     refused
         Hatched ranges: ``first``, ``last``, ``end``, ``reason`` and ``soc``.
     """
-    span = x_range or _span(curves)
+    span = x.span or _span(curves)
     traces = [_trace(curve) for curve in curves] + [
         _refused(one, place == 0) for place, one in enumerate(refused)
     ]
     across = [bound for bound in bounds if bound.axis == "x"]
     inside = [bound for bound in across if span is None or span[0] <= bound.value <= span[1]]
     upright = [bound for bound in bounds if bound.axis == "y"]
-    labels = [_x_label(bound, row, span, log_x) for row, bound in enumerate(across)] + [
-        _y_label(bound, log_y) for bound in upright
+    labels = [_x_label(bound, row, span, x.is_log) for row, bound in enumerate(across)] + [
+        _y_label(bound, y.is_log) for bound in upright
     ]
     layout: dict[str, Any] = {
         "xaxis": {
-            "title": {"text": x_title},
-            "type": "log" if log_x else "-",
-            **_drawn_range(span, log_x),
+            "title": {"text": x.title},
+            "type": "log" if x.is_log else "-",
+            **_drawn_range(span, x.is_log),
         },
         "yaxis": {
-            "title": {"text": y_title},
-            "type": "log" if log_y else "-",
+            "title": {"text": y.title},
+            "type": "log" if y.is_log else "-",
             "domain": [0, 1 - LABEL_ROW * len(across)],
         },
         "shapes": [_shape(bound, 1 - LABEL_ROW * len(across)) for bound in (*inside, *upright)],

@@ -20,7 +20,7 @@ from npu_sim.show.reports.document import (
     Prose,
     Section,
 )
-from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.reports.plans import rows_sections
@@ -148,8 +148,8 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 ulp=ulp,
             )
             yield curve_figure(
-                "contributions added",
-                "off the exact sum, ulp of the result",
+                Axis("contributions added"),
+                Axis("off the exact sum, ulp of the result"),
                 curves,
                 bounds,
                 caption=caption,

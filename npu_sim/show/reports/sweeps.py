@@ -14,7 +14,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.reports.comparisons import operator_title
 from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Table, table_report
-from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
@@ -302,10 +302,7 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
         for name in ("documented", "hardware")
         if curves[name] is not None
     ]
-    shared: dict[str, Any] = {
-        "log_x": curves["logarithmic"],
-        "x_range": (curves["first"], curves["last"]),
-    }
+    x = Axis(curves["axis"], curves["logarithmic"], (curves["first"], curves["last"]))
     refused = [
         {**one, "soc": series["soc"]} for series in curves["series"] for one in series["refused"]
     ]
@@ -323,12 +320,10 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
                 curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
             )
             figures.append(
-                curve_figure(
-                    curves["axis"], title, lines, limits, caption=caption, refused=refused, **shared
-                )
+                curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
             )
     if any(one["memory"]["x"] for one in curves["series"]):
-        figures.append(_memory_figure(curves, limits, with_others, shared))
+        figures.append(_memory_figure(curves, limits, with_others, x))
     return figures
 
 
@@ -353,7 +348,7 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
 
 
 def _memory_figure(
-    curves: dict[str, Any], limits: list[Bound], with_others: str, shared: dict[str, Any]
+    curves: dict[str, Any], limits: list[Bound], with_others: str, x: Axis
 ) -> Figure:
     series = [(one, one["memory"]) for one in curves["series"] if one["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
@@ -380,6 +375,5 @@ def _memory_figure(
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
     bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
-    return curve_figure(
-        curves["axis"], "fullest on-chip memory, bytes", lines, bounds, caption=caption, **shared
-    )
+    y = Axis("fullest on-chip memory, bytes")
+    return curve_figure(x, y, lines, bounds, caption=caption)
