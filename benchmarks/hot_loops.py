@@ -4,9 +4,9 @@
 
 Samples one thread with ``perf record``, disassembles the code that was hit, and passes its
 innermost loops to LLVM's machine-code analyser. A line is a loop: its share of the samples, its
-number of instructions, the cycles of one iteration as the analyser computes them with all data in L1, and
-the cycles for which its busiest resources are occupied (if all of them, that is the limit). Needs
-Linux, perf, objdump and llvm-mca (Debian: linux-perf binutils llvm).
+number of instructions, the cycles of one iteration as the analyser computes them with all data in
+L1, and the cycles for which its busiest resources are occupied (if all of them, that is the limit).
+Needs Linux, perf, objdump and llvm-mca (Debian: linux-perf binutils llvm).
 """
 
 import argparse

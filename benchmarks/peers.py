@@ -1,7 +1,8 @@
 """The same results from ``torch.compile`` and ``jax.jit``, where they are installed.
 
 Every operator is one formula for both libraries. It uses methods of arrays, and the few functions
-in which the libraries differ are those of a library class below. Sums of 16-bit numbers are formed in fp32, as our operators do.
+in which the libraries differ are those of a library class below. Sums of 16-bit numbers are formed
+in fp32, as our operators do.
 """
 
 import sys

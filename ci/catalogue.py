@@ -100,7 +100,7 @@ def known() -> Catalog:
 
 
 def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
-    """Return the texts of the code with their files, f-strings that should be texts, and all literals."""
+    """Return the texts of the code by file, f-strings that should be texts, and all literals."""
     hidden, entries = not_shown(), known()
     texts: dict[str, set[str]] = {separator: {"separator"} for separator in SEPARATORS}
     mistakes, literals = [], set()

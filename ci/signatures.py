@@ -1,4 +1,4 @@
-"""Write what type checkers know of the package: its functions with the arguments of every operator, from the declarations.
+"""Write the type stubs of the package from the declarations of the operators.
 
 ``python ci/signatures.py`` writes the stubs anew; a test says when they are out of date.
 """
@@ -19,7 +19,9 @@ from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.studies import functions as studies
 
 PACKAGE = Path(npu_sim.__file__).parent
-HEAD = '"""What type checkers know of {what}; written by ci/signatures.py from the declarations of the operators."""\n\n'
+HEAD = (
+    '"""Types of {what}; written by ci/signatures.py from the declarations of the operators."""\n\n'
+)
 TYPES = PACKAGE / "framework" / "signatures.pyi"
 
 KINDS = ("Described", "Computed", "Natural")
@@ -138,7 +140,8 @@ def _package(operators: list[Operator]) -> Iterator[str]:
             for one in signature_of(operator).parameters.values()
             if one.kind is one.POSITIONAL_OR_KEYWORD
         ]
-        yield f"\ndef {operator.name}(\n    {', '.join(given)},\n    {', '.join(['*', *options])},\n) -> {_results(operator)}: ...\n"
+        lines = f"    {', '.join(given)},\n    {', '.join(['*', *options])},\n"
+        yield f"\ndef {operator.name}(\n{lines}) -> {_results(operator)}: ...\n"
 
 
 def _studies(operators: list[Operator]) -> Iterator[str]:
@@ -156,7 +159,8 @@ def _studies(operators: list[Operator]) -> Iterator[str]:
         from npu_sim.studies.precision import PrecisionStudy
 
         """)
-    yield f"from npu_sim.framework.signatures import {', '.join(_kinds(operators, 'Computed'))}\n\n__all__: list[str]\n"
+    names = ", ".join(_kinds(operators, "Computed"))
+    yield f"from npu_sim.framework.signatures import {names}\n\n__all__: list[str]\n"
     run = _parameters(npu_sim.run)[1]
     for name in studies.__all__:
         function = getattr(studies, name)

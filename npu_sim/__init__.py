@@ -1,8 +1,9 @@
 """npu_sim: simulate Ascend NPU backward operators on a laptop.
 
-``plan`` says whether and how a call runs on a product, ``run`` computes it with the product's arithmetic and accumulation order,
-and every operator is a function of its own name, for instance ``embedding_dense_backward``. Names are loaded when they are first
-used, so that importing the package costs nothing.
+``plan`` says whether and how a call runs on a product, ``run`` computes it with the product's
+arithmetic and accumulation order, and every operator is a function of its own name, for instance
+``embedding_dense_backward``. Names are loaded when they are first used, so that importing the
+package costs nothing.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What type checkers know of the package; written by ci/signatures.py from the declarations of the operators."""
+"""Types of the package; written by ci/signatures.py from the declarations of the operators."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -107,7 +107,8 @@ def device(
     deterministic
         The determinism switch, read at the first stage of a call.
     core_order, seed
-        Order in which the atomic additions of different cores arrive; kernels with a fixed order ignore it.
+        Order in which the atomic additions of different cores arrive; kernels with a fixed order
+        ignore it.
     limits
         ``documented`` or ``hardware``.
     """

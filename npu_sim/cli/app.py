@@ -63,7 +63,10 @@ def _add(part: typer.Typer, name: str) -> None:
 
 app = typer.Typer(
     name="npu-sim",
-    help="Simulate Ascend NPU operators: limits, tiling, workspace, and bit-exact accumulation order.",
+    help=(
+        "Simulate Ascend NPU operators: limits, tiling, workspace, and bit-exact accumulation "
+        "order."
+    ),
     epilog="Start with npu-sim demo; npu-sim plan OPERATOR --help lists the arguments of an "
     "operator with an example. Exit codes: 0 success; 2 the product refuses the call; 64 "
     "usage error; 1 preflight: at least one call is not accepted, or a line is invalid.",

@@ -1,4 +1,4 @@
-"""Help of commands, laid out like answers: whole words at any width; one line per option in a pipe."""
+"""Help of commands, laid out like answers: whole words; one line per option in a pipe."""
 
 from collections.abc import Iterator
 from typing import Any

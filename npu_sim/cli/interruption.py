@@ -19,10 +19,10 @@ GRACE_SECONDS = 0.7
 class Interruption:
     """Handling of SIGINT.
 
-    Python raises KeyboardInterrupt only between two bytecode instructions, and the exception is lost
-    in callbacks whose errors a library ignores. Both happen while kernels are compiled. A thread
-    therefore watches for the signal as well and ends the process if it has not ended soon after.
-    Files are written whole or not at all, so no file is left incomplete.
+    Python raises KeyboardInterrupt only between two bytecode instructions, and the exception is
+    lost in callbacks whose errors a library ignores. Both happen while kernels are compiled. A
+    thread therefore watches for the signal as well and ends the process if it has not ended soon
+    after. Files are written whole or not at all, so no file is left incomplete.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Commands ``npu-sim ACTION OPERATOR --argument ...``, generated from the operator's arguments.
 
-The command of an operator is generated when it is used, so that ``npu-sim --help`` does not load the
-declarations.
+The command of an operator is generated when it is used, so that ``npu-sim --help`` does not load
+the declarations.
 """
 
 import inspect

@@ -89,7 +89,9 @@ Product = Annotated[
     str | None,
     typer.Option(
         "--product",
-        help="Product or SoC by any name, or a profile file ending in .yaml; atlas_a2 when left out.",
+        help=(
+            "Product or SoC by any name, or a profile file ending in .yaml; atlas_a2 when left out."
+        ),
     ),
 ]
 Soc = Annotated[

@@ -43,7 +43,8 @@ TEXTS = (
     "refused: {why}",
     "release",
     "release of the product's software",
-    "Replaces what the sizes imply, such as 4096x512:bf16 or 4096x512:bf16:strided; empty: as implied.",
+    "Replaces what the sizes imply, such as 4096x512:bf16 or 4096x512:bf16:strided; empty: as "
+    "implied.",
     "report",
     "Run on generated data",
     "run on generated data",
@@ -57,7 +58,8 @@ TEXTS = (
     "the call",
     "the explorer does not answer: is npu-sim explore still running?",
     "the switch of deterministic computation",
-    "The trace opens in the viewer Perfetto: on ui.perfetto.dev choose Open trace file; it stays on your machine.",
+    "The trace opens in the viewer Perfetto: on ui.perfetto.dev choose Open trace file; it stays "
+    "on your machine.",
     "trace",
     "Changes that select another path",
     "Nearest calls that run",

@@ -173,7 +173,7 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
 def empty_own(
     folder: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out"
 ) -> None:
-    """Remove npu_sim's files from a folder, the file ``last`` at the end; see :func:`remove_own`."""
+    """Remove npu_sim's files from a folder, the file ``last`` last; see :func:`remove_own`."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
         message = Text(

@@ -1,4 +1,4 @@
-"""What type checkers know of the arguments of the operators; written by ci/signatures.py from the declarations of the operators."""
+"""Types of the arguments of the operators; written by ci/signatures.py from the declarations of the operators."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, Protocol, SupportsIndex, TypeAlias, TypedDict

@@ -1,7 +1,8 @@
 """The operators, a package each, and the calls that serve them all.
 
 :func:`plan`, :func:`run` and :func:`prepare` take an operator by name; :func:`public_function`
-makes a function of each. Other packages load declarations by :func:`npu_sim.registry.load_operator`.
+makes a function of each. Other packages load declarations by
+:func:`npu_sim.registry.load_operator`.
 """
 
 import inspect
@@ -42,19 +43,22 @@ def plan(
     Parameters
     ----------
     operator
-        Name of the operator, here (``rms_norm_grad``) or in the product documents (``RmsNormGrad``).
+        Name of the operator, here (``rms_norm_grad``) or in the product documents
+        (``RmsNormGrad``).
     product, soc
-        Product (any of its names, or a YAML file) and SoC. A SoC alone implies its product, a product alone its default SoC; Atlas A2
-        when both are None.
+        Product (any of its names, or a YAML file) and SoC. A SoC alone implies its product, a
+        product alone its default SoC; Atlas A2 when both are None.
     release
         Release of the product's software: ``8.3``, ``8.5``, ``9.0`` or ``9.1``, which None takes.
     deterministic
         The determinism switch.
     limits
-        ``documented`` enforces what the product documents state, ``hardware`` only what really does not fit.
+        ``documented`` enforces what the product documents state, ``hardware`` only what really does
+        not fit.
     **arguments
-        The operator's arguments: tensors as :class:`~npu_sim.TensorSpec`, text such as ``"4096x512:bf16"``, or arrays. Inputs that
-        the others imply may be left out; None stands for the null pointer.
+        The operator's arguments: tensors as :class:`~npu_sim.TensorSpec`, text such as
+        ``"4096x512:bf16"``, or arrays. Inputs that the others imply may be left out; None stands
+        for the null pointer.
 
     Raises
     ------
@@ -88,16 +92,19 @@ def run(
     Parameters
     ----------
     core_order, seed
-        Order in which the atomic additions of different cores arrive; deterministic kernels ignore it.
+        Order in which the atomic additions of different cores arrive; deterministic kernels ignore
+        it.
     out
-        Array (or tuple of arrays, one for every output in order) to write the results to; new arrays when None.
+        Array (or tuple of arrays, one for every output in order) to write the results to; new
+        arrays when None.
     operator, product, soc, release, deterministic, limits, **arguments
         As for :func:`plan`, with arrays for the tensors.
 
     Raises
     ------
     AclnnError
-        With the product's status when the call is refused, 361001 when the data is out of bounds; ``out`` is then untouched.
+        With the product's status when the call is refused, 361001 when the data is out of bounds;
+        ``out`` is then untouched.
     """
     from npu_sim.framework.execution import arrays_of, compute_case
 

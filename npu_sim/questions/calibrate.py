@@ -217,7 +217,8 @@ def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
             0,
             None,
             Text(
-                "published numbers stay: {ratios_count} usable shapes, a factor needs {fewest_shapes}",
+                "published numbers stay: {ratios_count} usable shapes, a factor needs "
+                "{fewest_shapes}",
                 ratios_count=len(ratios),
                 fewest_shapes=FEWEST_SHAPES,
             ),

@@ -133,7 +133,9 @@ def _case(plan: Plan) -> dict[str, Any]:
 
 
 def _texts(specs: Sequence[Any] | None) -> list[str] | None:
-    return None if specs is None else [str(spec) if spec is not None else "?" for spec in specs]
+    if specs is None:
+        return None
+    return ["?" if spec is None else str(spec) for spec in specs]
 
 
 @dataclass(frozen=True)

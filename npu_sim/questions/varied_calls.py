@@ -69,7 +69,7 @@ def chosen_profiles(
     Parameters
     ----------
     products
-        Names or YAML files, also as text separated by commas; ``"all"`` or None for all shipped ones.
+        Names or YAML files, also separated by commas; ``"all"`` or None for all shipped ones.
     socs
         Names of SoCs to keep; None keeps all.
     releases

@@ -1,9 +1,9 @@
 """Exact summation trees of output elements, declared by the operator and recovered from the kernel.
 
-A probe sets one term to a huge value, another one to its negative, and all others to one. A one that
-is added to a huge value before the two cancel is absorbed, so the result is the number of terms
-outside the smallest subtree that contains both. The tree follows from these numbers (numerical
-tree probing). The kernel runs unmodified.
+A probe sets one term to a huge value, another one to its negative, and all others to one. A one
+that is added to a huge value before the two cancel is absorbed, so the result is the number of
+terms outside the smallest subtree that contains both. The tree follows from these numbers
+(numerical tree probing). The kernel runs unmodified.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,8 +30,8 @@ class Certificate(Printed):
     """A declared summation tree, and the result of probing the kernel.
 
     ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs),
-    ``evaluated`` (the kernel's bits equal those of the declared tree) or ``none``; ``agrees`` is None
-    without a probe.
+    ``evaluated`` (the kernel's bits equal those of the declared tree) or ``none``; ``agrees`` is
+    None without a probe.
     """
 
     output: str

@@ -1,4 +1,4 @@
-"""What type checkers know of the studies; written by ci/signatures.py from the declarations of the operators."""
+"""Types of the studies; written by ci/signatures.py from the declarations of the operators."""
 
 from collections.abc import Callable
 from pathlib import Path

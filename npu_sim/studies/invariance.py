@@ -1,8 +1,8 @@
 """Invariance: changes that do not matter in exact arithmetic, and whether they change bits.
 
 A sample is a row of rms_norm and cross_entropy, a token of MoE, a batch entry of conv_tbc, or a
-vocabulary entry of the embedding that only the given rows use. Outputs that sum over samples (dgamma,
-grad_weight, grad_bias) are compared only under changes that keep the samples.
+vocabulary entry of the embedding that only the given rows use. Outputs that sum over samples
+(dgamma, grad_weight, grad_bias) are compared only under changes that keep the samples.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -75,7 +75,7 @@ def study_invariance(
 
 
 Change = tuple[str, StudyCall, Restore]
-"""Name of a change, the changed call, and a function that selects the given samples of an output."""
+"""Name, changed call, and a function that selects the given samples of an output."""
 
 
 def _compare(

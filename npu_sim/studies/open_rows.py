@@ -39,10 +39,10 @@ class OpenRows:
     shape, units
         Shape of the output, and its number of rows, columns or elements.
     table
-        One record per row, column or element: its index ``place``; ``element``, the flat index of the
-        element with the largest spread. For that element: the numbers of ``terms``,
-        ``contributions`` and ``cores``; the ``lowest`` and ``highest`` result over the tried orders;
-        their difference ``spread``, also in ulp of the output's dtype (``spread_ulp``) and
+        One record per row, column or element: its index ``place``; ``element``, the flat index of
+        the element with the largest spread. For that element: the numbers of ``terms``,
+        ``contributions`` and ``cores``; the ``lowest`` and ``highest`` result over the tried
+        orders; their difference ``spread``, also in ulp of the output's dtype (``spread_ulp``) and
         ``relative`` to the sum of the contributions' magnitudes.
     """
 

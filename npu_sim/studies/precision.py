@@ -1,8 +1,8 @@
 """Accuracy of every dtype and math type of a product, and the error of each cause alone.
 
-The golden value is the operator's formula in float64 on inputs that are already rounded to the dtype
-(specification page ``precision``). The second implementation of the dual benchmark is the same formula
-in float32.
+The golden value is the operator's formula in float64 on inputs that are already rounded to the
+dtype (specification page ``precision``). The second implementation of the dual benchmark is the
+same formula in float32.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,10 @@ AGAINST_ROUNDED = (
     "errors and verdicts are relative to the formula in float64 on inputs rounded to the "
     "dtype, as the acceptance standards require"
 )
-AGAINST_GIVEN = "what is said of given inputs is against the formula in float64 on the inputs as they were given, what rounding them costs included"
+AGAINST_GIVEN = (
+    "what is said of given inputs is against the formula in float64 on the inputs as "
+    "they were given, what rounding them costs included"
+)
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
 """Upper edges of the ulp histogram; the first bin counts exact results."""
 HEAD = (
@@ -292,7 +295,7 @@ def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
 
 
 def _ulp_of(actual: np.ndarray, golden: np.ndarray, dtype: str) -> np.ndarray:
-    """Return |actual - golden| in ulp of ``dtype`` at golden; ``actual`` may have more precision."""
+    """Return |actual - golden| in ulp of ``dtype``; ``actual`` may have more precision."""
     from npu_sim.numbers.formats import FORMATS
 
     form = FORMATS[dtype]

@@ -122,7 +122,8 @@ def table(record: type) -> tuple[Column, ...]:
         else:
             raise TypeError(
                 Text(
-                    "{record}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them",
+                    "{record}.{name} is {hint}: a field is an int, a float, or a NamedTuple of "
+                    "them",
                     record=record.__name__,
                     name=name,
                     hint=hint,

@@ -79,7 +79,8 @@ def test_mistakes_are_said_in_chinese_and_data_in_english(cli, monkeypatch, word
     ) & set(
         re.findall(
             r"[a-z]+",
-            "no such option command requires an argument does not take value missing got unexpected extra input should be scale of",
+            "no such option command requires an argument does not take value missing got "
+            "unexpected extra input should be scale of",
         )
     )
 

@@ -1,4 +1,4 @@
-"""Help that is read once: commands by heading, operators once, an example of every argument, files apart from tensors."""
+"""Help: commands by heading, operators once, an example of every argument."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)
 
 @pytest.fixture
 def helped(cli):
-    """The panels of the help of a command, by heading, and the text below them; one line an option."""
+    """The panels of the help of a command by heading, and the text below them."""
 
     def panels(*words):
         text = cli(*words, "--help").out

@@ -1,4 +1,4 @@
-"""A mistake of the caller is no refusal of the product: exit code 64 and the outcome ``usage``, in the words of the shell."""
+"""Usage errors: exit code 64 and the outcome ``usage``, with options in command-line form."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Products, SoCs, dtypes and operators go by the names that people write, and near misses are said."""
+"""Names of products, SoCs, dtypes and operators as people write them; near misses."""
 
 import pytest
 

@@ -171,7 +171,10 @@ def test_an_unreadable_file_is_refused(cli, files, name):
 
 
 def test_planning_loads_no_compiler():
-    code = f"import sys; sys.argv = ['npu-sim', *{list(PLAN)!r}]; from npu_sim.cli import main; main(); assert 'numba' not in sys.modules"
+    code = (
+        f"import sys; sys.argv = ['npu-sim', *{list(PLAN)!r}]; "
+        "from npu_sim.cli import main; main(); assert 'numba' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 

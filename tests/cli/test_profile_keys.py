@@ -1,4 +1,4 @@
-"""A profile of one's own: keys that an operator's tiling does not ask for are named, others are not."""
+"""Own product files: a plan lists the keys that its operator does not read."""
 
 import pytest
 

@@ -132,8 +132,8 @@ def test_a_comparison_shows_estimates_with_ranges_and_evidence(cli, monkeypatch)
     assert "V about 37 us (33 to 40)" in text
     assert "V about 74 us (66 to 81)" in text
     assert (
-        "busy time of the vector pipe, not of the launch): published rates, compared with one device"
-        in text
+        "busy time of the vector pipe, not of the launch): published rates, compared with one "
+        "device" in text
     )
 
 

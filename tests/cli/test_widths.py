@@ -1,4 +1,4 @@
-"""Every command's examples and help fit 60, 80 and 120 columns: whole words, no trailing blanks; in a pipe a record is one line.
+"""Examples and help of every command fit 60, 80 and 120 columns; in a pipe a record is one line.
 
 A command runs once; what it shows is laid out again at every width.
 """
@@ -36,10 +36,13 @@ OTHERS = (
     "caveats",
     "caveats counters",
     "limits embedding_dense_backward --vary dim --vary num_weights=1000,32000 --scale-grad-by-freq",
-    "timeline embedding_dense_backward --grad 4096x512:bf16 --indices 4096:int32 --num-weights 32000 --vary dim=256,512,513",
-    "diff embedding_dense_backward --grad 4096x1024:bf16 --indices 4096:int32 --num-weights 32000 --releases",
+    "timeline embedding_dense_backward --grad 4096x512:bf16 --indices 4096:int32 --num-weights "
+    "32000 --vary dim=256,512,513",
+    "diff embedding_dense_backward --grad 4096x1024:bf16 --indices 4096:int32 --num-weights "
+    "32000 --releases",
     "run embedding_dense_backward --grad g.npy --indices same.npy --num-weights 4 --rows",
-    "study determinism embedding_dense_backward --grad g.npy --indices same.npy --num-weights 4 --rows --random-orders 2",
+    "study determinism embedding_dense_backward --grad g.npy --indices same.npy --num-weights 4 "
+    "--rows --random-orders 2",
     "plan rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16 --product small.yaml",
     "plan cross_entropy_loss_grad --log-prob 262144x1000:fp32 --target 262144:int64",
     "sweep rms_norm_grad --grid row=1..100 --check 3",
@@ -49,7 +52,7 @@ OTHERS = (
 
 
 def examples():
-    """Go through the examples of the help of every operator, of the README, and of what neither shows."""
+    """Yield the examples of the help of every operator, of the README, and further ones."""
     for number, name in enumerate(NAMES):
         for command in (
             PLANNED if number % BOUNDED == 0 else (one for one in PLANNED if one != "limits")
@@ -88,8 +91,10 @@ def folder(tmp_path, monkeypatch):
     )
     (tmp_path / "small.yaml").write_text(own, encoding="utf-8")
     calls = [
-        '{"op": "rms_norm_grad", "name": "layer.0.norm", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}}',
-        '{"op": "moe_token_permute", "inputs": {"tokens": "4096x2048:bf16", "indices": "4096x8:int32"}}',
+        '{"op": "rms_norm_grad", "name": "layer.0.norm", "inputs": {"dy": "4096x7168:bf16", '
+        '"gamma": "7168:bf16"}}',
+        '{"op": "moe_token_permute", "inputs": {"tokens": "4096x2048:bf16", "indices": '
+        '"4096x8:int32"}}',
         "{oops",
     ]
     (tmp_path / "calls.jsonl").write_text("\n".join([*calls, *calls]), encoding="utf-8")
@@ -102,7 +107,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def words_of(text):
-    """The words of a text, without the punctuation that separates them; Chinese has no blanks between them."""
+    """The words of a text without punctuation; Chinese text is split at every character."""
     return {
         word for word in (word.strip("|,;:") for word in text.split()) if word and word.isascii()
     }

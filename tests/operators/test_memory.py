@@ -1,7 +1,8 @@
 """No kernel of the vector unit makes temporaries of the size of its data: at its peak a call has little in use beyond inputs and outputs.
 
-Measured from outside, in a process of its own: the high-water mark of the resident memory, which sees scratch of any thread and
-any allocator. Freed memory goes back to the system at once there, so nothing is used again unseen.
+Measured from outside, in a process of its own: the high-water mark of the resident memory, which
+sees scratch of any thread and any allocator. Freed memory goes back to the system at once there, so
+nothing is used again unseen.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A profile held against the plans: device, release, whole calls, and every launch beside its bound."""
+"""Device profiles compared with plans: device, release, calls, and the bound of every launch."""
 
 from pathlib import Path
 

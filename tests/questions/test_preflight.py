@@ -23,7 +23,7 @@ GOOD = {
 
 
 def golden_lines(kernel):
-    """Golden lines as calls: without what other releases make of them, which tests of the planner ask."""
+    """Golden lines as calls, without the variants of other releases."""
     return [
         {name: value for name, value in line.items() if name != "releases"}
         for line in tiling_lines(kernel)

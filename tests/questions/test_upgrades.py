@@ -1,4 +1,4 @@
-"""What another release changes of a call: facts of the plan, and bits where the data of releases says so."""
+"""Effects of another release on a call: facts of the plan, and bits of the result."""
 
 import pytest
 

@@ -95,7 +95,7 @@ def unpermute(
     seed: int = 0,
     dropped: int = 0,
 ) -> dict[str, Any]:
-    """A weighted sum over experts, the last ``dropped`` rows dropped; without probs rows are copied."""
+    """A weighted sum over experts without the last ``dropped`` rows; plain copies without probs."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((tokens * top_k - dropped, hidden)).astype(DTYPES[dtype])
     call = {

@@ -85,7 +85,8 @@ def demo_command(options: DemoOptions) -> None:
     ]
     show(
         say(
-            "A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): grad {call}",
+            "A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): "
+            "grad {call}",
             ROWS=ROWS,
             NUM_WEIGHTS=NUM_WEIGHTS,
             call=call["grad"],

@@ -22,7 +22,10 @@ NOT_FINE = 1
 Calls = Annotated[
     Path,
     typer.Argument(
-        help="File of calls, one JSON object a line, such as npu-sim record writes; - for standard input."
+        help=(
+            "File of calls, one JSON object a line, such as npu-sim record writes; - for "
+            "standard input."
+        )
     ),
 ]
 Products = Annotated[
@@ -71,10 +74,14 @@ JUnit = Annotated[
 ]
 
 EPILOG = (
-    'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16", "indices": "4096:int32", '
-    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product, release, limits, name, count, and '
-    "the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every call is accepted, or is as it expects; "
-    "1: some call is not, or some line is none; 64: the file cannot be read, or no line of it is a call. On GitHub faults are marked at "
+    'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
+    '"4096x512:bf16", "indices": "4096:int32", '
+    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of '
+    "product, release, limits, name, count, and "
+    "the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every "
+    "call is accepted, or is as it expects; "
+    "1: some call is not, or some line is none; 64: the file cannot be read, or no line of it is "
+    "a call. On GitHub faults are marked at "
     "their lines."
 )
 

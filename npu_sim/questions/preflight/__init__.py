@@ -6,11 +6,12 @@ A line has the operator (or a vendor kernel, for its raw planner) and its inputs
      "name": "model.layers.*.input_layernorm",
      "inputs": {"dy": "4096x8192:bf16", "gamma": "8192:bf16"}}
 
-``expect`` (any of ``status``, ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``schedule_mode``,
-``path`` and, for a kernel, ``tiling``) is compared with the result. The first line may be the head of
-a recording, which lists what its calls do not cover.
+``expect`` (any of ``status``, ``block_dim``, ``tiling_key``, ``workspace_bytes``,
+``schedule_mode``, ``path`` and, for a kernel, ``tiling``) is compared with the result. The first
+line may be the head of a recording, which lists what its calls do not cover.
 
-:func:`check_line` checks one line, :func:`check_file` a file on several products, SoCs and releases.
+:func:`check_line` checks one line, :func:`check_file` a file on several products, SoCs and
+releases.
 """
 
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked

@@ -1,4 +1,4 @@
-"""Check of a file of calls on several products: equal lines are one row, checked once per column."""
+"""Check of a file of calls on several products; equal lines are one row, checked once."""
 
 import json
 import time

@@ -12,8 +12,8 @@ from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, closest
 
 FAULTS = ("refused", "caveat", "timing", "unknown")
-"""Values of ``--fail-on``. Malformed lines, differences from ``expect`` and too much workspace always
-fail."""
+"""Values of ``--fail-on``. Malformed lines, differences from ``expect`` and too much workspace
+always fail."""
 DEFAULT_FAULTS = "refused"
 UNITS = {
     "": 1,
@@ -33,8 +33,8 @@ class Policy:
     Attributes
     ----------
     fail_on
-        Subset of :data:`FAULTS`: calls that do not run or overflow, have a caveat, have results that
-        can differ between runs, or depend on something that is not published.
+        Subset of :data:`FAULTS`: calls that do not run or overflow, have a caveat, have results
+        that can differ between runs, or depend on something that is not published.
     max_workspace
         Largest accepted workspace in bytes; None for any.
     """

@@ -47,7 +47,8 @@ def _explain_conversion(found: Numbers) -> list[str]:
     ]
     return [
         *lines,
-        "hf32 keeps 11 bits after the point, fp16 keeps 10 and a narrow range; gradBias is never converted",
+        "hf32 keeps 11 bits after the point, fp16 keeps 10 and a narrow range; gradBias is never "
+        "converted",
     ]
 
 

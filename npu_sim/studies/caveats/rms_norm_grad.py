@@ -42,7 +42,8 @@ def _explain_wrap(found: Numbers) -> list[str]:
     ]
     return [
         *lines,
-        "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not cut into chunks",
+        "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not "
+        "cut into chunks",
     ]
 
 
