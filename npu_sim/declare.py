@@ -1,4 +1,4 @@
-"""What a declaration of an operator is written with, in one place: ``from npu_sim.declare import *``.
+"""All names that an operator declaration uses: ``from npu_sim.declare import *``.
 
 ``docs/add_an_operator.md`` walks through it.
 """

@@ -1,1 +1,1 @@
-"""The framework of operator declarations: arguments, checks, inference of inputs, outputs, and the call itself."""
+"""The framework of operator declarations: reading, checking, planning and computing a call."""

@@ -1,4 +1,4 @@
-"""What an operator's declaration says of its arguments, and the arguments of one call."""
+"""Declared arguments of an operator, and the arguments of one call."""
 
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass

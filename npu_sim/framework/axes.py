@@ -1,4 +1,4 @@
-"""What can be varied about an operator's calls: sizes, dtypes, modes and switches, by the names people know them by."""
+"""Axes: the sizes, dtypes, modes and switches of an operator that can vary, by natural name."""
 
 import math
 from collections.abc import Callable, Mapping

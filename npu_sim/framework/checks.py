@@ -1,7 +1,8 @@
-"""The checks of a contract: an operator lists them in the product's order, with the argument that each one blames.
+"""The checks of a contract, which an operator lists in the product's order.
 
-A check that speaks of sizes, dtypes or the product only also says so in whole numbers, and so becomes part of the compiled planner
-of sweeps: a condition stands once. What no check here says is a plain function of an :class:`Inspection` in the operator's list.
+Each check names the argument it refuses. A check of sizes, dtypes or the product also has an integer
+form, which becomes part of the compiled planner of sweeps: a condition is written once. Any other
+check is a plain function of an :class:`Inspection` in the operator's list.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +27,9 @@ Words = Callable[[Any], tuple[str, str]]
 
 
 class RowCheck(NamedTuple):
-    """A check in whole numbers: the text of an expression over ``row``, ``device`` and ``rules`` that holds when the call is refused.
+    """Integer form of a check: an expression over ``row``, ``device`` and ``rules``.
 
-    ``functions`` are those the expression calls, by the name it calls them.
+    It is true when the call is refused. ``functions`` are those that it calls, by name.
     """
 
     status: Status
@@ -44,7 +45,7 @@ class Check:
         raise NotImplementedError
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """Return the same check in whole numbers; None when calls that sizes describe always pass it."""
+        """Return the integer form of the check; None if calls made from sizes always pass."""
         return None
 
 
@@ -90,14 +91,14 @@ class Supported(Check):
 
 
 class DtypeCheck(Check):
-    """A check of dtypes alone: sweeps ask once for every combination whether all of them pass, see ``Operator.rules``."""
+    """A check of dtypes alone: sweeps run it once a combination, see ``Operator.dtype_mask``."""
 
     status = INVALID
 
 
 @dataclass(frozen=True, eq=False)
 class Attributes(Check):
-    """Attributes have their kind, and whole numbers their range: 161002."""
+    """Attributes have their kind, and integers their range: 161002."""
 
     attributes: str
 
@@ -106,7 +107,7 @@ class Attributes(Check):
             check_attribute(call.operator.argument(name), call.arguments[name])
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """Axes may go below an attribute's range, so that limits can say where it begins."""
+        """Return the range where an axis begins below it, so that limits can find its start."""
         texts = []
         for name in self.attributes.split():
             axis = next(
@@ -274,7 +275,7 @@ class Holds(Check):
 
 @dataclass(frozen=True, eq=False)
 class Fits(Check):
-    """A planner's own condition ``fits(row, device, rules)``, in whole numbers; refused where it does not hold."""
+    """A condition of the planner, ``fits(row, device, rules)``: refuses calls where it is false."""
 
     fits: Callable[[Any, Any, Any], bool]
     blames: str
@@ -293,12 +294,15 @@ class Fits(Check):
 
 @dataclass(frozen=True, eq=False)
 class NothingToDo(Check):
-    """A call without work: later checks are not asked, and no kernel runs. ``condition`` is over sizes, for instance ``"rows == 0"``."""
+    """A call without work: later checks are skipped and no kernel runs.
+
+    ``condition`` is over sizes, for instance ``"rows == 0"``.
+    """
 
     condition: str
 
     def __call__(self, call: Inspection) -> None:
-        """Nothing is refused here; the engine asks :meth:`holds` instead."""
+        """Refuse nothing; ``Operator.checked`` evaluates :meth:`holds`."""
 
     def holds(self, call: Inspection) -> bool:
         """Whether the call has no work."""
@@ -369,9 +373,10 @@ class SameDtype(DtypeCheck):
 
 @dataclass(frozen=True, eq=False)
 class DtypeTable(DtypeCheck):
-    """The dtypes of all tensors together are a row of the product's table; blamed is the first that no row has after those before.
+    """The dtypes of all tensors together are a row of the product's table.
 
-    ``rows`` gives the table of a profile; its columns are ``tensors``, and outputs that were left out have what the others imply.
+    Refuses the first tensor whose dtype no row has after those before it. ``rows`` returns the table
+    of a profile; its columns are ``tensors``. Outputs left out have the dtypes that inputs imply.
     """
 
     tensors: str
@@ -559,7 +564,7 @@ class Like(Check):
 
 @dataclass(frozen=True, eq=False)
 class Shapes(Check):
-    """Tensors have the shapes of their patterns, one after the other: each adds what it says to the sizes of the call."""
+    """Tensors have the shapes of their patterns; each in turn binds sizes of the call."""
 
     tensors: str
     status: Status = INVALID
@@ -603,7 +608,7 @@ class Shapes(Check):
 
     @staticmethod
     def _sources(call: Inspection, tensor: Any) -> list[str]:
-        """Say which inputs before share a size with a tensor, how derived sizes follow, and which modes decide its axes."""
+        """Return inputs that share a size with a tensor, derived sizes, and modes that decide its axes."""
         wanted = set(patterns.names(call.pattern(tensor)))
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]
         wanted.update(name for text in read if text for name in names(text))

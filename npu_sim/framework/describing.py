@@ -1,4 +1,4 @@
-"""Putting a plan into words from what a planner says anyway: cores, buffers, tiling fields, and conditions as data."""
+"""Parts of a plan made from a tiling: cores, buffers, tiling fields, and conditions as data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

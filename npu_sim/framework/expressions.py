@@ -1,4 +1,4 @@
-"""Conditions written as text over named whole numbers: asked of one call, and turned into the text that Numba compiles."""
+"""Integer expressions as text: evaluated for one call, or turned into source for Numba."""
 
 import ast
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A call by its natural names, with some of its sizes left open: what limits, explanations, flips and comparisons build calls from."""
+"""A call by its natural names, from which others with changed values are built."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -56,14 +56,14 @@ class FixedCall:
         return arguments
 
     def checked_with(self, axis: Axis, value: Value, target: Target) -> Case:
-        """Check the call with another value of one axis, which may also be the determinism switch or the set of limits.
+        """Check the call with another value of one axis, determinism switch and limits included.
 
         Raises
         ------
         AclnnError
             When the changed call is refused.
         UsageError
-            When the value makes no sense.
+            When the value is invalid.
         """
         if axis is LIMITS:
             target = replace(target, limits=require_limits(value))
@@ -76,7 +76,7 @@ class FixedCall:
 def fixed_call(
     operator: Operator, given: Mapping[str, Any], deterministic: bool = False
 ) -> FixedCall:
-    """Build a call from natural names and arguments; what is not given takes the default of its axis.
+    """Build a call from natural names and arguments; others take the default of their axis.
 
     Raises
     ------

@@ -40,10 +40,10 @@ CACHED_CALLS = 256
 """Number of checked calls that are cached."""
 
 Hook = Callable[..., Any]
-"""A function that a declaration names for one purpose."""
+"""A function of a declaration that serves one purpose."""
 
 TIMELINE_HOOKS = ("program", "steps", "instructions")
-"""Hooks that ``timeline_hooks`` may give; ``study_hooks`` may give the other optional ones."""
+"""Hooks that ``timeline_hooks`` may return; ``study_hooks`` may return the other optional ones."""
 
 GIVEN_BY_HOOKS = {
     "program": "timeline",
@@ -51,23 +51,24 @@ GIVEN_BY_HOOKS = {
     "formula": "formula to compare with",
     "terms": "terms of an element",
 }
-"""What a hook gives, in words."""
+"""Nouns for what hooks return."""
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """A number that an operator's planner takes for granted instead of asking the chip.
+    """A number that an operator's planner assumes instead of reading it from the chip.
 
     Attributes
     ----------
     key
-        Key of a profile that says it of the chip.
+        Key of a profile that states it for a chip.
     value
-        What the planner counts with, on every SoC.
+        The planner's value on every SoC.
     source
-        Where that is stated.
+        Source of the assumption.
     if_asked
-        ``if_asked(case)`` says what the planner would do if it asked the chip, in words; a model of ours. None where nobody knows.
+        ``if_asked(case)`` describes what the planner would do with the chip's value; a model. None
+        where that is unknown.
     """
 
     key: str
@@ -89,63 +90,67 @@ class Operator:
     arguments
         Tensors, attributes and outputs, in the order of the public function.
     axes
-        What can vary, slowest first; the common ones come on top.
+        What can vary, slowest first; the common axes are added.
     checks
-        The contract, in the product's order: see :mod:`npu_sim.framework.checks`. A plain function of an
-        :class:`Inspection` is a check too.
+        The contract, in the product's order: see :mod:`npu_sim.framework.checks`. A plain function
+        of an :class:`Inspection` is a check too.
     tiling
         NamedTuple of the planner's result, its fields a table (:mod:`npu_sim.tiling.fields`).
     tile
-        ``tile(row, device, rules) -> tiling`` in whole numbers, so that Numba can compile it.
+        ``tile(row, device, rules) -> tiling`` in integers, so that Numba can compile it.
     used_bytes
-        ``used_bytes(row, tiling, device, rules)``, compilable too, for a planner that does not check whether its buffers fit the Unified
-        Buffer: how much they take. None where a tiling always fits.
+        ``used_bytes(row, tiling, device, rules)``, compilable too: bytes of the Unified Buffer that
+        the tiling takes. Given for planners that do not check whether they fit; else None.
     assumed
-        Numbers that its planner takes for granted instead of asking the chip.
+        Numbers that its planner assumes instead of reading them from the chip.
     describe
-        ``describe(case)`` gives the fields of the plan that depend on the call; one that takes time may be a function that finds it
-        when it is read.
+        ``describe(case)`` returns the fields of the plan that depend on the call. A value may be a
+        function that returns it; ``decisions`` are then computed when they are first read.
     compute
         ``compute(run)`` writes the outputs of a :class:`~npu_sim.framework.execution.Run`.
     formula
-        ``formula(arguments, tensors, precision)`` gives the outputs in NumPy in that precision.
+        ``formula(arguments, tensors, precision)`` returns the outputs, in NumPy in that precision.
     data
-        ``data(arguments, seed)`` gives realistic inputs; None draws normal numbers.
+        ``data(arguments, seed)`` returns realistic inputs; None draws normal numbers.
     program
-        ``program(plan)`` gives the timeline.
+        ``program(plan)`` returns the timeline.
     steps
-        ``steps(plan)`` says what the tiles of the timeline hold and add (:mod:`npu_sim.timelines.step_table`); None where only their
-        names are known.
+        ``steps(plan)`` returns what the tiles of the timeline hold and add
+        (:mod:`npu_sim.timelines.step_table`); None where only their names are known.
     instructions
-        ``instructions(plan)`` gives the vector instructions of every core; None where no list of them is published.
+        ``instructions(plan)`` returns the vector instructions of every core; None where no list is
+        published.
     claims, terms, parts, causes, variants, changes
-        What studies ask: summation trees, terms of an element, contributions of cores, further causes of error, math types, and how
-        samples are added to a batch.
+        Hooks of studies: summation trees, terms of an element, contributions of cores, further
+        causes of error, math types, and how samples are added to a batch.
     derived
-        Whole numbers that planners need and nobody varies.
+        Integers that planners need and that are not axes.
     rules_of
-        Facts of a profile that planners need, as whole numbers, besides the documented limits.
+        Integers of a profile that planners need besides the documented limits.
     limits
-        Limits that a profile may state for it under ``documented_limits``; those of the package stand in the registry.
+        Limits that a profile may state under ``documented_limits``; the registry lists those of the
+        package's operators.
     shards
-        Axes of numbers that can be split over devices: what would make a call faster tries half of them.
+        Number axes that can be split over devices; suggestions of faster calls try half of them.
     products
-        Products that have an operator of one's own, besides those whose profile lists it.
+        Products that have the operator besides those whose profile lists it.
     evidence
-        How sure its plans are at most: ``exact`` is earned by golden data in the tests.
+        Best evidence of its plans; ``exact`` requires golden data in the tests.
     on_cube
         Whether it runs on cube cores.
     empty
-        Path of a plan without work, in words.
+        Path of a plan without work, as text.
     describe_empty, fill
         Further fields of such a plan, and its outputs where they are not all zeros.
     planner_failure, planner_words
-        Status, and ``words(case)`` giving argument, message and hint, of a call that has no tiling.
+        Status of a call without tiling, and a function of the case that returns argument, message
+        and hint.
     bounds
-        Further numbers that bounds of fields speak of, from the largest values of a sweep.
+        Further numbers in the bounds of fields, from the largest values of a sweep.
     timeline_hooks, study_hooks
-        ``timeline_hooks()`` gives the hooks of the timeline by name, ``study_hooks()`` those of studies. Each is called when one
-        of its hooks is first needed and imports the modules they are in, so that planning and computing do without.
+        ``timeline_hooks()`` returns the hooks of the timeline by name, ``study_hooks()`` those of
+        studies. Each runs when one of its hooks is first needed, and imports their modules then:
+        planning and computing do not need them.
     """
 
     name: str
@@ -188,59 +193,59 @@ class Operator:
     study_hooks: Callable[[], Mapping[str, Any]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to other processes by name: every process has the same operators."""
+        """Pickle by name: every process has the same operators."""
         return load_operator, (self.name,)
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors, outputs too."""
-        return tuple(one for one in self.arguments if isinstance(one, Tensor))
+        return tuple(argument for argument in self.arguments if isinstance(argument, Tensor))
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors it reads."""
-        return tuple(one for one in self.tensors if not isinstance(one, Output))
+        """Tensors that the operator reads."""
+        return tuple(tensor for tensor in self.tensors if not isinstance(tensor, Output))
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
-        """The tensors it writes."""
-        return tuple(one for one in self.tensors if isinstance(one, Output))
+        """Tensors that the operator writes."""
+        return tuple(tensor for tensor in self.tensors if isinstance(tensor, Output))
 
     @cached_property
     def attributes(self) -> tuple[Attribute, ...]:
-        """The arguments that are not tensors."""
-        return tuple(one for one in self.arguments if isinstance(one, Attribute))
+        """Arguments that are not tensors."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, Attribute))
 
     @cached_property
     def prototype(self) -> tuple[Argument, ...]:
-        """The parameters of the C function: inputs, attributes, outputs."""
+        """Parameters of the C function: inputs, attributes, outputs."""
         return (*self.inputs, *self.attributes, *self.outputs)
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """Names of all tensors."""
-        return tuple(one.name for one in self.tensors)
+        return tuple(tensor.name for tensor in self.tensors)
 
     @cached_property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the tensors it reads."""
-        return tuple(one.name for one in self.inputs)
+        """Names of the inputs."""
+        return tuple(tensor.name for tensor in self.inputs)
 
     @cached_property
     def addressing(self) -> tuple[str, ...]:
-        """Names of the inputs that say where kernels read or write."""
-        return tuple(one.name for one in self.inputs if one.addresses)
+        """Names of the inputs that hold addresses for kernels, such as indices."""
+        return tuple(tensor.name for tensor in self.inputs if tensor.addresses)
 
     @cached_property
     def result_names(self) -> tuple[str, ...]:
         """Names of the results."""
-        return tuple(one.output for one in self.outputs)
+        return tuple(output.output for output in self.outputs)
 
     @cached_property
     def floating(self) -> tuple[str, ...]:
-        """Input tensors that have a floating-point dtype of the call's choice; the others keep theirs."""
+        """Names of the inputs whose floating-point dtype a call chooses."""
         words = {axis.name for axis in self.dtype_axes if "bfloat16" in axis.words}
-        return tuple(one.name for one in self.inputs if one.dtype in words)
+        return tuple(tensor.name for tensor in self.inputs if tensor.dtype in words)
 
     def argument(self, name: str) -> Any:
         """Return the declaration of an argument."""
@@ -249,11 +254,11 @@ class Operator:
     @cached_property
     def by_name(self) -> dict[str, Argument]:
         """The arguments by name."""
-        return {one.name: one for one in self.arguments}
+        return {argument.name: argument for argument in self.arguments}
 
     @cached_property
     def twins(self) -> dict[str, tuple[str, ...]]:
-        """For every tensor the other inputs of the same shape and dtype."""
+        """Other inputs of the same shape and dtype, by tensor."""
         return {
             one.name: tuple(
                 other.name
@@ -286,25 +291,25 @@ class Operator:
 
     @cached_property
     def switches(self) -> dict[str, str]:
-        """The axes that say whether an optional tensor is given, and which."""
+        """Optional tensors, by the axis that states whether each is given."""
         return {
             axis.name: axis.tensor for axis in self.axes if isinstance(axis, Switch) and axis.tensor
         }
 
     @cached_property
     def expressions(self) -> dict[str, str]:
-        """Whole numbers that follow from others in a given call, and how."""
+        """Expressions of the integers that follow from others in a given call."""
         read = {one.name: one.read for one in self.axes if isinstance(one, Number) and one.read}
         return read | {one.name: one.swept for one in self.derived}
 
     @cached_property
     def readers(self) -> dict[str, Callable[[Mapping[str, Any]], int]]:
-        """How derived numbers that patterns do not say are read from the specs of a call."""
+        """Functions that read derived numbers from the specs of a call."""
         return {one.name: one.read for one in self.derived if one.read is not None}
 
     @cached_property
     def rule_names(self) -> tuple[str, ...]:
-        """Names of the documented limits, of what the release decides, and of the other facts of a profile."""
+        """Names of the rules: documented limits, switches of the release, other facts."""
         entry = find_operator(self.name)
         return (
             *(entry.limits if entry else ()),
@@ -340,16 +345,16 @@ class Operator:
         return {axis.name: axis.default for axis in self.axes}
 
     def has_hook(self, name: str) -> bool:
-        """Return whether the declaration gives a hook."""
+        """Return whether the declaration has a hook."""
         return self._hook(name) is not None
 
     def hook(self, name: str) -> Any:
-        """Return one of the functions that the declaration gives.
+        """Return a hook of the declaration.
 
         Raises
         ------
         UsageError
-            When the operator has none: the message says what is missing.
+            When the operator has none; the message names what is missing.
         """
         found = self._hook(name)
         if found is None:
@@ -378,17 +383,17 @@ class Operator:
     def call(
         self, values: Mapping[str, Value], groups: Mapping[str, patterns.Shape] | None = None
     ) -> dict[str, Any]:
-        """Return the arguments of a call with these values; ``groups`` are the axes of a given call, whose rank they keep."""
+        """Return the arguments of a call with these values of axes.
+
+        ``groups`` are the axes of a given call; its tensors keep their ranks.
+        """
         sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
         needed = {name for one in self.inputs for name in patterns.names(self.pattern(one, values))}
         swept = {derived.name: derived.swept for derived in self.derived}
 
         def size_of(name: str) -> int:
-            return (
-                sizes[name]
-                if name in sizes or name not in swept
-                else int(evaluate(swept[name], size_of))
-            )
+            is_known = name in sizes or name not in swept
+            return sizes[name] if is_known else int(evaluate(swept[name], size_of))
 
         sizes |= {name: max(size_of(name), 0) for name in swept if name in needed}
         given = {tensor: values[name] for name, tensor in self.switches.items()}
@@ -412,7 +417,7 @@ class Operator:
         }
 
     def read(self, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:
-        """Return the values of a call's axes as far as it says them, and the axes of its groups."""
+        """Return the values of axes that a call determines, and the axes of its groups."""
         sizes = self.bound(arguments)
         values: Values = {}
         for axis in self.axes:
@@ -437,25 +442,16 @@ class Operator:
         return tensor.shape(arguments) if callable(tensor.shape) else tensor.shape
 
     def stated_elsewhere(self, tensor: Tensor, pattern: str) -> tuple[str, ...]:
-        """Return the sizes of a tensor's pattern that attributes say, or that follow from others.
+        """Return the sizes of a tensor's pattern that are attributes or follow from others.
 
-        An axis of an input says its size itself, whatever it would be without the input.
+        An axis of an input decides its size, even where an expression exists for it.
         """
-        found = self._stated_elsewhere.get((tensor.name, pattern))
-        if found is None:
-            said = () if isinstance(tensor, Output) else [axis.name for axis in self.axes]
-            follows = self.expressions.keys() - said | self.by_name.keys()
-            found = self._stated_elsewhere[tensor.name, pattern] = tuple(
-                name for name in patterns.names(pattern) if name in follows
-            )
-        return found
-
-    @cached_property
-    def _stated_elsewhere(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        return {}
+        decided = () if isinstance(tensor, Output) else [axis.name for axis in self.axes]
+        follows = self.expressions.keys() - decided | self.by_name.keys()
+        return tuple(name for name in patterns.names(pattern) if name in follows)
 
     def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
-        """Return what the given tensors say of the sizes; those that contradict the ones before are passed over."""
+        """Return the sizes that the given tensors bind; contradicting tensors are skipped."""
         sizes = patterns.Sizes()
         given = [
             (self.pattern(one, arguments), spec.shape)
@@ -463,22 +459,23 @@ class Operator:
             if (spec := arguments.get(one.name)) is not None
         ]
         for pattern, shape in sorted(
-            dict.fromkeys(given), key=lambda one: patterns.openness(one[0])
+            dict.fromkeys(given), key=lambda entry: patterns.openness(entry[0])
         ):
             patterns.bind(pattern, shape, sizes, guess)
         return sizes
 
     def size(
-        self, name: str, sizes: patterns.Sizes, arguments: Arguments, asked: tuple[str, ...] = ()
+        self, name: str, sizes: patterns.Sizes, arguments: Arguments, pending: tuple[str, ...] = ()
     ) -> int:
-        """Return a size, a whole number among the attributes, whether a tensor is given, or what follows from them.
+        """Return a size, an integer attribute, 1 or 0 for a given tensor, or a number that follows.
 
-        ``asked`` are the names that this one is wanted for: two that only follow from each other are both unknown.
+        ``pending`` are the names whose expressions led here: two that only follow from each other
+        are both unknown.
 
         Raises
         ------
         KeyError
-            When nothing says it.
+            When nothing determines it.
         """
         if name in sizes.values:
             return sizes.values[name]
@@ -486,22 +483,22 @@ class Operator:
             return int(arguments[name])
         if name in self.switches:
             return int(arguments[self.switches[name]] is not None)
-        if name not in self.expressions or name in asked:
+        if name not in self.expressions or name in pending:
             raise KeyError(name)
         return int(
             evaluate(
                 self.expressions[name],
-                lambda other: self.size(other, sizes, arguments, (*asked, name)),
+                lambda other: self.size(other, sizes, arguments, (*pending, name)),
             )
         )
 
     def build(self, values: Mapping[str, Any], *, infer: bool = False) -> Arguments:
-        """Build arguments from what a caller passed; with ``infer`` inputs left out become what the others imply.
+        """Build arguments from those of a caller; ``infer`` fills in inputs that others imply.
 
         Raises
         ------
         UsageError
-            For an unknown argument, a tensor that is none, and an argument that is missing.
+            For an unknown argument, a value that is no tensor, and a missing argument.
         """
         built = declared.build(self.by_name, values)
         missing = (
@@ -519,19 +516,18 @@ class Operator:
         return built
 
     def require_given(self, names: Collection[str]) -> None:
-        """Check that a call gives every tensor that it needs; None is given as well, and stands for the null pointer.
+        """Check that a call gives every required tensor; None counts, as the null pointer.
 
         Raises
         ------
         UsageError
-            For the first one that is left out, or for a name that is none, which may be meant for it.
+            For an unknown name, which may be meant for a missing one; else for the first missing.
         """
         missing = [one for one in self.inputs if not one.optional and one.name not in names]
         if missing:
             declared.require_known(self.by_name, names)
-        for one in sorted(
-            missing, key=lambda one: one.name in self.implied
-        ):  # what the others imply is not what is to be given
+        for one in sorted(missing, key=lambda one: one.name in self.implied):
+            # Sorted: an input that no other implies is named first.
             raise UsageError(
                 one.name,
                 Text("{name} is missing", name=one.name),
@@ -540,7 +536,7 @@ class Operator:
 
     @cached_property
     def implied(self) -> frozenset[str]:
-        """Inputs that a call which plans need not give: the others say what they are."""
+        """Inputs that may be left out when planning, as others imply them."""
         call = self.call(self.defaults())
         whole = {
             **{one.name: None for one in self.tensors},
@@ -572,16 +568,16 @@ class Operator:
                     patterns.build(pattern, values, sizes.groups), self.dtype_of(one, specs)
                 )
             except (KeyError, TypeError, ValueError, ArithmeticError):
-                continue  # nothing says it
+                continue  # nothing determines it
         return Arguments(filled)
 
     def dtype_of(self, tensor: Tensor, specs: Mapping[str, TensorSpec]) -> str:
-        """Return the dtype that a tensor must have, given the others.
+        """Return the dtype of a tensor that the others imply.
 
         Raises
         ------
         KeyError
-            When no given tensor says it.
+            When no given tensor determines it.
         """
         return (
             tensor.dtype
@@ -598,7 +594,7 @@ class Operator:
 
     @cached_property
     def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
-        """For every axis that is a dtype the inputs that have it."""
+        """Inputs by the dtype axis that they have."""
         return {
             name: tuple(one.name for one in self.inputs if one.dtype == name)
             for name in self.dtype_names
@@ -606,11 +602,11 @@ class Operator:
 
     @cached_property
     def planner(self) -> RowPlanner:
-        """The contract and the planner in whole numbers."""
+        """Contract and planner as functions of integers."""
         return row_planner(self)
 
     def supported_by(self, profile: Profile) -> bool:
-        """Whether a product has the operator."""
+        """Return whether a product has the operator."""
         return self.name in profile.product.operators or profile.name in self.products
 
     def check(self, arguments: Arguments, target: Target) -> Case:
@@ -656,7 +652,7 @@ class Operator:
         )
 
     def row_of(self, call: Inspection) -> Any:
-        """Return a call in whole numbers, as :mod:`npu_sim.framework.rows` says."""
+        """Return a call as integers, see :mod:`npu_sim.framework.rows`."""
         values = [
             call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call)
             for axis in self.axes
@@ -676,7 +672,7 @@ class Operator:
         return _rules(self, profile)
 
     def dtype_mask(self, profile: Profile) -> int:
-        """Return one bit for every combination of dtypes that the contract takes, the last axis fastest."""
+        """Return a bit for every combination of dtypes, set if the contract takes it; last axis first."""
         steps = [check for check in self.checks if isinstance(check, DtypeCheck)]
         mask = 0
         for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):

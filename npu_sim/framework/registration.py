@@ -1,4 +1,4 @@
-"""Operators of one's own: a declaration is looked through when it is registered, so that mistakes show before the first call."""
+"""Registration of operators: declarations are validated before their first call."""
 
 import importlib.util
 import sys

@@ -1,6 +1,8 @@
-"""A call in whole numbers: the row that sweeps count through, the rules of a product, and the compiled planner of one row.
+"""A call as integers: the row of a sweep, the rules of a product, and the planner of one row.
 
-All of it follows from an operator's declaration. Nothing here imports Numba; :mod:`npu_sim.sweeps.compile` compiles what is made here.
+All of it follows from an operator's declaration. The functions are generated as source and executed
+once: checks of a declaration are expressions, and Numba compiles no loop over them. Nothing here
+imports Numba; :mod:`npu_sim.sweeps.compile` compiles the functions.
 """
 
 import re

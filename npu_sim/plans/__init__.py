@@ -1,4 +1,4 @@
-"""What a plan is: the model every answer is made from, and the workspace of a call with its placement.
+"""The data model of a plan, and the layout of a workspace.
 
-Operators fill it in, questions and shows read it; it knows no operator, and not how it is printed.
+Operators fill plans in; questions and front ends read them.
 """
