@@ -2,6 +2,7 @@ import json
 import re
 import shlex
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -436,6 +437,15 @@ def test_a_server_that_others_reach_answers_only_who_has_its_token():
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(set_cookie.split("; "))
     finally:
         explorer.close()
+
+
+def test_without_its_extra_the_command_names_what_to_install(capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("npu_sim.explorer")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "starlette.requests", None)
+    refused = runner.npu_sim(capsys, monkeypatch, "explore", "--no-browser")
+    assert refused.code == 64
+    assert "npu_sim[explore]" in refused.err
 
 
 def test_the_page_may_load_only_from_its_server(ask):
