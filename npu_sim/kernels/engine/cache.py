@@ -4,10 +4,9 @@ Numba's own cache notices changes of a kernel's file only, not of the functions 
 calls, and a damaged file ends the program with an error. The key of this cache contains the source
 of the whole package, and of the package that an external kernel comes from.
 
-A compiled kernel is code, so files are trusted only where only this user and the
-administrator may write. Each file begins with a checksum over the kernel's name, signature, source,
-versions and processor, and the code. Any other file is a cache miss. A cache that cannot be written
-costs a warning.
+A compiled kernel is code, so a file is trusted only if no one but this user and the administrator
+may write to it. It begins with a checksum over the kernel's name, signature, source, versions,
+processor and code. Any other file is a cache miss. A cache that cannot be written costs a warning.
 """
 
 import fcntl
