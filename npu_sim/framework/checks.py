@@ -247,7 +247,9 @@ class Holds(Check):
         )
         limits = ", ".join(f"{name} = {value}" for name, value in known.items())
         if self.documented:
-            limits += ', a documented limit: limits="hardware" allows more'
+            limits = Text(
+                '{limits}, a documented limit: limits="hardware" allows more', limits=limits
+            )
         return AclnnError(
             self.status,
             blamed,

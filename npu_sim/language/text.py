@@ -14,7 +14,8 @@ from npu_sim.language.choice import LANGUAGES, language
 PUNCTUATION = ("; ", ", ", ": ")
 """What a template without words consists of, beside its fields."""
 _FIELD = re.compile(r"\{\w+[^{}]*\}")
-_PLAIN = frozenset({str, int, float, bool})
+_KEPT = (str, int, float)
+"""Types of fields that are kept; others become texts."""
 
 
 class Verbatim(str):
@@ -43,8 +44,8 @@ class Text(str):
     def __new__(cls, template: str, /, **fields: Any) -> "Text":
         """Return the sentence, formatted once."""
         for name, value in fields.items():
-            if type(value) not in _PLAIN and not isinstance(value, str | int | float):
-                fields[name] = value.as_text() if hasattr(value, "as_text") else str(value)
+            if not isinstance(value, _KEPT):
+                fields[name] = _text_of(value)
         made = super().__new__(cls, template.format_map(fields) if fields else template)
         made.template, made.fields = template, fields
         return made
@@ -81,6 +82,16 @@ class Joined(Text):
             return None
         separator = lookup(self.template) if self.template.strip() else self.template
         return (self.template if separator is None else separator).join(map(str, parts))
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of another object; errors keep the Text that they were raised with."""
+    if hasattr(value, "as_text"):
+        text: str = value.as_text()
+        return text
+    if isinstance(value, Exception) and len(value.args) == 1 and isinstance(value.args[0], Text):
+        return value.args[0]
+    return str(value)
 
 
 def _restored(kind: type[Text], sentence: str, template: str, fields: Mapping[str, Any]) -> Text:

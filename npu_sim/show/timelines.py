@@ -195,7 +195,7 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
     if launch.planned:
-        how = say("{binds} binds", binds=launch.binds)
+        how = say("limited by {binds}", binds=launch.binds)
     elif launch.binds == "reading":
         how = say("reading {read_bytes} bytes", read_bytes=launch.read_bytes)
     else:
@@ -240,7 +240,7 @@ def _change_line(change: Change) -> Line:
     )
 
 
-BOUNDS_ONLY = "bounds do not say which mode is faster"
+BOUNDS_ONLY = "bounds do not show which mode is faster"
 
 
 def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
@@ -292,7 +292,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         (
             "kernel",
             say(
-                "{short_us}, {value} binds",
+                "{short_us}, limited by {value}",
                 short_us=short_us(timeline.kernel_us),
                 value=timeline.binding_pipe or "nothing",
             ),
@@ -328,7 +328,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
                 "phase",
                 Text("{name} {short_us}", name=phase.name, short_us=short_us(phase.us)),
                 say(
-                    "{binding_pipe} binds on core {slowest_core}",
+                    "limited by {binding_pipe} on core {slowest_core}",
                     binding_pipe=phase.binding_pipe,
                     slowest_core=phase.slowest_core,
                 ),
@@ -348,7 +348,13 @@ def caution_lines(timeline: Timeline) -> list[Line]:
     if timeline.not_counted:
         lines.append(("left out", joined(timeline.not_counted, ", "), "not published: counted 0"))
     if timeline.assumptions:
-        lines.append(("assumed", joined(timeline.assumptions, ", "), "data a plan cannot know"))
+        lines.append(
+            (
+                "assumed",
+                joined(timeline.assumptions, ", "),
+                "depends on data, which a plan does not have",
+            )
+        )
     return lines
 
 

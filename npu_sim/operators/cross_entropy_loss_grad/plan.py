@@ -358,13 +358,9 @@ def _hint(case: Case, nearest: int, *more: str) -> str:
         Text("nearest legal value    {rows}{column}", rows=rows, column=_column_text(case)),
         *more,
     ]
-    return "\n".join(
-        [
-            *lines,
-            Text("arithmetic             {arithmetic}", arithmetic=_arithmetic(case)),
-            Text("where it breaks        {break_name}", break_name=_break_text(case)),
-        ]
-    )
+    lines.append(Text("arithmetic             {arithmetic}", arithmetic=_arithmetic(case)))
+    lines.append(Text("where it breaks        {breaks}", breaks=_break_text(case)))
+    return joined(lines, "\n")
 
 
 def _column_text(case: Case) -> str:
