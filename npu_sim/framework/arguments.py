@@ -39,8 +39,8 @@ class Tensor:
     name
         Name of the argument.
     shape
-        Pattern of its axes, see :mod:`npu_sim.framework.patterns`; where attributes decide, a function of the arguments that
-        gives it.
+        Pattern of its axes, see :mod:`npu_sim.framework.patterns`; where attributes decide, a
+        function of the arguments that returns the pattern.
     help
         What it is.
     dtype
@@ -52,8 +52,8 @@ class Tensor:
     samples
         Axis along which samples lie, for what changes when a batch does; None when it has none.
     addresses
-        Whether its values say where kernels read or write, as indices and labels do. A run then works on a copy of its own: what is
-        checked is what is used, whatever other threads do to the caller's array meanwhile.
+        Whether its values are addresses for kernels, as indices and labels are. A run then uses a
+        copy: other threads cannot change values between check and use.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Output(Tensor):
-    """An output: its spec may be left out, and is then what the inputs imply.
+    """An output: a spec left out follows from the inputs.
 
     Attributes
     ----------
@@ -82,7 +82,8 @@ class Output(Tensor):
     parts
         What one flag of its order mask stands for: ``row``, ``column`` or ``element``.
     given_with
-        The optional input without which it is not written: then its shape is not looked at, and the result is None.
+        The optional input without which it is not written: its shape is then not checked, and the
+        result is None.
     """
 
     result: str = ""
@@ -96,7 +97,7 @@ class Output(Tensor):
 
 
 class IntArray(tuple[int, ...]):
-    """Whole numbers, as text with commas between them; the value of an attribute that is an ``aclIntArray``."""
+    """Integers, also from text with commas; the value of an ``aclIntArray`` attribute."""
 
     def __new__(cls, numbers: "str | Iterable[Any]") -> "IntArray":
         """Raise TypeError or ValueError for anything else."""
@@ -158,7 +159,10 @@ def camel_case(name: str) -> str:
 
 
 class Arguments(Mapping[str, Any]):
-    """The arguments of one call, also as attributes: tensors as specs (None when left out), attributes as they are."""
+    """The arguments of one call, also as attributes.
+
+    Tensors are specs (None when left out); attributes are as they were given.
+    """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)

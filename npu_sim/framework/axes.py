@@ -24,7 +24,7 @@ SEARCH_END = 1 << 40
 
 @dataclass(frozen=True)
 class Number:
-    """An axis of whole numbers: a size or a number attribute.
+    """An axis of integers: a size or a number attribute.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Number:
     aliases
         Other names, such as the vendor's.
     read
-        What it is in a given call, over other sizes, where no tensor has an axis of this size.
+        Expression over other sizes that gives it in a call where no tensor has such an axis.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Switch:
-    """An axis that is off or on, or whether an optional ``tensor`` is given; its codes are 0 and 1."""
+    """A switch, or whether an optional ``tensor`` is given; its codes are 0 and 1."""
 
     name: str
     help: str
@@ -152,7 +152,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Derived:
-    """A whole number that planners need and nobody varies.
+    """An integer that planners need and that is no axis.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ COMMON_AXES: tuple[Axis, ...] = (LIMITS, DETERMINISTIC)
 
 
 def distance(axis: Axis, now: Value, value: Value) -> float:
-    """Return how far a value is from another one, relative to it; for words and switches inf, so that they come last."""
+    """Return the relative distance of two values; infinite for words and switches."""
     return (
         abs(int(value) - int(now)) / max(abs(int(now)), 1) if isinstance(axis, Number) else math.inf
     )

@@ -38,7 +38,7 @@ def plan(
     limits: Limits = "documented",
     **arguments: Any,
 ) -> Plan:
-    """Plan one call: check it against the contract, then decide path, tiling, buffers and workspace.
+    """Plan one call: check it, then decide path, tiling, buffers and workspace.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def plan(
         Product (any of its names, or a YAML file) and SoC. A SoC alone implies its product, a
         product alone its default SoC; Atlas A2 when both are None.
     release
-        Release of the product's software: ``8.3``, ``8.5``, ``9.0`` or ``9.1``, which None takes.
+        Release of the product's software: ``8.3``, ``8.5``, ``9.0`` or ``9.1``, the default.
     deterministic
         The determinism switch.
     limits
@@ -131,7 +131,7 @@ def prepare(
     limits: Limits = "documented",
     **arguments: Any,
 ) -> "Prepared":
-    """Do the first phase of a call, for data of the same shapes and dtypes to come.
+    """Check and tile a call once, for any number of runs with the same shapes and dtypes.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def _outputs(
     out: Any = None,
     **arguments: Any,
 ) -> Any:
-    """Do what :func:`run` does, and return nothing but the results."""
+    """Like :func:`run`, but return only the results."""
     from npu_sim.framework.execution import outputs_of
 
     declared: Operator = load_operator(operator)
@@ -182,7 +182,7 @@ def _outputs(
 
 
 def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return the tensors of a call. Shape and strides of the caller's array may change under the call, those of a view do not."""
+    """Return views of the tensors: a caller may change shape and strides of an array meanwhile."""
     names = declared.input_names
     return {
         name: tensor_of(name, value).view()
@@ -222,7 +222,7 @@ def _function_of(operator: Operator) -> Callable[..., Any]:
 
 
 def signature_of(operator: Operator) -> inspect.Signature:
-    """Return the signature of an operator's public function: its inputs and attributes, then the options."""
+    """Return the signature of an operator's function: inputs, attributes, then options."""
     parameters: list[inspect.Parameter] = []
     default: Any = inspect.Parameter.empty
     for one in reversed([one for one in operator.arguments if one not in operator.outputs]):

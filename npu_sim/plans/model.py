@@ -25,7 +25,8 @@ class WorkspacePart(Frozen):
     bytes
         Size as it counts in the total; 0 for ``unknown`` parts.
     kind
-        ``system``, ``kernel`` (the kernel's own areas), ``intermediate`` (a tensor between two kernels) or ``alignment``.
+        ``system``, ``kernel`` (the kernel's own areas), ``intermediate`` (a tensor between two
+        kernels) or ``alignment``.
     evidence
         How sure the size is.
     note

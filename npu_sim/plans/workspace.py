@@ -57,12 +57,12 @@ class Bucket:
 
 
 def aligned_bytes(size: int) -> int:
-    """Return ``Align(n) = (n + 32 + 511)`` rounded down to a multiple of 512: an empty tensor costs 512."""
+    """Return ``n + 32 + 511`` rounded down to a multiple of 512; an empty tensor takes 512."""
     return (size + PADDING_BYTES + ALIGNMENT_BYTES - 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
 
 
 def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
-    """List the areas of an executor node by node: a kernel's workspace first, then its intermediate outputs."""
+    """Return the areas node by node: a kernel's workspace, then its intermediate outputs."""
     last_use = {
         tensor.name: index
         for index, node in enumerate(nodes)
@@ -98,7 +98,7 @@ def _bytes_of(parts: Sequence[WorkspacePart]) -> int:
 
 
 def place(entries: Sequence[Entry]) -> tuple[Bucket, ...]:
-    """Assign entries to buckets in order: the last bucket whose latest tenant has ended, else a new one."""
+    """Assign entries in order to the last bucket whose latest tenant has ended, or a new one."""
     buckets: list[list[Entry]] = []
     for entry in entries:
         free = [tenants for tenants in buckets if tenants[-1].last_node < entry.first_node]
@@ -192,7 +192,7 @@ def described(node: Launch) -> WorkspaceNode:
 def kernel_workspace(
     parts: Sequence[WorkspacePart], copies: Sequence[Launch] = (), kernel: str = "kernel"
 ) -> Workspace:
-    """Return the workspace of a single kernel: its tiling's size as it is, then a copy of every non-contiguous input.
+    """Return the workspace of a single kernel, with a copy of every non-contiguous input.
 
     Parameters
     ----------
