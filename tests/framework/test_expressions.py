@@ -106,7 +106,7 @@ def test_what_is_not_allowed_is_named(text, part):
     message = str(refused.value)
     assert repr(text) in message
     assert part in message.removeprefix(repr(text)) or part in ("**", "/")
-    assert "whole numbers, names" in message
+    assert "integers, names" in message
 
 
 @pytest.mark.parametrize("text", ["", "row <", "row = 3", "row; col", "1 2"])
