@@ -21,12 +21,12 @@ FLAGS = (
 )
 AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 LOCAL_HOSTS = ("127.0.0.1", "")
-"""What a page may talk to: the explorer, and files or data without a host."""
+"""Hosts that a page may request: the explorer, and none (files and data)."""
 
 
 @dataclass
 class Browser:
-    """A Chromium and what happened in it since :meth:`open`."""
+    """A Chromium with its logs since :meth:`open`."""
 
     driver: object
 
@@ -43,7 +43,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
 
     def logs(self):
-        """Return (console messages, addresses asked for) since the last call."""
+        """Return (console messages, requested addresses) since the last call."""
         console = [entry["message"] for entry in self.driver.get_log("browser")]
         events = [
             json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
@@ -56,14 +56,14 @@ class Browser:
         return console, asked
 
     def assert_quiet_and_local(self):
-        """Check that nothing was complained about and that no request left the machine."""
+        """Check that the console is empty and that no request left the machine."""
         console, asked = self.logs()
         assert console == []
         assert asked
         assert [url for url in asked if (urlsplit(url).hostname or "") not in LOCAL_HOSTS] == []
 
     def title_under_the_pointer(self, selector):
-        """Return what resting the pointer on the middle of a shape shows."""
+        """Return the tooltip of the middle of a shape."""
         script = """
             const shape = document.querySelector(arguments[0]);
             shape.scrollIntoView({block: "center"});

@@ -9,7 +9,7 @@ SMALL_DIM = (
 
 
 class PageObject:
-    """What a user does and sees."""
+    """Actions and observations of a user."""
 
     def __init__(self, browser, explorer):
         self.browser, self.driver, self.explorer, self.address = (
@@ -27,7 +27,7 @@ class PageObject:
         self.settle()
 
     def settle(self):
-        """Wait until everything that was asked is answered."""
+        """Wait until every request is answered."""
         self.wait(lambda: self.script("return document.body.dataset.state") == "still")
 
     def wait(self, condition, seconds=20):
@@ -64,7 +64,7 @@ class PageObject:
         return self.asked("json")["plan"]
 
     def look(self):
-        """Wait for what follows from the plan."""
+        """Wait for the slower part of the answer."""
         self.wait(lambda: self.find("#first .follows") and not self.find(".stale"))
 
     def type(self, name, value):
@@ -85,7 +85,7 @@ class PageObject:
         return next(one for one in self.find(".chips button") if one.text.startswith(beginning))
 
     def copied(self, button):
-        """Press a copy button and return what it put on the clipboard."""
+        """Press a copy button and return the text it copies."""
         self.script(
             "window.copied = null; navigator.clipboard.writeText = async (text) => "
             "{ window.copied = text; }"

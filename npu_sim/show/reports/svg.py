@@ -7,7 +7,7 @@ readers read it.
 
 from collections.abc import Iterable, Sequence
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 WIDTH = 1000
 COLOURS = 8
@@ -39,13 +39,13 @@ def element(
     **attributes
         Attributes; underscores in names become hyphens, ``class_`` is ``class``.
     """
-    written = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _number(value))
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
         for key, value in attributes.items()
     )
-    heading = Markup("<title>{}</title>").format(title) if title else Markup("")
-    inner = Markup("").join([heading, text, *children])
-    return Markup("<{0}{1}>{2}</{0}>").format(name, written, inner)
+    heading = f"<title>{escape(title)}</title>" if title else ""
+    inner = "".join(map(escape, children))  # elements are Markup, which escape() leaves as it is
+    return Markup(f"<{name}{written}>{heading}{escape(text)}{inner}</{name}>")
 
 
 def picture(height: float, parts: Iterable[Markup], label: str) -> Markup:
