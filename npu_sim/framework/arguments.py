@@ -120,7 +120,8 @@ class Attribute:
     kind
         ``int``, ``float``, ``bool``, ``str`` or :class:`IntArray`.
     default
-        Its value when a call leaves it out; :data:`REQUIRED` when it may not. One that is None may be a null pointer in C.
+        Value when a call leaves it out; :data:`REQUIRED` when it may not. None stands for a null
+        pointer in C.
     low, high
         Legal range of a whole number, both ends included.
     """
@@ -246,7 +247,7 @@ def require_known(known: Collection[str], names: Iterable[str]) -> None:
 
 
 def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
-    """Build arguments from what a caller passed: tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
+    """Build arguments from tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
 
     Raises
     ------
@@ -268,9 +269,9 @@ def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments
 
 
 def plain_value(attribute: Attribute, value: Any) -> Any:
-    """Return the value of an attribute in Python's own types: what NumPy calculates is taken as the number, switch or text it is.
+    """Return the value of an attribute as a Python type; NumPy scalars are converted.
 
-    Where a word is wanted, anything else becomes its text, which the contract refuses in its place among the checks.
+    For a text attribute, any other value becomes its text, which a check of the contract refuses.
     """
     plain = value.item() if isinstance(value, np.generic) else value
     return shown(plain) if attribute.kind is str and not isinstance(plain, str) else plain

@@ -159,7 +159,7 @@ class Derived:
     name
         Its name.
     swept
-        What it is when only sizes are given: an expression over axes, for instance ``"tokens * num_topk"``.
+        Value when only sizes are given: an expression over axes, such as ``"tokens * num_topk"``.
     read
         What it is in a given call, from the specs of its tensors; where None, an axis of that name in a pattern says it, else
         ``swept``.

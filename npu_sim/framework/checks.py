@@ -1,7 +1,7 @@
 """The checks of a contract, which an operator lists in the product's order.
 
-Each check names the argument it refuses. A check of sizes, dtypes or the product also has an integer
-form, which becomes part of the compiled planner of sweeps: a condition is written once. Any other
+Each check names the argument it refuses. A check of sizes, dtypes or the product also has an
+integer form, which becomes part of the compiled planner of sweeps: a condition is written once. Any other
 check is a plain function of an :class:`Inspection` in the operator's list.
 """
 
@@ -201,12 +201,13 @@ def require_whole_numbers(name: str, value: Any) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Holds(Check):
-    """A condition over sizes, whole numbers among the attributes and facts of the product; refused where it does not hold.
+    """A condition over sizes, integer attributes and rules: refuses calls where it is false.
 
     Attributes
     ----------
     condition
-        An expression such as ``"num_topk <= num_topk_at_most"``: names are sizes, attributes, documented limits and other facts.
+        An expression such as ``"num_topk <= num_topk_at_most"``: names are sizes, attributes,
+        documented limits and other rules.
     blames
         The argument at fault, or a function of the call that names it.
     words
@@ -214,7 +215,8 @@ class Holds(Check):
     status
         Status of the refusal.
     documented
-        Whether it is a documented limit: not asked with ``limits=hardware``, nor where the product states none.
+        Whether it is a documented limit: skipped with ``limits=hardware``, and where the product
+        states none.
     """
 
     condition: str
@@ -324,7 +326,7 @@ MAX_RANK = 8
 
 @dataclass(frozen=True, eq=False)
 class Dtypes(DtypeCheck):
-    """Tensors have one of some dtypes: ``allowed`` is a list, or a function of the profile that gives it."""
+    """Tensors have one of the ``allowed`` dtypes: a list, or a function of the profile."""
 
     tensors: str
     allowed: tuple[str, ...] | Callable[[Any], Sequence[str]]
@@ -377,8 +379,9 @@ class SameDtype(DtypeCheck):
 class DtypeTable(DtypeCheck):
     """The dtypes of all tensors together are a row of the product's table.
 
-    Refuses the first tensor whose dtype no row has after those before it. ``rows`` returns the table
-    of a profile; its columns are ``tensors``. Outputs left out have the dtypes that inputs imply.
+    Refuses the first tensor whose dtype no row has after those before it. ``rows`` returns the
+    table of a profile; its columns are ``tensors``. Outputs left out have the dtypes that inputs
+    imply.
     """
 
     tensors: str
@@ -610,7 +613,7 @@ class Shapes(Check):
 
     @staticmethod
     def _sources(call: Inspection, tensor: Any) -> list[str]:
-        """Return inputs that share a size with a tensor, derived sizes, and modes that decide its axes."""
+        """Return inputs that share a size with a tensor, derived sizes, and deciding modes."""
         wanted = set(patterns.names(call.pattern(tensor)))
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]
         wanted.update(name for text in read if text for name in names(text))

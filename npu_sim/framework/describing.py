@@ -48,7 +48,7 @@ class Condition:
 
 
 def decision(case: Case, condition: Condition, **values: int | str | bool) -> Decision:
-    """Return a condition as the plan shows it; ``values`` are those that are no fields of the row."""
+    """Return a condition as the plan shows it; ``values`` add to the fields of the row."""
     outcome = bool(condition.holds(case.row, case.device, case.rules))
     own = {
         name: getattr(case.row, name)
@@ -95,7 +95,7 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
 
 
 def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
-    """Return the value nearest to ``now``, towards ``end``, where a condition is turned around: doubled steps, then halved ones."""
+    """Return the nearest value towards ``end`` that changes a condition: doubling, then bisection."""
     direction, step, last = (1 if end > now else -1), 1, now
     while last != end:
         value = min(now + step, end) if direction > 0 else max(now - step, end)
@@ -148,9 +148,11 @@ def vector_plan(
     Parameters
     ----------
     case
-        The checked call; its tiling has ``block_dim``, and ``tiling_key``, ``schedule_mode`` where the kernel has them.
+        The checked call; its tiling has ``block_dim``, and ``tiling_key`` and ``schedule_mode``
+        where the kernel has them.
     path, path_reason, per_core, conditions, order, caveats
-        As in the plan; without ``order`` no output depends on timing, as every part belongs to one core.
+        As in the plan; without ``order`` no output depends on timing, as every part belongs to one
+        core.
     buffers, notes
         Bytes in the Unified Buffer of a core by name, and remarks; what has no bytes is left out.
     ranges, unit

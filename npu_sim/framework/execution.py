@@ -119,7 +119,7 @@ class Result(Printed):
 
 
 class Stopwatch:
-    """Collects wall time by stage, whichever stage it fell into: ``compile`` what Numba compiled, ``load`` what it read from its cache."""
+    """Wall time by stage; ``compile`` and ``load`` is time for kernels compiled, or cached."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -168,7 +168,7 @@ class Stage:
 
 
 def _kernel_seconds() -> tuple[float, float]:
-    """Return how long Numba made kernels so far, from its cache or by compiling, and how long the passes of its compiler took."""
+    """Return seconds spent on getting kernels so far, and on the compiler's passes alone."""
     if "numba" not in sys.modules:
         return 0.0, 0.0
     kernels, passes = (timer.duration if timer.done else 0.0 for timer in _kernel_timers())
@@ -177,7 +177,7 @@ def _kernel_seconds() -> tuple[float, float]:
 
 @cache
 def _kernel_timers() -> tuple[Any, Any]:
-    """Return what listens to Numba from the first call on: listening anew for every stage takes longer than some stages."""
+    """Return listeners to Numba's events, registered once: that takes longer than some stages."""
     from numba.core.event import TimingListener, register
 
     timers = TimingListener(), TimingListener()
@@ -209,7 +209,7 @@ class OutputArray(NamedTuple):
 def output_array(
     name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]] | None
 ) -> OutputArray:
-    """Return the memory of one result, and add it to ``taken``, the memory of the other arrays of the call.
+    """Return the memory of one result and add it to ``taken``, the call's other arrays.
 
     ``taken`` is None when all arrays of the call are known to have memory of their own.
 
@@ -258,7 +258,7 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
 
 
 def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
-    """Return a checked view of the caller's memory; another thread may set shape, strides or dtype of the caller's array meanwhile."""
+    """Return a checked view of the caller's memory, unaffected by changes to the array's shape."""
     try:
         array = memory_of(out).view(np.ndarray)
         if (
@@ -336,7 +336,8 @@ class Run:
     case
         The checked call.
     tensors
-        The inputs by name, as they were given; those that address memory are copies, see ``Tensor.addresses``.
+        The inputs by name, as they were given; those that address memory are copies, see
+        ``Tensor.addresses``.
     outputs
         The results by name: contiguous arrays to write to.
     areas
@@ -363,9 +364,9 @@ class Run:
         return self.case.target.order
 
     def stored(self, name: str) -> Array:
-        """Return an input as kernels read it: contiguous, in native order, 16-bit values as they are stored.
+        """Return an input as kernels read it: contiguous, in native order, 16-bit values as stored.
 
-        The workspace belongs to the caller as well: what addresses memory is put there, and not read from there.
+        The caller can write to the workspace: addresses are copied there, but not read from there.
         """
         given = self.tensors[name]
         if self.areas is None:
@@ -579,7 +580,7 @@ class Prepared(Printed):
         Parameters
         ----------
         *tensors, **named
-            The input tensors, in the order of the public function or by name, as they were prepared.
+            The input tensors, in the order of the public function or by name, as prepared.
         out
             As for :func:`npu_sim.run`.
 

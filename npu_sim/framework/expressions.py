@@ -20,7 +20,7 @@ class ExpressionError(ValueError):
 
 @cache
 def parse(text: str) -> ast.Expression:
-    """Read an expression of whole numbers, names, arithmetic, comparisons, ``and``, ``or``, ``not``, ``min`` and ``max``.
+    """Parse an expression of integers, names, arithmetic, comparisons, and/or/not, min and max.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def parse(text: str) -> ast.Expression:
 
 
 def _is_number_or_function(node: ast.AST) -> bool:
-    """Whether a constant is a whole number, and what is called one of the functions; True for any other node."""
+    """Return whether a node is no constant or call, an integer, or a call of a known function."""
     if isinstance(node, ast.Constant):
         return type(node.value) is int
     return not isinstance(node, ast.Call) or getattr(node.func, "id", "") in _FUNCTIONS
@@ -84,7 +84,7 @@ class _Qualify(ast.NodeTransformer):
         self.rules = rules
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Say where a name is found."""
+        """Qualify a name."""
         if node.id in _FUNCTIONS:
             return node
         return ast.Attribute(
@@ -93,6 +93,6 @@ class _Qualify(ast.NodeTransformer):
 
 
 def in_row(text: str, rules: tuple[str, ...] = ()) -> str:
-    """Return an expression over the fields of ``row``, or of ``rules`` where it has the name, instead of plain names."""
+    """Return an expression with names replaced by fields of ``rules``, if there, or ``row``."""
     own = ast.parse(ast.unparse(parse(text)), mode="eval")
     return ast.unparse(ast.fix_missing_locations(_Qualify(rules).visit(own)))

@@ -672,7 +672,7 @@ class Operator:
         return _rules(self, profile)
 
     def dtype_mask(self, profile: Profile) -> int:
-        """Return a bit for every combination of dtypes, set if the contract takes it; last axis first."""
+        """Return a bit a combination of dtypes, set if the contract takes it; last axis fastest."""
         steps = [check for check in self.checks if isinstance(check, DtypeCheck)]
         mask = 0
         for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):

@@ -1,15 +1,17 @@
-"""Shapes as patterns: ``"row* col+"`` says what the axes of a tensor are, and so what sizes a call has.
+"""Shape patterns: ``"row* col+"`` names the axes of a tensor, and so the sizes of a call.
 
-A pattern is a list of axes, with spaces between them:
+Tokens of a pattern:
 
-- ``col`` is one axis of that size;
-- ``row*`` are any number of axes, ``col+`` one or more, whose product is the size; they are the same axes in every tensor;
-- ``rows~`` are one or more axes with so many elements, however they are shaped; implied, they are the axes that ``rows*`` has elsewhere;
-- ``1col`` are as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any number of
-  them and none unless they are given.
+- a name is one axis;
+- ``row*`` is any number of axes, ``col+`` one or more; their product is the size, and they are the
+  same axes in every tensor;
+- ``rows~`` is one or more axes with so many elements, in any shape; when implied, they are the axes
+  that ``rows*`` has elsewhere;
+- ``1col`` is as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any number
+  of them, and none unless they are given.
 
-A pattern has at most two tokens of a variable number of axes. Sizes are named here and nowhere else: arguments, sweeps, limits and
-explanations know them by these names.
+A pattern has at most two tokens of a variable number of axes. Sizes are named only here: arguments,
+sweeps, limits and reports use these names.
 """
 
 import re
@@ -30,7 +32,10 @@ _TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
 
 
 class Token(NamedTuple):
-    """One axis or group of axes: ``kind`` is ``""``, ``*``, ``+``, ``~`` as in a pattern, and for ones ``1``, ``1?`` and ``1*``."""
+    """One axis or group of axes.
+
+    ``kind`` is ``""``, ``*``, ``+`` or ``~`` as in a pattern, and ``1``, ``1?`` or ``1*`` for ones.
+    """
 
     name: str
     kind: str
@@ -78,7 +83,7 @@ def names(pattern: str) -> tuple[str, ...]:
 
 @cache
 def openness(pattern: str) -> tuple[bool, int]:
-    """Return how little a pattern says by itself, to read the others first: whether ones follow, and how many groups it has."""
+    """Return a sort key of patterns: those with fewer groups bind first."""
     kinds = [token.kind for token in parse(pattern)]
     return any(kind.startswith("1") for kind in kinds), sum(kind in ("*", "+") for kind in kinds)
 
@@ -100,9 +105,9 @@ class Sizes:
 
 
 def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
-    """Take the sizes of a tensor; False, and none is taken, when its shape cannot have the pattern, or contradicts what is known.
+    """Bind the sizes of a tensor; return False and bind none if its shape contradicts them.
 
-    Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
+    Of two groups of unknown length the last is the last axis alone, unless ``guess`` is off.
     """
     values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
     known = (

@@ -70,7 +70,7 @@ class Decide:
 
 
 def empty_fields(path: str) -> dict[str, Any]:
-    """Return the plan fields of a call that runs no kernel; ``path`` says why and what the outputs are."""
+    """Return the plan fields of a call without kernel; ``path`` states why, and its outputs."""
     return {
         "kernel": "",
         "path": path,

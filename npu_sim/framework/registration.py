@@ -35,7 +35,7 @@ Fault = tuple[str, str, str]
 
 
 def register(operator: Operator) -> Operator:
-    """Make an operator known to this process: every function, command and page takes it by its name.
+    """Register an operator in this process: functions, commands and pages take it by name.
 
     Parameters
     ----------

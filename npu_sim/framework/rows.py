@@ -33,7 +33,8 @@ class RowPlanner(NamedTuple):
     make_row
         The row of the codes of all axes.
     refused
-        ``refused(row, device, rules)``: the status of the first check that does not hold, or that ends the call; ``PASSES`` when none does.
+        ``refused(row, device, rules)``: the status of the first check that refuses or ends the
+        call; ``PASSES`` when none does.
     plan_row
         ``plan_row(row, device, rules) -> record``: the whole contract and the planner.
     columns
@@ -158,7 +159,7 @@ def _dtype_code(operator: Any) -> str:
 
 
 def record_columns(operator: Any) -> tuple[Column, ...]:
-    """Return the columns of a sweep's records: the status, whether buffers overflow, then every field of the tiling with a bound."""
+    """Return the columns of a sweep: status, overflow, then every bounded field of the tiling."""
     fields = [
         column
         for column in table(operator.tiling)
@@ -174,7 +175,7 @@ def record_columns(operator: Any) -> tuple[Column, ...]:
 
 
 def bound_of(operator: Any, field: Field, most: Any) -> int | None:
-    """Return the largest magnitude of a field, given the largest of every axis and device field; None for fp32 values."""
+    """Return the largest magnitude of a field for the largest inputs; None for fp32 values."""
     own = operator.bounds
     if field.bound == FP32_VALUE:
         return None

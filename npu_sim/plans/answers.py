@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 from npu_sim.language import Text
 
 SHOW = "npu_sim.show"
-"""Package that prints answers. It is imported when one is printed: reading numbers needs no text."""
+"""Package that prints answers, imported when one is printed: reading numbers needs no text."""
 _INHERITED = frozenset(dir(BaseModel))
 
 

@@ -129,7 +129,7 @@ class LaunchTensor(Frozen):
     Attributes
     ----------
     name
-        Name of the argument, or of the tensor between two kernels; views of one storage have one name.
+        Name of the argument, or of the tensor between two kernels; views of one storage share it.
     shape, dtype
         As the kernel sees it.
     intermediate
@@ -195,9 +195,10 @@ class Launch(Frozen):
 
 
 def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "") -> Launch:
-    """Return the launch that copies a tensor of the user to a contiguous one, by default named ``contiguous NAME``.
+    """Return the launch that copies a tensor to a contiguous one, by default ``contiguous NAME``.
 
-    Which kernel copies depends on the strides, which a plan does not know: the launch carries the name of the executor's step.
+    The kernel depends on the strides, which are not part of a plan: the launch has the name of the
+    executor's step.
     """
     source = LaunchTensor(name=name, shape=shape, dtype=dtype)
     target = LaunchTensor(
@@ -219,7 +220,8 @@ class ProfileKey(Frozen):
     shipped, product
         Its value in the product that ships with the SoC, and that product.
     assumed, source
-        What the operator's planner counts with instead, and where that is stated; None and empty where it only does not ask.
+        The value that the operator's planner assumes, and its source; None and empty where the
+        planner does not use the key.
     if_asked
         What the planner would do if it asked the chip, in words; a model. Empty where nobody knows.
     """
@@ -295,7 +297,7 @@ class Decision(Frozen):
 
 
 class Allocation(Frozen):
-    """One named buffer in an on-chip memory; ``bytes`` counts every copy when it is buffered more than once."""
+    """One named buffer in an on-chip memory; ``bytes`` counts all copies of a multiple buffer."""
 
     name: TextField
     bytes: int
@@ -364,7 +366,7 @@ class Caveat(Frozen):
 
 
 class CoreWork(Frozen):
-    """What one core does: half-open ranges by the name of what is split (``rows``, ``weight rows``, ``tiles`` ...)."""
+    """Work of one core: half-open ranges by unit (``rows``, ``weight rows``, ``tiles`` ...)."""
 
     core: int
     ranges: FrozenDict[tuple[int, int]]
@@ -502,16 +504,16 @@ class Plan(Printed, Frozen):
 
     @property
     def overflow(self) -> Memory | None:
-        """The Unified Buffer of the phase that needs most, where that is more than there is; None when all fits.
+        """The Unified Buffer of the phase that exceeds it most; None when all fits.
 
-        The product does not check it: what the device then computes is not known.
+        The product does not check it; the results of the device are then unknown.
         """
         beyond = [memory for memory in self.memories if memory.name == "UB" and memory.overflows]
         return min(beyond, key=lambda memory: memory.free_bytes, default=None)
 
     @property
     def outcome(self) -> str:
-        """``runs``, or ``overflows`` when the product accepts the call and its buffers do not fit the Unified Buffer."""
+        """``runs``, or ``overflows`` for an accepted call whose buffers exceed the Unified Buffer."""
         return RUNS if self.overflow is None else OVERFLOWS
 
     @property

@@ -258,7 +258,8 @@ class Areas:
     def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return the array in an area: a view of the workspace.
 
-        Areas of one bucket share memory: a node may only write its own areas, and read those that live while it runs.
+        Areas of one bucket share memory: a node may write only its own areas, and read those that
+        live while it runs.
 
         Raises
         ------
