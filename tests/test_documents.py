@@ -1,14 +1,14 @@
-"""Commands and programs in user documents run, and print what the documents show.
+"""Run the commands and programs in user documents and compare their output with the documents.
 
 Every block marked ``sh`` or ``python`` in ``README.md`` and the pages under ``docs/`` is executed
 in order, in one folder per page.
 
-- A line of a ``sh`` block is a command that succeeds, or ends with ``# exit`` and its code.
-  Commands that set up an environment are run by CI.
-- A ``python`` block whose first line is ``# name.py`` is that file; other blocks run one after
-  another in one namespace.
-- A ``text`` block directly below is what they print; ``...`` stands for what was left out.
-- Blocks marked ``sh excerpt`` and ``python excerpt`` are pieces of files that other tests run.
+- Each line of a ``sh`` block is a command. It must succeed, or end with ``# exit`` and its exit
+  code. Commands that set up an environment are run by CI.
+- A ``python`` block whose first line is ``# name.py`` is written to that file; other blocks run
+  in order in one namespace.
+- A ``text`` block directly below is the expected output; ``...`` matches any text.
+- A block directly below ``<!-- excerpt -->`` is a piece of a file that other tests run.
 """
 
 import ast
@@ -35,8 +35,13 @@ SPEC.loader.exec_module(operator_pages)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SET_UP = "python3 -m venv"
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-STEP = re.compile(r"^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re.M | re.S)
-"""What is executed, its text, and what stands below it as its output."""
+FENCE = re.compile(r"^ *(?:```|~~~)(.*)$", re.M)
+LANGUAGES = {"", "python", "sh", "text", "toml"}
+"""Languages of code blocks; the highlighter of the site does not recognise anything else."""
+STEP = re.compile(
+    r"(?<!<!-- excerpt -->\n)^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re.M | re.S
+)
+"""An executed block: its language, its text, and the expected output below it."""
 TRAINING = (
     "import torch\n\n"
     "x = torch.ones(4, 64, requires_grad=True)\n"
@@ -45,13 +50,13 @@ TRAINING = (
 
 
 def marks_of(page):
-    """Pages that compute much are run by CI after the others."""
+    """Mark slow pages, which CI runs after the others."""
     return [pytest.mark.long] if page.parent.name == "jobs" or page.name == "profile.md" else []
 
 
 @pytest.fixture
 def readers_folder(tmp_path, monkeypatch):
-    """A folder with the files that a reader would bring along."""
+    """Return a folder with the input files that the pages use."""
     np.save(tmp_path / "g.npy", np.ones((64, 8), np.float32))
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
     (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
@@ -64,16 +69,18 @@ def readers_folder(tmp_path, monkeypatch):
 
 
 def outcome_of(block, capsys, monkeypatch):
-    """What the commands of a block print; each must end with its exit code."""
+    """Return what the commands of a block print; check the exit code of each."""
     printed = ""
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words and not line.startswith(SET_UP):
             assert words[0] == "npu-sim"
-            done = command(capsys, monkeypatch, *words[1:])
-            code = int(said[1]) if (said := re.search(r"# exit (\d+)$", line)) else 0
-            assert done.code == code, f"{line}: exit {done.code}\n{done.out}{done.err}"
-            printed += done.out + done.err
+            outcome = command(capsys, monkeypatch, *words[1:])
+            expected = re.search(r"# exit (\d+)$", line)
+            assert outcome.code == (int(expected[1]) if expected else 0), (
+                f"{line}: exit {outcome.code}\n{outcome.out}{outcome.err}"
+            )
+            printed += outcome.out + outcome.err
     return printed
 
 
@@ -84,57 +91,64 @@ def outcome_of(block, capsys, monkeypatch):
         for page in PAGES
     ],
 )
-def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeypatch):
+def test_commands_print_what_the_page_shows(page, readers_folder, capsys, monkeypatch):
     text = page.read_text(encoding="utf-8")
     if "npu-sim record" in text:
         pytest.importorskip(
             "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
         )
-    names = {"__name__": page.stem}
+    namespace = {"__name__": page.stem}
     for language, block, shown in STEP.findall(text):
         if language == "sh":
             printed = outcome_of(block, capsys, monkeypatch)
-        elif named := re.match(r"# (\w+\.py)\n", block):
-            (readers_folder / named[1]).write_text(block, encoding="utf-8")
+        elif file_name := re.match(r"# (\w+\.py)\n", block):
+            (readers_folder / file_name[1]).write_text(block, encoding="utf-8")
             continue
         else:
-            exec(compile(block, page.name, "exec"), names)  # a page of this repository
+            exec(compile(block, page.name, "exec"), namespace)  # a page of this repository
             printed = capsys.readouterr().out
         same = not shown or doctest.OutputChecker().check_output(shown, printed, OUTPUT)
-        assert same, f"{page.name}: below\n{block}stands\n{shown}but it prints\n{printed}"
+        assert same, f"{page.name}:\n{block}is shown with\n{shown}but prints\n{printed}"
 
 
-def test_every_page_has_its_place_in_the_site():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_code_blocks_have_standard_languages(page):
+    fences = FENCE.findall(page.read_text(encoding="utf-8"))
+    assert len(fences) % 2 == 0
+    assert set(fences) <= LANGUAGES
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
     placed = re.findall(r"[\w/]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
     assert sorted(placed) == sorted(
         page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]
     )
 
 
-def test_the_readme_links_to_pages_that_are_there():
+def test_links_of_the_readme_exist():
     linked = re.findall(r"\((docs/[\w/]+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
     assert linked
     assert [link for link in linked if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
-def test_the_page_of_an_operator_is_that_of_its_declaration(operator, monkeypatch):
+@pytest.mark.parametrize("operator", [entry.name for entry in OPERATORS])
+def test_the_page_of_an_operator_is_up_to_date(operator, monkeypatch):
     monkeypatch.setenv("COLUMNS", operator_pages.WIDTH)
     monkeypatch.setenv("NPU_SIM_LANG", "en")
     written = (ROOT / f"docs/operators/{operator}.md").read_text(encoding="utf-8")
     assert written == operator_pages.page(load_operator(operator)), (
-        "python docs/operator_pages.py writes it again"
+        "run python docs/operator_pages.py"
     )
 
 
 def cells(page):
-    """The rows of all tables of a page, each as its cells."""
+    """Return the rows of all tables of a page, each as a list of cells."""
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
 def shape_of(page):
-    """What translations of a page have in common."""
+    """Return what translations of a page have in common."""
     text = page.read_text(encoding="utf-8")
     steps = STEP.findall(text)
     return {
@@ -153,44 +167,46 @@ def shape_of(page):
 
 
 @pytest.mark.parametrize("part", ["headings", "commands", "programs", "tables", "links"])
-def test_both_languages_say_the_same(part):
+def test_both_languages_of_the_readme_agree(part):
     english, chinese = (shape_of(ROOT / name)[part] for name in ("README.md", "README.zh.md"))
     assert english
     assert chinese == english
 
 
 def test_the_readme_has_every_command_and_operator():
-    first = {name for row in cells(PAGES[0]) for name in re.findall(r"`([^`]+)`", row[0])}
-    assert {*HEADING} | {one.name for one in OPERATORS} <= first
+    documented = {name for row in cells(PAGES[0]) for name in re.findall(r"`([^`]+)`", row[0])}
+    assert {*HEADING} | {entry.name for entry in OPERATORS} <= documented
 
 
-@pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
-def test_the_readme_knows_the_products_of_an_operator(operator):
-    (named,) = [row[1] for row in cells(PAGES[0]) if row[0] == f"`{operator}`"]
+@pytest.mark.parametrize("operator", [entry.name for entry in OPERATORS])
+def test_the_readme_lists_the_products_of_an_operator(operator):
+    (listed,) = [row[1] for row in cells(PAGES[0]) if row[0] == f"`{operator}`"]
     products = [load_profile(name).product for name in shipped_products()]
-    assert [one.title for one in products if one.title.removeprefix("Atlas ") in named] == [
-        one.title for one in products if operator in one.operators
-    ]
+    titles = {product.title: operator in product.operators for product in products}
+    for title, supported in titles.items():
+        assert (title.removeprefix("Atlas ") in listed) == supported
 
 
-def test_the_page_of_releases_says_what_their_table_says():
+def test_the_page_of_releases_agrees_with_their_table():
     table, rows = release_table(), cells(ROOT / "docs" / "releases.md")
     values = {
         operator: [table.values(release, operator) for release in table.releases]
         for operator in table.switches
     }
-    facts = [[name, one.stands_for, one.evidence] for name, one in table.releases.items()]
+    releases = [
+        [name, release.stands_for, release.evidence] for name, release in table.releases.items()
+    ]
     switches = [
         [
             f"`{operator}`",
             f"{switch.help}: {switch.bits}",
-            *(str(one[name]) for one in values[operator]),
+            *(str(value[name]) for value in values[operator]),
         ]
-        for operator, named in table.switches.items()
-        for name, switch in named.items()
-        if switch.bits and len({one[name] for one in values[operator]}) > 1
+        for operator, operator_switches in table.switches.items()
+        for name, switch in operator_switches.items()
+        if switch.bits and len({value[name] for value in values[operator]}) > 1
     ]
-    assert [row for row in rows if row[0] in table.releases] == facts
+    assert [row for row in rows if row[0] in table.releases] == releases
     assert [row for row in rows if row[0].startswith("`")] == switches
     assert f"Without one it is {table.default}." in (ROOT / "docs" / "releases.md").read_text(
         encoding="utf-8"
