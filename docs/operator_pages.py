@@ -1,6 +1,6 @@
-"""Write the page of every operator from its declaration: ``python docs/operator_pages.py``.
+"""Generate the page of every operator from its declaration: ``python docs/operator_pages.py``.
 
-A test compares the pages with what this writes, and runs their commands.
+A test checks that the pages are up to date, and runs their commands.
 """
 
 import dataclasses
@@ -25,64 +25,59 @@ from npu_sim.studies import caveats
 from npu_sim.tiling.fields import table as tiling_fields
 
 WIDTH = "100"
-"""Columns of what commands print, as tests of pages have them."""
+"""Terminal width for the output of commands, also used by the tests of pages."""
 PAGES = Path(__file__).parent / "operators"
 
 
 def table(headings: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
-    """Return a table in Markdown; nothing when it has no rows."""
+    """Return a table in Markdown, or an empty string when it has no rows."""
     body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     lines = [headings, ["---"] * len(headings), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n" if body else ""
 
 
 def section(title: str, *parts: str) -> str:
-    """Return a section, or nothing when all its parts are empty."""
+    """Return a section, or an empty string when all its parts are empty."""
     filled = [part.strip() for part in parts if part.strip()]
     return f"## {title}\n\n" + "\n\n".join(filled) + "\n" if filled else ""
 
 
 def code(text: object) -> str:
-    """Return a text as code; nothing for nothing."""
+    """Return a text as inline code; an empty string for an empty text or None."""
     return f"`{text}`" if text not in ("", None) else ""
 
 
 def argument_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield a row for every argument, in the order of the call."""
-    for one in operator.arguments:
-        if isinstance(one, Attribute):
-            needed = "required" if one.default is REQUIRED else f"default `{one.default}`"
-            yield code(one.name), one.kind.__name__, needed, one.help
+    for argument in operator.arguments:
+        name = code(argument.name)
+        if isinstance(argument, Attribute):
+            required = argument.default is REQUIRED
+            default = "required" if required else f"default `{argument.default}`"
+            yield name, argument.kind.__name__, default, argument.help
         else:
-            assert isinstance(one, Tensor)
-            kind = "output" if isinstance(one, Output) else "tensor"
-            shape = one.shape if isinstance(one.shape, str) else "by its arguments"
-            yield code(one.name), kind, "optional" if one.optional else f"`{shape}`", one.help
+            assert isinstance(argument, Tensor)
+            kind = "output" if isinstance(argument, Output) else "tensor"
+            pattern = argument.shape if isinstance(argument.shape, str) else "by its arguments"
+            shape = "optional" if argument.optional else code(pattern)
+            yield name, kind, shape, argument.help
 
 
 def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield a row for every check, in the product's order."""
+    """Yield a row for every check, in the order in which they run."""
     for place, check in enumerate(operator.checks, 1):
-        described = check if inspect.isfunction(check) else type(check)
-        text = (
-            (inspect.getdoc(described) or "").split("\n\n")[0].replace("``", "`").replace("\n", " ")
-        )
-        names = (
-            [field.name for field in dataclasses.fields(check)]
-            if dataclasses.is_dataclass(check)
-            else []
-        )
-        facts = {
-            name: getattr(check, name)
-            for name in names
+        documented = check if inspect.isfunction(check) else type(check)
+        summary = (inspect.getdoc(documented) or "").split("\n\n")[0]
+        fields = dataclasses.fields(check) if dataclasses.is_dataclass(check) else ()
+        values = {field.name: getattr(check, field.name) for field in fields}
+        shown = [
+            f"{name} `{value}`"
+            for name, value in values.items()
             if name not in ("status", "words", "documented")
-        }
-        shown = {
-            name: value
-            for name, value in facts.items()
-            if isinstance(value, str | int | tuple) and value not in ("", ())
-        }
-        yield place, text, "; ".join(f"{name} `{value}`" for name, value in shown.items())
+            and isinstance(value, str | int | tuple)
+            and value not in ("", ())
+        ]
+        yield place, summary.replace("``", "`").replace("\n", " "), "; ".join(shown)
 
 
 def default_plan(operator: Operator) -> Plan:
@@ -92,13 +87,13 @@ def default_plan(operator: Operator) -> Plan:
 
 
 def first_product(operator: Operator) -> str:
-    """Return Atlas A2 when it has the operator, or else the first product that does."""
-    having = [name for name in shipped_products() if operator.supported_by(load_profile(name))]
-    return "atlas_a2" if "atlas_a2" in having else having[0]
+    """Return Atlas A2 if it supports the operator, else the first product that does."""
+    names = [name for name in shipped_products() if operator.supported_by(load_profile(name))]
+    return "atlas_a2" if "atlas_a2" in names else names[0]
 
 
 def product_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield every product with what it takes."""
+    """Yield a row for every product that supports the operator, with its documented limits."""
     for name in shipped_products():
         profile: Profile = load_profile(name)
         if operator.supported_by(profile):
@@ -110,14 +105,11 @@ def product_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 
 def release_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield the switches of the releases with their values."""
-    table_of = release_table()
-    for name, switch in table_of.switches.get(operator.name, {}).items():
-        yield (
-            code(name),
-            switch.help,
-            *(table_of.values(release, operator.name)[name] for release in table_of.releases),
-        )
+    """Yield a row for every switch that depends on the release, with its values."""
+    releases = release_table()
+    for name, switch in releases.switches.get(operator.name, {}).items():
+        values = [releases.values(release, operator.name)[name] for release in releases.releases]
+        yield code(name), switch.help, *values
 
 
 def page(operator: Operator) -> str:
@@ -131,13 +123,13 @@ def page(operator: Operator) -> str:
         section("Products", table(("product", "", "documented limits"), product_rows(operator))),
         section(
             "Arguments",
-            table(("argument", "kind", "", "what it is"), argument_rows(operator)),
+            table(("argument", "kind", "", "description"), argument_rows(operator)),
             AXES,
         ),
         section(
             "Contract",
-            "Checked in this order; the first that fails answers.",
-            table(("", "check", "of"), check_rows(operator)),
+            "The checks run in this order; the first that fails determines the status.",
+            table(("", "check", "parameters"), check_rows(operator)),
         ),
         section(
             "A call",
@@ -146,61 +138,60 @@ def page(operator: Operator) -> str:
         ),
         section(
             "Paths",
-            "What decides, for this call:",
-            table(("decision", "condition", "here"), decision_rows(plan)),
+            "The conditions that select the path, with their outcome for this call:",
+            table(("decision", "condition", "outcome"), decision_rows(plan)),
         ),
         section("Buffers", table(("memory", "buffer", "bytes"), buffer_rows(plan))),
-        section("Order", table(("output", "order", "why"), order_rows(plan))),
-        section("Tiling", table(("field", "vendor's name", "what it is"), field_rows(operator))),
-        section("Releases", table(("switch", "what it says", *releases), release_rows(operator))),
-        section("Caveats", table(("npu-sim caveats", "what happens"), caveat_rows(operator))),
+        section("Order", table(("output", "order", "reason"), order_rows(plan))),
+        section("Tiling", table(("field", "vendor's name", "description"), field_rows(operator))),
+        section("Releases", table(("switch", "meaning", *releases), release_rows(operator))),
+        section("Caveats", table(("caveat", "summary"), caveat_rows(operator))),
         section(
-            "How sure it is",
-            f"Evidence of this call: **{plan.evidence.value}**. [What that means](../how_sure.md).",
+            "Evidence",
+            f"Evidence of this call: **{plan.evidence.value}** ([definition](../how_sure.md)).",
         ),
     ]
     return "\n".join(part for part in parts if part)
 
 
 AXES = (
-    "`name*` stands for any number of axes, `name+` for at least one, "
-    "`1name` for axes of size 1, `?` for one that may be missing."
+    "In shapes, `name*` is any number of axes, `name+` one or more, and `name~` as many elements "
+    "in any shape. `1name` is an axis of size 1 for every axis of `name`, `1name?` as many or fewer."
 )
 
 
 def decision_rows(plan: Plan) -> Iterable[tuple[object, ...]]:
-    """Yield the conditions that the planner asked."""
-    for one in plan.decisions:
-        yield one.name, code(one.condition), f"{'yes' if one.outcome else 'no'}: {one.effect}"
+    """Yield a row for every condition that the planner tested."""
+    for decision in plan.decisions:
+        outcome = f"{'yes' if decision.outcome else 'no'}: {decision.effect}"
+        yield decision.name, code(decision.condition), outcome
 
 
 def buffer_rows(plan: Plan) -> Iterable[tuple[object, ...]]:
-    """Yield every buffer of a core."""
+    """Yield a row for every buffer of a core."""
     for memory in plan.memories:
-        for one in memory.allocations:
-            yield f"{memory.name}{f', {memory.phase}' if memory.phase else ''}", one.name, one.bytes
+        title = f"{memory.name}, {memory.phase}" if memory.phase else memory.name
+        for allocation in memory.allocations:
+            yield title, allocation.name, allocation.bytes
 
 
 def order_rows(plan: Plan) -> Iterable[tuple[object, ...]]:
-    """Yield what is known of the order of every output."""
-    for one in plan.order:
-        yield code(one.output), "fixed" if one.fixed else "depends on timing", one.reason
+    """Yield a row for the accumulation order of every output."""
+    for order in plan.order:
+        yield code(order.output), "fixed" if order.fixed else "depends on timing", order.reason
 
 
 def field_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield the fields of the tiling."""
-    for one in tiling_fields(operator.tiling):
-        yield code(one.name), code(one.field.vendor), one.field.help
+    """Yield a row for every field of the tiling."""
+    for entry in tiling_fields(operator.tiling):
+        yield code(entry.name), code(entry.field.vendor), entry.field.help
 
 
 def caveat_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield the documented caveats."""
-    for one in (
-        import_module(f"{caveats.__name__}.{operator.name}").CAVEATS
-        if find_spec(f"{caveats.__name__}.{operator.name}")
-        else ()
-    ):
-        yield code(one.name), one.title
+    """Yield a row for every documented caveat."""
+    name = f"{caveats.__name__}.{operator.name}"
+    for caveat in import_module(name).CAVEATS if find_spec(name) else ():
+        yield code(caveat.name), caveat.title
 
 
 def main() -> None:
