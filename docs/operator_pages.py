@@ -156,7 +156,7 @@ def page(operator: Operator) -> str:
 
 AXES = (
     "In shapes, `name*` is any number of axes, `name+` one or more, and `name~` as many elements "
-    "in any shape. `1name` is an axis of size 1 for every axis of `name`, `1name?` as many or fewer."
+    "in any shape. `1name` is an axis of size 1 for every axis of `name`; `1name?` allows fewer."
 )
 
 
