@@ -115,9 +115,9 @@ class ReleaseTable(BaseModel):
                 unknown = [release for release in switch.since if release not in names]
                 if unknown or names[0] not in switch.since:
                     wanted = Text(
-                        "values since {names} and other releases: {names_text}",
+                        "values since {names} and other releases: {other_names}",
                         names=names[0],
-                        names_text=", ".join(names),
+                        other_names=", ".join(names),
                     )
                     given = ", ".join(switch.since)
                     raise ValueError(

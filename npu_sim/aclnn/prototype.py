@@ -160,9 +160,9 @@ class Prototype:
             for other, values in others.items():
                 if array is not None and values is not None and np.may_share_memory(array, values):
                     message = Text(
-                        "{documented} shares memory with {documented_text}",
+                        "{documented} shares memory with {other}",
                         documented=documented,
-                        documented_text=self._documented(other),
+                        other=self._documented(other),
                     )
                     raise AclnnError(INVALID, name, message, "give memory of its own")
             others[name] = array

@@ -170,9 +170,9 @@ class AclTensor:
                 INVALID,
                 name,
                 Text(
-                    "{name} is {name_text}: {error}",
+                    "{name} is {description}: {error}",
                     name=name,
-                    name_text=self.dtype.name,
+                    description=self.dtype.name,
                     error=error,
                 ),
             ) from None

@@ -127,11 +127,11 @@ def operator_command(
         names = {option_name(one): one.name for one in fields}
         parameters = [_parameter(one, argument_help(one, shown)) for one in fields]
         line = say(
-            "Example: npu-sim {action} {name} {options}{value}",
+            "Example: npu-sim {action} {name} {options}{example}",
             action=Verbatim(action),
             name=Verbatim(entry.name),
             options=Verbatim(shown.options),
-            value=Verbatim(f" {example}" if example else ""),
+            example=Verbatim(f" {example}" if example else ""),
         )
         epilog = Verbatim(f"{line}\n\n{translated(epilog)}") if epilog else line
 

@@ -553,11 +553,11 @@ class Like(Check):
             spec = call.specs.get(name)
             if spec is not None and spec.shape != right:
                 message = Text(
-                    "{name} is {shape}, {like} is {shape_text_text}: they must have the same shape",
+                    "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
                     name=name,
                     shape=shape_text(spec.shape),
                     like=self.like,
-                    shape_text_text=shape_text(right),
+                    like_shape=shape_text(right),
                 )
                 raise AclnnError(
                     self.status,

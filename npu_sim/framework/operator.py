@@ -331,9 +331,7 @@ class Operator:
             if wanted in (known.lower() for known in (axis.name, *axis.aliases)):
                 return axis
         names = [axis.name for axis in self.all_axes]
-        message = Text(
-            "{name} has nothing called {name_text} to vary", name=self.name, name_text=repr(name)
-        )
+        message = Text("{name} has nothing called {axis} to vary", name=self.name, axis=repr(name))
         raise UsageError(
             name,
             message,

@@ -129,11 +129,11 @@ def _target(out: Array | None, shape: tuple[int, ...], name: str) -> Array:
     if out.shape != shape or (out.dtype != STORAGE[name] and out.dtype != numpy_dtype(name)):
         raise ValueError(
             Text(
-                "out is {shape} {dtype}, the result {shape_text} {name}",
+                "out is {shape} {dtype}, the result {result_shape} {result_dtype}",
                 shape=out.shape,
                 dtype=out.dtype,
-                shape_text=shape,
-                name=name,
+                result_shape=shape,
+                result_dtype=name,
             )
         )
     _check_writable(out)

@@ -59,9 +59,7 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     left, right = stored_as(first, kind), stored_as(second, kind)
     if left.shape != right.shape:
         raise ValueError(
-            Text(
-                "shapes differ: {shape} and {shape_text}", shape=left.shape, shape_text=right.shape
-            )
+            Text("shapes differ: {shape} and {other}", shape=left.shape, other=right.shape)
         )
     out = np.empty(left.shape, np.int64)
     unsigned = UNSIGNED[kind.itemsize]
@@ -124,11 +122,7 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     stored, right = stored_as(array, kind), np.require(reference, np.float64, ["C", "A"])
     if stored.shape != right.shape:
         raise ValueError(
-            Text(
-                "shapes differ: {shape} and {shape_text}",
-                shape=stored.shape,
-                shape_text=right.shape,
-            )
+            Text("shapes differ: {shape} and {other}", shape=stored.shape, other=right.shape)
         )
     out = np.empty(stored.shape, np.float64)
     exponents = np.arange(1 - kind.bias, kind.bias + 1)

@@ -170,11 +170,11 @@ def canonical_dtype(dtype: Any) -> str:
         )
         raise ValueError(
             Text(
-                "unknown dtype {text}{hint}; allowed are {short}{hint_text}",
+                "unknown dtype {text}{hint}; allowed are {short}{more}",
                 text=shown(text),
                 hint=closest(plain, SHORT_NAMES.values()),
                 short=short,
-                hint_text=hint,
+                more=hint,
             )
         )
     return name

@@ -132,7 +132,7 @@ def _cells(row: Compared) -> dict[str, str]:
     }
     if row.plan is None:
         assert row.refusal is not None
-        return {**where, "outcome": say("refused {int}", int=int(row.refusal.status))}
+        return {**where, "outcome": say("refused {status}", status=int(row.refusal.status))}
     plan, memory = row.plan, row.largest_memory
     key = (
         say(", key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
@@ -195,16 +195,16 @@ def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
     )
     if nearby.refusal:
         return say(
-            "{step_text} and the call is refused{where}: {refusal}",
-            step_text=nearby.step_text,
+            "{step} and the call is refused{where}: {refusal}",
+            step=nearby.step_text,
             where=where,
             refusal=nearby.refusal,
         )
     return say(
-        "{step_text} and the path changes{where}: {value} takes '{path}' ({decision})",
-        step_text=nearby.step_text,
+        "{step} and the path changes{where}: {call} takes '{path}' ({decision})",
+        step=nearby.step_text,
         where=where,
-        value=value,
+        call=value,
         path=nearby.path,
         decision=nearby.decision,
     )

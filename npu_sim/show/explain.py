@@ -111,8 +111,8 @@ def explanation_view(explanation: Explanation) -> RenderableType:
             [
                 (
                     say(
-                        "{value}: not published by the vendor, our model of it",
-                        value=plan.evidence.value,
+                        "{evidence}: not published by the vendor, our model of it",
+                        evidence=plan.evidence.value,
                     ),
                 )
             ],
@@ -174,7 +174,7 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
         cores = ""
         if launch.block_dim:
             plural = "s" if launch.block_dim > 1 else ""
-            cores = say(" on {block_dim} core{value}", block_dim=launch.block_dim, value=plural)
+            cores = say(" on {block_dim} core{plural}", block_dim=launch.block_dim, plural=plural)
         doubt = (
             Text(", {value}", value=launch.evidence.value)
             if launch.evidence is not Evidence.EXACT
@@ -197,9 +197,9 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
                 (
                     "",
                     say(
-                        "reads {read_bytes} bytes: {tensors_text}",
+                        "reads {read_bytes} bytes: {tensors}",
                         read_bytes=launch.read_bytes,
-                        tensors_text=tensors_text(launch.inputs),
+                        tensors=tensors_text(launch.inputs),
                     ),
                 )
             )
@@ -207,9 +207,9 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
             (
                 "",
                 say(
-                    "writes {written_bytes} bytes: {tensors_text}",
+                    "writes {written_bytes} bytes: {tensors}",
                     written_bytes=launch.written_bytes,
-                    tensors_text=tensors_text(launch.outputs),
+                    tensors=tensors_text(launch.outputs),
                 ),
             )
         )
@@ -299,8 +299,8 @@ def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
         rows.append(
             (
                 f"{one.name} = {one.now}",
-                say("documented {bound_text}", bound_text=bound_text(one.documented)),
-                say("hardware {bound_text}", bound_text=bound_text(one.hardware)),
+                say("documented {bound}", bound=bound_text(one.documented)),
+                say("hardware {bound}", bound=bound_text(one.hardware)),
             )
         )
         binding = one.documented.above or one.hardware.above
@@ -362,11 +362,11 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
     parts: list[RenderableType] = [
         Paragraph(
             say(
-                "{title} on {title2}: refused, {int} {name}",
+                "{title} on {product}: refused, {status} {status_name}",
                 title=entry.title,
-                title2=explanation.profile.title,
-                int=int(error.status),
-                name=error.status.name,
+                product=explanation.profile.title,
+                status=int(error.status),
+                status_name=error.status.name,
             ),
             "bold red",
         ),

@@ -28,9 +28,9 @@ def limits_view(table: LimitTable) -> RenderableType:
     fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
     title = Paragraph(
         say(
-            "{title}: legal values of {value}{along}",
+            "{title}: legal values of {axis}{along}",
             title=entry.title,
-            value=table.vary or "every size, the others as they are",
+            axis=table.vary or "every size, the others as they are",
             along=along,
         ),
         "bold",

@@ -84,11 +84,11 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
 def _call_title(calls: CallGroup) -> str:
     call = calls.as_dict()
     return say(
-        "call {call}: {call2} times, {short_us}, bound {short_us2}",
+        "call {call}: {times} times, {measured}, bound {bound}",
         call=call["operator"],
-        call2=call["count"],
-        short_us=short_us(call["median_us"]),
-        short_us2=short_us(call["bound_us"]),
+        times=call["count"],
+        measured=short_us(call["median_us"]),
+        bound=short_us(call["bound_us"]),
     )
 
 
@@ -120,11 +120,11 @@ def _group_title(group: MeasuredGroup) -> str:
     facts = group.as_dict()
     inputs = ", ".join(facts["inputs"] or ["shapes unknown"])
     return say(
-        "{facts} {inputs}: {facts2} times, {short_us}",
-        facts=facts["kernel"],
+        "{kernel} {inputs}: {times} times, {measured}",
+        kernel=facts["kernel"],
         inputs=inputs,
-        facts2=facts["count"],
-        short_us=short_us(facts["median_us"]),
+        times=facts["count"],
+        measured=short_us(facts["median_us"]),
     )
 
 
@@ -132,10 +132,10 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     """Return a group of equal launches as labelled lines."""
     facts = group.as_dict()
     spread = say(
-        "{short_us} to {short_us2}, {short_us3} in total",
-        short_us=short_us(facts["min_us"]),
-        short_us2=short_us(facts["max_us"]),
-        short_us3=short_us(facts["total_us"]),
+        "{fastest} to {slowest}, {total} in total",
+        fastest=short_us(facts["min_us"]),
+        slowest=short_us(facts["max_us"]),
+        total=short_us(facts["total_us"]),
     )
     lines: list[Line] = [
         ("measured", short_us(facts["median_us"]), say("median; {spread}", spread=spread))
@@ -147,8 +147,8 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
                 "refused",
                 group.refusal.message,
                 say(
-                    "{int}: no call of this operator starts such a kernel",
-                    int=int(group.refusal.status),
+                    "{count}: no call of this operator starts such a kernel",
+                    count=int(group.refusal.status),
                 ),
             ),
         ]
@@ -177,9 +177,9 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         (
             "cores",
             say(
-                "{facts} planned, {value} measured",
-                facts=facts["planned_block_dim"],
-                value="?" if measured is None else measured,
+                "{planned} planned, {measured} measured",
+                planned=facts["planned_block_dim"],
+                measured="?" if measured is None else measured,
             ),
             agree,
         )

@@ -22,9 +22,7 @@ NOTE = (
 def rows_title(rows: OpenRows) -> str:
     """Return the number of rows, columns or elements that can differ, and of those shown."""
     count = len(rows.table)
-    shown = (
-        say(", the {WORST_ROWS} worst by ulp", WORST_ROWS=WORST_ROWS) if count > WORST_ROWS else ""
-    )
+    shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
     return (
         say(
             "{output}: {count} {axis}s can differ{shown}",

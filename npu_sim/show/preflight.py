@@ -57,9 +57,9 @@ def lines_text(rows: Iterable[Row]) -> str:
         else ""
     )
     return say(
-        "line{value} {map}{more}",
-        value="s" if len(numbers) > 1 else "",
-        map=", ".join(map(str, numbers[:SHOWN_LINES])),
+        "line{plural} {numbers}{more}",
+        plural="s" if len(numbers) > 1 else "",
+        numbers=", ".join(map(str, numbers[:SHOWN_LINES])),
         more=more,
     )
 
@@ -214,8 +214,8 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             say(", {max:+d} bytes of workspace at most", max=max(more)) if more else "",
         )
         yield say(
-            "{sum}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
-            sum=sum(calls.values()),
+            "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
+            count=sum(calls.values()),
             outputs=outputs,
             op=op,
             where=where,
@@ -229,12 +229,12 @@ def _switch_text(switch: dict[str, object] | None) -> str:
         return ""
     if "status" in switch:
         return say(
-            "; with the determinism switch refused {switch}: {switch2}",
-            switch=switch["status"],
-            switch2=switch["message"],
+            "; with the determinism switch refused {status}: {reason}",
+            status=switch["status"],
+            reason=switch["message"],
         )
     still = (
-        say(", {map} still can", map=", ".join(map(str, switch["timing"])))
+        say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
         if isinstance(switch["timing"], list) and switch["timing"]
         else ""
     )
@@ -262,9 +262,9 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
     kernels = matrix.recorded.get("not_modelled", {})
     if kernels:
         yield say(
-            "not modelled: {sum} kernels of {kernels} kinds, see the first line of the file",
-            sum=sum(kernels.values()),
-            kernels=len(kernels),
+            "not modelled: {count} kernels of {kinds} kinds, see the first line of the file",
+            count=sum(kernels.values()),
+            kinds=len(kernels),
         )
 
 

@@ -21,9 +21,9 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     )
     parts: list[RenderableType] = [
         say(
-            "{sum} calls, {calls} different, in {file}",
-            sum=sum(one["count"] for one in calls),
-            calls=len(calls),
+            "{total} calls, {different} different, in {file}",
+            total=sum(one["count"] for one in calls),
+            different=len(calls),
             file=file,
         )
     ]

@@ -199,8 +199,8 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
             continue
         first = (
             say(
-                "first at [{map}]: {before:.9g} becomes {after:.9g}",
-                map=", ".join(map(str, row.first)),
+                "first at [{index}]: {before:.9g} becomes {after:.9g}",
+                index=", ".join(map(str, row.first)),
                 before=row.before,
                 after=row.after,
             )

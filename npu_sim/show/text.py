@@ -161,10 +161,10 @@ def _memory_line(memory: Memory) -> Line:
     label = "buffer" if memory.name == "UB" else memory.name
     phase = say(", {phase}", phase=memory.phase) if memory.phase else ""
     share = say(
-        "{used_bytes} of {capacity_bytes} bytes ({used_bytes2:.0f} %){phase}",
+        "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
         used_bytes=memory.used_bytes,
         capacity_bytes=memory.capacity_bytes,
-        used_bytes2=100 * memory.used_bytes / memory.capacity_bytes,
+        percent=100 * memory.used_bytes / memory.capacity_bytes,
         phase=phase,
     )
     return (
@@ -238,7 +238,7 @@ def change_lines(plan: Plan) -> list[Line]:
     for flip, decisions in flips.values():
         names = joined((decision.name for decision in decisions), ", ")
         note = flip.refusal or say(
-            "{names}; now {values_text}", names=names, values_text=values_text(decisions[0])
+            "{names}; now {values}", names=names, values=values_text(decisions[0])
         )
         label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
         lines.append((label, _flip_text(plan, flip), note))
@@ -299,8 +299,11 @@ def result_lines(result: Result) -> list[Line]:
     lines.append(
         (
             "time",
-            say("{sum:.1f} ms", sum=1000 * sum(result.seconds.values())),
-            ", ".join(say("{k} {v:.1f} ms", k=k, v=1000 * v) for k, v in result.seconds.items()),
+            say("{milliseconds:.1f} ms", milliseconds=1000 * sum(result.seconds.values())),
+            ", ".join(
+                say("{stage} {milliseconds:.1f} ms", stage=k, milliseconds=1000 * v)
+                for k, v in result.seconds.items()
+            ),
         )
     )
     return lines

@@ -75,15 +75,11 @@ def about_us(value: float) -> str:
 
 def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return an estimate with its range: ``vector pipe about 40 us (36 to 44)``."""
-    limits = say(
-        "{about_us} to {about_us2}",
-        about_us=about_us(estimate.low_us),
-        about_us2=about_us(estimate.high_us),
-    )
+    limits = say("{low} to {high}", low=about_us(estimate.low_us), high=about_us(estimate.high_us))
     if isinstance(estimate, VectorEstimate):
         return say(
-            "vector pipe about {about_us} us ({limits})",
-            about_us=about_us(estimate.vector_us),
+            "vector pipe about {estimate} us ({limits})",
+            estimate=about_us(estimate.vector_us),
             limits=limits,
         )
     return (
@@ -95,10 +91,10 @@ def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
 
 def _ranged(us: float, low: float, high: float) -> str:
     return say(
-        "about {about_us} us ({about_us2} to {about_us3})",
-        about_us=about_us(us),
-        about_us2=about_us(low),
-        about_us3=about_us(high),
+        "about {estimate} us ({low} to {high})",
+        estimate=about_us(us),
+        low=about_us(low),
+        high=about_us(high),
     )
 
 
@@ -185,8 +181,8 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     ]
     return (
         say(
-            "estimates (V: busy time of the vector pipe, not of the launch): {fromkeys}",
-            fromkeys=joined(dict.fromkeys(estimates)),
+            "estimates (V: busy time of the vector pipe, not of the launch): {evidence}",
+            evidence=joined(dict.fromkeys(estimates)),
         )
         if estimates
         else ""
@@ -292,14 +288,14 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         (
             "kernel",
             say(
-                "{short_us}, limited by {value}",
-                short_us=short_us(timeline.kernel_us),
-                value=timeline.binding_pipe or "nothing",
+                "{time}, limited by {pipe}",
+                time=short_us(timeline.kernel_us),
+                pipe=timeline.binding_pipe or "nothing",
             ),
             say(
-                "what the plan knows in tiles; slowest core {core}: {busy_text} of this",
+                "what the plan knows in tiles; slowest core {core}: {busy} of this",
                 core=slowest.core,
-                busy_text=busy_text(timeline),
+                busy=busy_text(timeline),
             ),
         ),
         (
@@ -420,7 +416,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
         if isinstance(one, Timeline):
             cells = _cells(one)
         else:
-            cells = ("", say("refused {int}", int=int(one.status)))
+            cells = ("", say("refused {status}", status=int(one.status)))
             reasons.setdefault(one.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]

@@ -31,9 +31,9 @@ def workspace_headline(workspace: Workspace) -> str:
     """Return the size in one line."""
     unknown = joined((part.name for part in workspace.unknown), ", ")
     return say(
-        "{total_bytes} bytes of workspace{value}",
+        "{total_bytes} bytes of workspace{unknown}",
         total_bytes=workspace.total_bytes,
-        value=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
+        unknown=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
     )
 
 
@@ -81,7 +81,11 @@ def _own(node: WorkspaceNode) -> str:
     if all(part.evidence.value == "unknown" for part in node.workspace):
         return "unknown, counted 0"
     model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
-    return say("{sum} bytes{model}", sum=sum(part.bytes for part in node.workspace), model=model)
+    return say(
+        "{total_bytes} bytes{model}",
+        total_bytes=sum(part.bytes for part in node.workspace),
+        model=model,
+    )
 
 
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:

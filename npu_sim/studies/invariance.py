@@ -223,7 +223,7 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
             )
     other = not base.options.get("deterministic", False)
     yield (
-        Text("deterministic computation {value}", value="on" if other else "off"),
+        Text("deterministic computation {state}", state="on" if other else "off"),
         base.with_options(deterministic=other),
         same,
     )

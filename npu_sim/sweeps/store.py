@@ -130,9 +130,9 @@ class Store:
 
     def _go_on(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
         again = Text(
-            "remove {name} and {name_text} to start again",
+            "remove {name} and {progress_file} to start again",
             name=self.partial.name,
-            name_text=self.progress_file.name,
+            progress_file=self.progress_file.name,
         )
         if not resume:
             hint = Text("go on with resume=True, or {again}", again=again)

@@ -167,9 +167,9 @@ def _rstd_fault(shapes: Shapes) -> Fault | None:
     if rstd[:common] == leading[:common] and prod(rstd) == prod(leading):
         return None
     message = Text(
-        "rstd is {shape}, but x without the axes of gamma is {shape_text_text}",
-        shape=shape_text(rstd),
-        shape_text_text=shape_text(leading),
+        "rstd is {given}, but x without the axes of gamma is {x}",
+        given=shape_text(rstd),
+        x=shape_text(leading),
     )
     return Fault(
         "rstd", message, Text("rstd: {shape}, axes of size 1 may follow", shape=shape_text(leading))

@@ -95,9 +95,9 @@ class Calibration(Frozen):
                 "calibration",
                 message,
                 Text(
-                    'soc="{soc}", or calibrate on a profile of {soc_text}',
+                    'soc="{soc}", or calibrate on a profile of {device}',
                     soc=self.soc,
-                    soc_text=profile.soc,
+                    device=profile.soc,
                 ),
             )
 

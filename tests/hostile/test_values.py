@@ -177,7 +177,7 @@ def test_values_are_shown_on_few_characters():
         def __repr__(self):
             raise RuntimeError
 
-    assert shown(10**5000) == "a whole number of 16610 bits"
+    assert shown(10**5000) == "an integer of 16610 bits"
     assert shown("x" * 10**6).endswith("(1000002 characters)")
     assert "Unprintable" in shown(Unprintable())
     assert shown("x") == "'x'"

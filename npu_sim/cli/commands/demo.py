@@ -75,20 +75,24 @@ def demo_command(options: DemoOptions) -> None:
         ),
         (
             "two runs",
-            say("{moved} of {NUM_WEIGHTS} rows differ", moved=moved, NUM_WEIGHTS=NUM_WEIGHTS),
+            say("{moved} of {num_weights} rows differ", moved=moved, num_weights=NUM_WEIGHTS),
             say(
                 "{masked} can: cores add to them in any order; no other row differs", masked=masked
             ),
         ),
-        ("time", say("{sum:.1f} ms", sum=1000 * sum(warm.seconds.values())), stages),
+        (
+            "time",
+            say("{milliseconds:.1f} ms", milliseconds=1000 * sum(warm.seconds.values())),
+            stages,
+        ),
         ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
     ]
     show(
         say(
-            "A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): "
+            "A batch of {rows} tokens over {num_weights} words, as often as words occur (Zipf): "
             "grad {call}",
-            ROWS=ROWS,
-            NUM_WEIGHTS=NUM_WEIGHTS,
+            rows=ROWS,
+            num_weights=NUM_WEIGHTS,
             call=call["grad"],
         ),
         "",

@@ -294,7 +294,9 @@ def _print_summary(
         lines.append(
             (
                 "workspace",
-                say("at most {peak} bytes ({peak2})", peak=peak["bytes"], peak2=peak["column"]),
+                say(
+                    "at most {peak} bytes ({readable})", peak=peak["bytes"], readable=peak["column"]
+                ),
                 ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
             )
         )

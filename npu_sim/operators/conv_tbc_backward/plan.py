@@ -147,9 +147,9 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
         "tiling_key": tiling.tiling_key if published else None,
         "block_dim": tiling.block_dim,
         "cores_note": Text(
-            "gradInput {block_dim} cores, gradWeight {block_dim_text}",
-            block_dim=own.block_dim,
-            block_dim_text=tiling.grad_weight.block_dim,
+            "gradInput {input_cores} cores, gradWeight {weight_cores}",
+            input_cores=own.block_dim,
+            weight_cores=tiling.grad_weight.block_dim,
         ),
         "per_core": (
             Text(

@@ -231,7 +231,7 @@ def _product(
         operands = tuple(
             executor.cast(
                 operand,
-                Text("{name} as fp16 for {name_text}", name=operand.name, name_text=name),
+                Text("{name} as fp16 for {product}", name=operand.name, product=name),
                 "float16",
             )
             for operand in operands

@@ -91,8 +91,8 @@ def describe(case: Case) -> dict[str, Any]:
     plan = vector_plan(
         case,
         path=Text(
-            "{value} sort, {manner} rows",
-            value="one-core" if tiler.sorts_at_once(tiling.sort) else "multi-core",
+            "{sort} sort, {manner} rows",
+            sort="one-core" if tiler.sorts_at_once(tiling.sort) else "multi-core",
             manner="whole" if whole else "split",
         ),
         path_reason=Text(
@@ -152,9 +152,9 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
         )
     else:
         pieces = Text(
-            "{core_loops} piece{value} of up to {core_piece}",
+            "{core_loops} piece{plural} of up to {core_piece}",
             core_loops=sort.core_loops,
-            value="s" * (sort.core_loops != 1),
+            plural="s" * (sort.core_loops != 1),
             core_piece=sort.core_piece,
         )
         shares = [
@@ -169,9 +169,9 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
         )
     moves = (
         Text(
-            "{copy_rows} row{value} at a time",
+            "{copy_rows} row{plural} at a time",
             copy_rows=copies.copy_rows,
-            value="s" * (copies.copy_rows != 1),
+            plural="s" * (copies.copy_rows != 1),
         )
         if whole
         else Text(

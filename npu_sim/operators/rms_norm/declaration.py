@@ -58,9 +58,9 @@ def check_gamma(call: Inspection) -> None:
     if gamma.rank > x.rank or gamma.shape != x.shape[x.rank - gamma.rank :]:
         wanted = shape_text(x.shape[max(x.rank - gamma.rank, 0) :])
         message = Text(
-            "gamma is {shape}, but x is {shape_text_text}: gamma must be its last axes",
-            shape=shape_text(gamma.shape),
-            shape_text_text=shape_text(x.shape),
+            "gamma is {given}, but x is {x}: gamma must be its last axes",
+            given=shape_text(gamma.shape),
+            x=shape_text(x.shape),
         )
         raise AclnnError(TILING_FAILURE, "gamma", message, Text("gamma: {wanted}", wanted=wanted))
     call.sizes = call.operator.bound(call.arguments)

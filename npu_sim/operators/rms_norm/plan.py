@@ -161,9 +161,9 @@ def _path_reason(case: Case) -> str:
 def _per_core(case: Case) -> str:
     tiling = case.tiling
     groups = Text(
-        "{row_loop} group{value} of up to {rows} rows",
+        "{row_loop} group{plural} of up to {rows} rows",
         row_loop=tiling.row_loop,
-        value="s" * (tiling.row_loop != 1),
+        plural="s" * (tiling.row_loop != 1),
         rows=min(tiling.row_factor, tiling.block_factor),
     )
     if tiling.tiling_key != tiler.KEY_SPLIT_D:

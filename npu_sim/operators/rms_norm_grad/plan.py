@@ -136,13 +136,10 @@ def _parts_text(total: int, part: int, one: str, several: str, names: str) -> st
     count, tail = ceil_div(total, part), total % part
     unit = names.partition(" of ")[2].removesuffix("s")
     if count == 1:
-        return Text("one {value} of {count}", value=one, count=_count(total, unit))
+        return Text("one {part} of {count}", part=one, count=_count(total, unit))
     if tail == 0:
         return Text(
-            "{count} {several} of {count_text}",
-            count=count,
-            several=several,
-            count_text=_count(part, unit),
+            "{count} {several} of {size}", count=count, several=several, size=_count(part, unit)
         )
     if count <= LISTED_BATCHES:
         return Text(
@@ -392,7 +389,7 @@ def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         return ()
     current = 4 * tiling.block_dim * tiling.columns_aligned
     unwrapped = current * 20 > true_total
-    same: str = Text("{value} chunks otherwise", value="with" if unwrapped else "without")
+    same: str = Text("{manner} chunks otherwise", manner="with" if unwrapped else "without")
     if unwrapped == bool(tiling.chunks.need):
         same = "the decision is the same"
     message = Text(

@@ -191,9 +191,9 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
     for name in inputs:
         if name not in names:
             message = Text(
-                "inputs: {name} is no argument of {name_text}{hint}; arguments: {names}",
+                "inputs: {name} is no argument of {operator}{hint}; arguments: {names}",
                 name=repr(name),
-                name_text=operator.name,
+                operator=operator.name,
                 hint=closest(name, names),
                 names=", ".join(names),
             )

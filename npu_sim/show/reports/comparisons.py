@@ -180,9 +180,9 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         for row in table.rows
     )
     sentence = say(
-        "{title}: legal values of {value}",
+        "{title}: legal values of {axis}",
         title=operator_title(table.operator),
-        value=table.vary or "every size",
+        axis=table.vary or "every size",
     ) + (say(" along {along}", along=table.along) if along else "")
     fixed = Table(
         ("name", "value"),

@@ -188,11 +188,11 @@ def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
         "hoveron": "fills",
         "hoverinfo": "text",
         "text": say(
-            "refused on {one}, {one2}..{one3}: {one4}",
-            one=one["soc"],
-            one2=one["first"],
-            one3=one["last"],
-            one4=one["reason"],
+            "refused on {where}, {first}..{last}: {reason}",
+            where=one["soc"],
+            first=one["first"],
+            last=one["last"],
+            reason=one["reason"],
         ),
     }
 

@@ -34,7 +34,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     if bars:
         named = [
             (
-                say("{facts}, {facts2} times", facts=facts["kernel"], facts2=facts["count"]),
+                say("{kernel}, {times} times", kernel=facts["kernel"], times=facts["count"]),
                 facts["median_us"],
                 facts["bound_us"],
             )
@@ -131,10 +131,10 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
         ]
         if bound is not None:
             text = say(
-                "{name}: {short_us}, at least {short_us2}",
+                "{name}: {measured}, at least {bound}",
                 name=name,
-                short_us=short_us(measured),
-                short_us2=short_us(bound),
+                measured=short_us(measured),
+                bound=short_us(bound),
             )
             bars.append(
                 (say("{name}: bound {short_us}", name=name, short_us=short_us(bound)), bound, "c3")

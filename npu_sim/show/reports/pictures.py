@@ -186,11 +186,11 @@ def _workspace_bar(
     for part in shown:
         colour = workspace_colours(parts)[parts.index(part)]
         title = say(
-            "{name}: {bytes} bytes, {kind}, {value}",
+            "{name}: {bytes} bytes, {kind}, {evidence}",
             name=part.name,
             bytes=part.bytes,
             kind=part.kind,
-            value=part.evidence.value,
+            evidence=part.evidence.value,
         ) + (Text(", {note}", note=part.note) if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
@@ -213,7 +213,7 @@ def order_strip(strip: dict[str, Any]) -> Markup:
     parts = [
         element(
             "text",
-            text=say("{strip}, by {strip2}", strip=strip["output"], strip2=strip["axis"]),
+            text=say("{output}, by {axis}", output=strip["output"], axis=strip["axis"]),
             x=0,
             y=12,
             class_="caption",
@@ -228,11 +228,11 @@ def order_strip(strip: dict[str, Any]) -> Markup:
         )
         x, width = one["start"] * WIDTH / total, size * WIDTH / total
         title = say(
-            "{strip}s {one}..{one2}: {one3} of {size} depend on timing",
-            strip=strip["axis"],
-            one=one["start"],
-            one2=one["stop"],
-            one3=one["order_dependent"],
+            "{axis}s {first}..{last}: {count} of {size} depend on timing",
+            axis=strip["axis"],
+            first=one["start"],
+            last=one["stop"],
+            count=one["order_dependent"],
             size=size,
         )
         parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
@@ -258,18 +258,21 @@ def order_strip(strip: dict[str, Any]) -> Markup:
 def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Markup]:
     count = sum(one["stop"] - one["start"] for one in runs)
     text = say(
-        "enlarged: the {count} {axis}s that depend on timing alone, {runs} first, {runs2} last",
+        "enlarged: the {count} {axis}s that depend on timing alone, {first} first, {last} last",
         count=count,
         axis=axis,
-        runs=runs[0]["start"],
-        runs2=runs[-1]["stop"] - 1,
+        first=runs[0]["start"],
+        last=runs[-1]["stop"] - 1,
     )
     parts = [element("text", text=text, x=0, y=y + 14, class_="caption")]
     x = 0.0
     for one in runs:
         width = (one["stop"] - one["start"]) * WIDTH / count
         title = say(
-            "{axis}s {one}..{one2} depend on timing", axis=axis, one=one["start"], one2=one["stop"]
+            "{axis}s {first}..{last} depend on timing",
+            axis=axis,
+            first=one["start"],
+            last=one["stop"],
         )
         parts.append(
             element(
@@ -362,12 +365,12 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
         colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
         x, width = (start - low) * scale, (stop - start) * scale
         title = say(
-            "core {core}: {name} {start}..{stop} ({stop2})",
+            "core {core}: {name} {start}..{stop} ({count})",
             core=core,
             name=name,
             start=start,
             stop=stop,
-            stop2=stop - start,
+            count=stop - start,
         )
         parts.append(
             element(

@@ -196,9 +196,8 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 (bars,),
                 layout,
                 say(
-                    "{output}: {output2} against float64; the number of elements "
-                    "stands over every bar",
+                    "{output}: {measure} against float64; the number of elements stands over every bar",
                     output=output["variant"],
-                    output2=output["output"],
+                    measure=output["output"],
                 ),
             )

@@ -332,9 +332,9 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
         "every value is planned"
         if curves["asked"] == curves["values"]
         else say(
-            "{curves} of {curves2} values are planned",
-            curves=curves["asked"],
-            curves2=curves["values"],
+            "{planned} of {total} values are planned",
+            planned=curves["asked"],
+            total=curves["values"],
         )
     )
     how = (

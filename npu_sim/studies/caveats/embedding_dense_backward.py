@@ -78,7 +78,7 @@ def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any]
 
 def _explain_sort_trick(found: Numbers) -> list[str]:
     lines = [
-        Text("as fp32 bits, {name}: {value}", name=name, value="yes" if holds else "no")
+        Text("as fp32 bits, {name}: {bits}", name=name, bits="yes" if holds else "no")
         for name, holds in found["comparisons"].items()
     ]
     return [
@@ -121,11 +121,11 @@ def _explain_path_switch(found: Numbers) -> list[str]:
     small, large = found["weights"]
     return [
         Text(
-            "num_weights {small}: {found}; num_weights {large}: {found_text}",
+            "num_weights {small}: {small_output}; num_weights {large}: {large_output}",
             small=small,
-            found=found["paths"][0],
+            small_output=found["paths"][0],
             large=large,
-            found_text=found["paths"][1],
+            large_output=found["paths"][1],
         ),
         Text(
             "one more row of weights takes gradient and output to 100 MiB: {different} of "

@@ -19,9 +19,9 @@ class _StandIn(ModuleType):
         known = ", ".join(sorted(one for one in vars(self) if one.startswith("npu_")))
         raise AttributeError(
             Text(
-                "{name}.{name_text} is not available while npu_sim records; available: {known}",
-                name=NAME,
-                name_text=name,
+                "{module}.{name} is not available while npu_sim records; available: {known}",
+                module=NAME,
+                name=name,
                 known=known,
             )
         )
