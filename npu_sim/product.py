@@ -315,7 +315,7 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
         near = closest(name, [entry.name for entry in OPERATORS])
         raise ValueError(
             Text(
-                "{name} is no limit and no operator; {known}{hint}",
+                "{name} is neither a limit nor an operator; {known}{hint}",
                 name=name,
                 known=joined(known),
                 hint=near,

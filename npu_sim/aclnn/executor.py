@@ -144,7 +144,7 @@ class AclOpExecutor:
                 INVALID,
                 "workspace",
                 Text(
-                    "workspace has {size} bytes, workspaceSize says {workspace_size}",
+                    "workspace has {size} bytes, but workspaceSize is {workspace_size}",
                     size=memory.size,
                     workspace_size=workspace_size,
                 ),
@@ -166,7 +166,7 @@ class AclOpExecutor:
                     INVALID,
                     "workspace",
                     Text("workspace shares memory with {name}", name=name),
-                    "use memory of its own",
+                    "use separate memory",
                 )
         return memory[:needed]
 

@@ -164,7 +164,7 @@ class Prototype:
                         documented=documented,
                         other=self._documented(other),
                     )
-                    raise AclnnError(INVALID, name, message, "give memory of its own")
+                    raise AclnnError(INVALID, name, message, "give separate memory")
             others[name] = array
 
 

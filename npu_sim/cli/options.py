@@ -110,7 +110,8 @@ Deterministic = Annotated[
 LimitsOption = Annotated[
     str,
     typer.Option(
-        "--limits", help="documented: what the documents state; hardware: what really fits."
+        "--limits",
+        help="documented: limits of the product documents; hardware: limits of the buffers.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

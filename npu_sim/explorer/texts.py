@@ -20,7 +20,7 @@ TEXTS = (
     "copy link",
     "could not copy",
     "deterministic",
-    "documented: what the documents state; hardware: what really fits",
+    "documented: limits of the product documents; hardware: limits of the buffers",
     "drop it: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
     "JSON",
     "language",

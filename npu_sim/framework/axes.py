@@ -175,7 +175,7 @@ Axis = Number | Word | Switch
 DETERMINISTIC = Switch("deterministic", "deterministic computation")
 LIMITS = Word(
     "limits",
-    "documented: what the product documents state; hardware: what really fits",
+    "documented: limits of the product documents; hardware: limits of the buffers",
     ("documented", "hardware"),
     "documented",
 )

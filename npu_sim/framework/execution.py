@@ -231,7 +231,7 @@ def output_array(
                 raise UsageError(
                     name,
                     Text("{name} shares memory with {other}", name=name, other=other),
-                    "pass an array of its own",
+                    "pass a separate array",
                 )
         taken.append((name, target))
     in_place = target.flags.carray and target.dtype.isnative
@@ -289,7 +289,7 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
                 name=name,
                 strides=array.strides,
             ),
-            "pass an array of its own",
+            "pass a separate array",
         )
     return array
 

@@ -130,7 +130,7 @@ def read_profile(
     if wanted:
         found_by = "chosen"
     elif len(best) == len(readings):
-        found_by = "nothing in the file tells releases apart: the newest"
+        found_by = "the file does not identify the release: the newest"
     else:
         found_by = Text(
             "{most} launches of whole calls are those of {release}",

@@ -111,7 +111,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
             [
                 (
                     say(
-                        "{evidence}: not published by the vendor, our model of it",
+                        "{evidence}: not published by the vendor, a model",
                         evidence=plan.evidence.value,
                     ),
                 )

@@ -60,7 +60,7 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
     if answer.device is not None:
         others = (
             say(
-                "; {others} would fit as well: --soc chooses",
+                "; also consistent with {others}: set --soc to choose",
                 others=", ".join(answer.device.others),
             )
             if answer.device.others
@@ -218,7 +218,7 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     lines: list[Line] = [("estimate", estimate_text(group.estimate), estimate_note(group.estimate))]
     if not group.estimated_us:
         return lines
-    verdict = "off by more than the band: look here" if group.is_off else "within the range"
+    verdict = "outside the estimate" if group.is_off else "within the estimate"
     return [
         *lines,
         (

@@ -10,11 +10,11 @@ from npu_sim.language import say
 from npu_sim.show.layout import Column, Table, stack
 from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
 
-HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "of magnitudes", "element")
+HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
 NOTE = (
     "terms: how many numbers are added up; in: the contributions they arrive in; "
     "spread and ulp: the element of the row that moved most in "
-    "ulp, over the orders that were tried; of magnitudes: the spread relative to the "
+    "ulp, over the orders that were tried; relative spread: the spread relative to the "
     "sum of the contributions' magnitudes"
 )
 

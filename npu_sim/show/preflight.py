@@ -149,7 +149,7 @@ def _count_text(summary: Summary) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
     expected = (
         say(
-            "; {as_expected} as expected, {differ} different",
+            "; {as_expected} match expect, {differ} do not",
             as_expected=summary.as_expected,
             differ=summary.differ,
         )

@@ -114,9 +114,7 @@ def plan_lines(plan: Plan) -> list[Line]:
         for one in plan.profile_keys
     ]
     if plan.evidence is not Evidence.EXACT:
-        lines.append(
-            ("evidence", plan.evidence.value, "not published by the vendor: our model of it")
-        )
+        lines.append(("evidence", plan.evidence.value, "not published by the vendor: a model"))
     return lines
 
 

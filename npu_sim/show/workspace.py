@@ -79,7 +79,7 @@ def _own(node: WorkspaceNode) -> str:
     if not node.workspace:
         return ""
     if all(part.evidence.value == "unknown" for part in node.workspace):
-        return "unknown, counted 0"
+        return "unknown, counted as 0"
     model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
     return say(
         "{total_bytes} bytes{model}",

@@ -215,7 +215,9 @@ class Store:
         if not self.target.is_dir() or self.target.is_symlink():
             raise UsageError(
                 "out",
-                Text("{target} is a file, where a folder of columns is to be", target=self.target),
+                Text(
+                    "{target} is a file; a folder of columns is expected there", target=self.target
+                ),
                 hint,
             )
         names = written_names(self.target)

@@ -27,7 +27,7 @@ from npu_sim.timelines.vector_pipe import (
 Estimate = VectorEstimate | LaunchEstimate
 
 COMPARED = "published rates, compared with one device"
-NOT_COMPARED = "published rates, not compared"
+NOT_COMPARED = "from published rates; not validated on a device"
 PROFILED = "profile"
 TWO_DEVICES = "two public devices"
 

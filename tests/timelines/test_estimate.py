@@ -69,7 +69,7 @@ def test_the_forward_takes_the_cycles_of_the_compared_lines(rows, columns, cycle
 def test_the_forward_of_later_releases_spreads_gamma_once(rows, columns, cycles):
     estimate = forward(rows, columns, "bf16", "9.1")
     assert estimate.vector_cycles == pytest.approx(cycles, rel=1e-5)
-    assert estimate.evidence == "published rates, not compared"
+    assert estimate.evidence == "from published rates; not validated on a device"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_forward_of_later_releases_spreads_gamma_once(rows, columns, cycles)
 def test_other_paths_of_the_gradient(rows, columns, dtype, soc, cycles):
     estimate = gradient(rows, columns, dtype, soc)
     assert estimate.vector_cycles == pytest.approx(cycles, rel=2e-5)
-    assert estimate.evidence == "published rates, not compared"
+    assert estimate.evidence == "from published rates; not validated on a device"
     assert estimate.high_us == pytest.approx(1.25 * estimate.vector_us)
 
 
@@ -169,7 +169,7 @@ def test_a_calibration_changes_the_clock_of_estimates_and_no_bound():
 @pytest.mark.parametrize(
     ("columns", "dtype", "shapes", "evidence", "band"),
     [
-        (1024, "bf16", 0, "published rates, not compared", 0.25),
+        (1024, "bf16", 0, "from published rates; not validated on a device", 0.25),
         (1024, "bf16", 3, "profile", 0.1),
         (1000, "bf16", 3, "profile", 0.25),
         (1024, "fp32", 3, "profile", 0.25),

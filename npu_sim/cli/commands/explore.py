@@ -53,8 +53,8 @@ def explore_command(
 
     if host not in LOCAL_NAMES and not i_know:
         message = say(
-            "host = {host}: other machines would reach the explorer, which computes what it is "
-            "asked to",
+            "host = {host}: other machines would reach the explorer, which computes any call it "
+            "receives",
             host=host,
         )
         raise UsageError(

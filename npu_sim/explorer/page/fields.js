@@ -102,7 +102,7 @@ function whereFields(prefix) {
     field(prefix + "soc", t("SoC"), "", choice(prefix + "soc", product ? product.socs : [])),
     field(prefix + "release", t("release"), t("release of the product's software"), choice(prefix + "release", releases)),
     field(prefix + "deterministic", t("deterministic"), t("the switch of deterministic computation"), checkbox(prefix + "deterministic")),
-    field(prefix + "limits", t("limits"), t("documented: what the documents state; hardware: what really fits"), choice(prefix + "limits", ["documented", "hardware"])),
+    field(prefix + "limits", t("limits"), t("documented: limits of the product documents; hardware: limits of the buffers"), choice(prefix + "limits", ["documented", "hardware"])),
   ];
 }
 

@@ -191,7 +191,7 @@ def _budget_decision(case: Case, tiling: Tiling) -> Decision:
         outcome=beyond,
         effect="a row passes through the buffer in pieces"
         if beyond
-        else "a row fits; what is no whole block of columns goes last",
+        else "a row fits; columns beyond the last whole block go last",
         flips=tuple(flips),
     )
 
@@ -331,7 +331,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         rows_below=rows_below,
     )
     return message, _hint(
-        case, min(rows_below - 1, largest), Text("what really fits       {really}", really=really)
+        case, min(rows_below - 1, largest), Text("hardware limit         {really}", really=really)
     )
 
 

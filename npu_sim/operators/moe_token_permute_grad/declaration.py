@@ -65,7 +65,7 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
     return (
         message,
         Text(
-            "nearest legal value: {documented}; what really fits on {title}: {really} "
+            "nearest legal value: {documented}; hardware limit on {title}: {really} "
             '(limits="hardware")',
             documented=documented,
             title=profile.title,

@@ -44,7 +44,7 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     return (
         message,
         Text(
-            "{hint}; what the buffers hold on {title}: {own} at hidden {hidden}, {always} at "
+            "{hint}; capacity of the buffers on {title}: {own} at hidden {hidden}, {always} at "
             "every hidden size",
             hint=hint,
             title=call.profile.title,

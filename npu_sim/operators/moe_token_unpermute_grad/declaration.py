@@ -45,7 +45,7 @@ def _missing_message(call: Inspection) -> tuple[str, str]:
     why = (
         "with probs the gradient of probs is made of it"
         if "probs" in call.specs
-        else "up to release 9.0 it says where rows end"
+        else "up to release 9.0 it gives the ends of rows"
     )
     return (
         "permuted_tokens is missing",

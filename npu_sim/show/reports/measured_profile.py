@@ -40,7 +40,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
             )
             for _, facts in bars
         ]
-        caption = "Median measured time; the dark part is the lower bound from published rates."
+        caption = "Median measured time; the pink part is the lower bound from published rates."
         sections.append(Section("Measured beside bound", (Picture(time_bars(named), caption),)))
     sections += [
         Section(

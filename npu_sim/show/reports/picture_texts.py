@@ -64,7 +64,7 @@ TEXTS = (
     "workspace, bytes",
     "lower bound, us",
     "coloured by",
-    "{x} and {y} by {kind}; the table below says the same",
+    "{x} and {y} by {kind}; the table below has the same data",
     "{x} from {start} to below {end}, {y}: {what}",
     "{start} to below {end}",
     "refused: {what}",

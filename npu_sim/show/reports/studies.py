@@ -196,7 +196,7 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 (bars,),
                 layout,
                 say(
-                    "{output}: {measure} against float64; the number of elements stands over every bar",
+                    "{output}: {measure} against float64; above each bar, its number of elements",
                     output=output["variant"],
                     measure=output["output"],
                 ),

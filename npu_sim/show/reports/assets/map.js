@@ -31,7 +31,7 @@ const drawMap = (() => {
       if (!width) return;
       const top = ROW * data.limits.length + 6, high = top + HEIGHT;
       const x = scaleOf(data.x, LEFT, width - 4), y = scaleOf(data.y, high, top), kind = select.value;
-      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": `${data.x.name} and ${data.y.name} by ${KINDS[kind]}; the table below says the same` });
+      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": `${data.x.name} and ${data.y.name} by ${KINDS[kind]}; the table below has the same data` });
       picture.append(svg("defs", {}, svg("pattern", { id: name, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { width: 7, height: 7, class: "hatch-ground" }), svg("line", { x1: 0, x2: 0, y1: 0, y2: 7, class: "hatch" }))));
       const place = (start, end, low, top_, attributes, text) => titled(text, svg("rect", { x: x(start), width: Math.max(x(end) - x(start), 0.5), y: y(top_), height: Math.max(y(low) - y(top_), 0.5), ...attributes }));
       const found = data.cells[kind];
