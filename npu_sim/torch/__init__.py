@@ -1,14 +1,14 @@
-"""The simulator for PyTorch tensors on the CPU, bfloat16 included, without copies where memory can be shared.
+"""The simulator for PyTorch tensors on the CPU, including bfloat16, sharing memory where possible.
 
-- The operators on tensors, under their names here: ``rms_norm_grad`` ...
-- Differentiable functions whose backward is the simulator, under the names PyTorch has for them: ``embedding``, ``cross_entropy`` ...
-  A model built of them is trained "as on an A2"::
+- The operators on tensors, under the names they have in :mod:`npu_sim`: ``rms_norm_grad`` ...
+- Differentiable functions with a simulated backward pass, under PyTorch's names: ``embedding``,
+  ``cross_entropy`` ... A model that uses them is trained "as on an A2"::
 
       with npu_sim.torch.use("atlas_a2", deterministic=True):
           loss = model(inputs)
           loss.backward()
 
-- Names of ``torch_npu`` with their forward: ``npu_rms_norm`` ...
+- Functions of ``torch_npu``, forward and backward: ``npu_rms_norm`` ...
 
 PyTorch is optional: the extra ``torch`` of the package installs it.
 """
@@ -26,8 +26,7 @@ from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import device as use
 from npu_sim.settings import set_device
 from npu_sim.torch.differentiable import differentiable_functions
-from npu_sim.torch.library import define_all
-from npu_sim.torch.operators import operator_function
+from npu_sim.torch.library import define_all, operator_function
 from npu_sim.torch.recording import record
 
 _differentiable = differentiable_functions()
@@ -38,7 +37,7 @@ __all__ = [*_differentiable, "record", "set_device", "use"]
 
 
 def __getattr__(name: str) -> Any:
-    """Make the function of an operator when it is first used."""
+    """Create the function of an operator at its first use."""
     entry = None if name.startswith("_") else find_operator(name)
     if entry is None or entry.name != name:
         raise AttributeError(
@@ -48,5 +47,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the operators too."""
+    """Return all names, including the operators."""
     return sorted({*globals(), *(entry.name for entry in all_operators())})

@@ -1,10 +1,13 @@
-"""The operators as operators of PyTorch, ``torch.ops.npu_sim.<name>``: what ``torch.compile``, ``make_fx``, meta tensors and autograd need.
+"""The operators registered with PyTorch as ``torch.ops.npu_sim.<name>``, and as functions.
 
-The schema of an operator, its kernel and the shapes of its results follow from its declaration. A gradient is PyTorch's to know only
-where :mod:`npu_sim.torch.differentiable` gives one: those of gradients are refused.
+Registration makes them work with ``torch.compile``, ``make_fx``, meta tensors and autograd. Schema,
+kernel and result shapes follow from the declaration. An operator has a gradient only if
+:mod:`npu_sim.torch.differentiable` defines one; differentiating another one raises
+NotImplementedError.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,158 +19,171 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.memory import torch_dtype
 from npu_sim.torch.simulation import compute, inputs_of
 
 NAMESPACE = "npu_sim"
-KINDS: dict[type, str] = {int: "int", float: "float", bool: "bool", str: "str", IntArray: "int[]?"}
-"""Kinds of attributes in a schema."""
+SCHEMA_TYPES: dict[type, str] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "str",
+    IntArray: "int[]?",
+}
+"""Types of attributes in a schema."""
 
 
 class Gradient(NamedTuple):
-    """How autograd goes back through an operator: ``keep(ctx, inputs, output)`` and ``backward(ctx, *gradients)``."""
+    """Autograd formula of an operator, as :func:`torch.library.register_autograd` takes it.
+
+    ``keep(ctx, inputs, output)`` saves values for ``backward(ctx, *gradients)``.
+    """
 
     keep: Callable[..., None]
     backward: Callable[..., Any]
 
 
 @cache
-def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
-    """Register a declared operator with PyTorch; return it as PyTorch's object."""
-    parameters = inputs_of(declared)
-    names = [one.name for one in declared.inputs]
-    outputs = ", ".join("Tensor" for _ in declared.outputs)
-    schema = f"{declared.name}({', '.join(_parameter(declared, one) for one in parameters)}) -> ({outputs})"
+def operator_function(name: str) -> Callable[..., Any]:
+    """Return an operator as a function of tensors, with the arguments of :mod:`npu_sim`'s.
 
-    def arguments(given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        named = dict(zip((one.name for one in parameters), given, strict=False)) | options
-        values = {one.name: named.get(one.name, one.default) for one in parameters}
-        return {
-            name: IntArray(value) if isinstance(value, list) else value
-            for name, value in values.items()
-        }
+    Its results are written to ``out`` if given. The target is that of the current context
+    (:func:`npu_sim.torch.use`).
+    """
+    operator: Operator = load_operator(name)
+    inputs = inputs_of(operator)
+    out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+    signature = inspect.Signature([*inputs, out_parameter])
+    registered = operator_of(operator)
 
-    def kernel(*given: Any, **options: Any) -> Any:
-        results = compute(declared.name, current_device(), arguments(given, options))
-        return _one_or_all(tuple(torch.empty(0) if one is None else one for one in results))
+    def function(*args: Any, **kwargs: Any) -> Any:
+        arguments = signature.bind(*args, **kwargs).arguments
+        out = arguments.pop("out", None)
+        if out is None and _matches_schema(operator, arguments):
+            values = (arguments.get(parameter.name, parameter.default) for parameter in inputs)
+            results = registered(*values)
+            if isinstance(results, torch.Tensor):
+                return results
+            return tuple(_written(operator, arguments, results))
+        # PyTorch's operators take neither ``out`` nor arguments of other types; the checks of the
+        # declaration report those.
+        outputs = compute(operator.name, current_device(), arguments, out)
+        return _unpacked(outputs)
 
-    def shapes(*given: Any, **options: Any) -> Any:
-        values, device = arguments(given, options), current_device()
-        place = next(values[name].device for name in names if values[name] is not None)
-        specs = {
-            name: TensorSpec(tuple(value.shape), str(value.dtype), value.is_contiguous())
-            if isinstance(value, torch.Tensor)
-            else value
-            for name, value in values.items()
-        }
-        case = declared.check(declared.build(specs), device)
-        found = (case.specs.get(one.name) for one in declared.outputs)
-        return _one_or_all(tuple(_without_values(spec, place) for spec in found))
+    function.__name__ = function.__qualname__ = operator.name
+    function.__module__ = "npu_sim.torch"
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__doc__ = f"{operator.summary}\n\nOn CPU tensors; see :func:`npu_sim.{operator.name}`."
+    return function
 
-    return define(
-        schema, kernel, shapes, gradient or Gradient(_keep_nothing, _refuse(declared.name))
+
+def _written(
+    operator: Operator, arguments: Mapping[str, Any], results: Sequence[torch.Tensor]
+) -> Iterator[torch.Tensor | None]:
+    """Yield the results; None for one that is not written because its argument is missing."""
+    for output, result in zip(operator.outputs, results, strict=True):
+        missing = output.given_with and arguments.get(output.given_with) is None
+        yield None if missing else result
+
+
+def _matches_schema(operator: Operator, arguments: Mapping[str, Any]) -> bool:
+    """Return whether arguments have the types of the schema, which PyTorch requires."""
+    for argument in operator.inputs:
+        value = arguments.get(argument.name)
+        if not isinstance(value, torch.Tensor) and not (value is None and argument.optional):
+            return False
+    return all(
+        _is_schema_value(attribute.kind, arguments[attribute.name])
+        for attribute in operator.attributes
+        if attribute.name in arguments
     )
 
 
-def takes(declared: Operator, arguments: Mapping[str, Any]) -> bool:
-    """Whether arguments are what the schema says, so that PyTorch passes them on."""
-    tensors = ((one.optional, arguments.get(one.name)) for one in declared.inputs)
-    values: Iterable[tuple[Any, Any]] = (
-        (one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments
-    )
-    given = all(
-        isinstance(tensor, torch.Tensor) or (tensor is None and optional)
-        for optional, tensor in tensors
-    )
-    return given and all(_is_value(kind, value) for kind, value in values)
-
-
-def _is_value(kind: type, value: Any) -> bool:
-    """Whether PyTorch takes a value for an attribute of a kind: its whole numbers have 64 bits."""
+def _is_schema_value(kind: type, value: Any) -> bool:
+    """Return whether PyTorch accepts a value for an attribute; its integers have 64 bits."""
     if kind is IntArray:
         return value is None or (
-            isinstance(value, list | tuple) and all(type(one) is int for one in value)
+            isinstance(value, list | tuple) and all(type(entry) is int for entry in value)
         )
     if kind is int:
         return type(value) is int and abs(value) < 2**63
     return type(value) is kind
 
 
-def define(
-    schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], gradient: Gradient
-) -> Any:
-    """Register an operator with PyTorch.
+@cache
+def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
+    """Register a declared operator with PyTorch; return PyTorch's object."""
+    parameters = inputs_of(declared)
+    results = ", ".join("Tensor" for _ in declared.outputs)
+    types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)
 
-    Parameters
-    ----------
-    schema
-        Its schema, ``name(Tensor x, float epsilon) -> Tensor``.
-    kernel
-        Computes it on CPU tensors.
-    shapes
-        Gives results without values, on the device of the inputs.
-    gradient
-        How autograd goes back through it.
-    """
-    name = schema.partition("(")[0]
-    library = _library(name)
-    library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, kernel, "CPU")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=library)
-    torch.library.register_autograd(
-        f"{NAMESPACE}::{name}", gradient.backward, setup_context=gradient.keep, lib=library
+    def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names = (parameter.name for parameter in parameters)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        values = {
+            parameter.name: given.get(parameter.name, parameter.default) for parameter in parameters
+        }
+        return {
+            name: IntArray(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        outputs = compute(declared.name, current_device(), arguments(args, kwargs))
+        written = (torch.empty(0) if output is None else output for output in outputs)
+        return _unpacked(tuple(written))
+
+    def shapes(*args: Any, **kwargs: Any) -> Any:
+        values = arguments(args, kwargs)
+        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+        specs = {
+            name: TensorSpec(tuple(value.shape), str(value.dtype), value.is_contiguous())
+            if isinstance(value, torch.Tensor)
+            else value
+            for name, value in values.items()
+        }
+        case = declared.check(declared.build(specs), current_device())
+        outputs = (case.specs.get(output.name) for output in declared.outputs)
+        return _unpacked(tuple(_without_values(spec, tensors[0].device) for spec in outputs))
+
+    return define(
+        f"{declared.name}({types}) -> ({results})",
+        kernel,
+        shapes,
+        gradient or Gradient(_keep_nothing, _no_gradient(declared.name)),
     )
-    return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-_libraries: dict[str, Any] = {}
-"""What PyTorch knows of this package lives as long as these."""
-
-
-def _library(name: str) -> Any:
-    """Return a new library for an operator; one of the same name that was registered before is forgotten."""
-    if name in _libraries:
-        _libraries.pop(name)._destroy()
-    _libraries[name] = torch.library.Library(NAMESPACE, "FRAGMENT")
-    return _libraries[name]
-
-
-def define_all() -> None:
-    """Register every operator of the package that has no gradient of its own."""
-    for entry in OPERATORS:
-        if entry.name not in _libraries:
-            operator_of(load_operator(entry.name))
-
-
-def _parameter(declared: Operator, parameter: Any) -> str:
-    one = declared.argument(parameter.name)
-    kind = (
-        KINDS[one.kind] if not isinstance(one, Tensor) else "Tensor?" if one.optional else "Tensor"
-    )
+def _schema_parameter(declared: Operator, parameter: inspect.Parameter) -> str:
+    argument = declared.argument(parameter.name)
+    if isinstance(argument, Tensor):
+        kind = "Tensor?" if argument.optional else "Tensor"
+    else:
+        kind = SCHEMA_TYPES[argument.kind]
     if parameter.default is parameter.empty:
-        return f"{kind} {one.name}"
+        return f"{kind} {argument.name}"
     default = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
-    return f"{kind} {one.name}={default}"
+    return f"{kind} {argument.name}={default}"
 
 
-def _without_values(spec: TensorSpec | None, place: torch.device) -> torch.Tensor:
-    """Return a tensor of a spec; an empty one for a result that is not written, since PyTorch's operators always give all."""
-    return (
-        torch.empty(0, device=place)
-        if spec is None
-        else torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=place)
-    )
+def _without_values(spec: TensorSpec | None, device: torch.device) -> torch.Tensor:
+    """Return a tensor of a spec; an empty one for a result that is not written.
+
+    Operators of PyTorch always return all results.
+    """
+    if spec is None:
+        return torch.empty(0, device=device)
+    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
 
 
-def _one_or_all(results: tuple[torch.Tensor, ...]) -> Any:
-    return results[0] if len(results) == 1 else results
+def _unpacked(outputs: tuple[Any, ...]) -> Any:
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """There is no way back."""
+    """Save nothing: the backward function raises."""
 
 
-def _refuse(name: str) -> Callable[..., Any]:
+def _no_gradient(name: str) -> Callable[..., Any]:
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         raise NotImplementedError(
             Text(
@@ -178,3 +194,43 @@ def _refuse(name: str) -> Callable[..., Any]:
         )
 
     return backward
+
+
+_libraries: dict[str, Any] = {}
+"""Libraries by operator. PyTorch removes a registration when its library is freed."""
+
+
+def define(
+    schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], gradient: Gradient
+) -> Any:
+    """Register an operator with PyTorch, in place of an earlier one of the same name.
+
+    Parameters
+    ----------
+    schema
+        Its schema, ``name(Tensor x, float epsilon) -> Tensor``.
+    kernel
+        Computes the results on CPU tensors.
+    shapes
+        Returns results without values, on the device of the inputs.
+    gradient
+        Its autograd formula.
+    """
+    name = schema.partition("(")[0]
+    if name in _libraries:
+        _libraries.pop(name)._destroy()
+    library = _libraries[name] = torch.library.Library(NAMESPACE, "FRAGMENT")
+    library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    library.impl(name, kernel, "CPU")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=library)
+    torch.library.register_autograd(
+        f"{NAMESPACE}::{name}", gradient.backward, setup_context=gradient.keep, lib=library
+    )
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def define_all() -> None:
+    """Register every operator of the package that has no gradient of its own."""
+    for entry in OPERATORS:
+        if entry.name not in _libraries:
+            operator_of(load_operator(entry.name))

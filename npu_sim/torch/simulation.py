@@ -1,4 +1,8 @@
-"""The operators on CPU tensors, under the settings of the current context (:func:`npu_sim.torch.use`)."""
+"""Simulation of operators on CPU tensors, with the target of the current context.
+
+Tensors and arrays share memory; bfloat16 passes as its bit pattern, a type that NumPy and PyTorch
+share.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -6,88 +10,121 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
+from npu_sim.language import Text
+from npu_sim.numbers.arrays import bfloat16
 from npu_sim.operators import run, signature_of
 from npu_sim.registry import load_operator
 from npu_sim.settings import chosen_device, device
-from npu_sim.torch.memory import array_as_tensor, tensor_as_array
 
+Array = np.ndarray[Any, Any]
 Outputs = tuple[Any, ...]
 Gradients = tuple[torch.Tensor | None, ...]
 
 
-@contextmanager
-def device_of(ctx: Any) -> Iterator[None]:
-    """Choose the simulated device of a backward pass: the one chosen where it runs, else that of the forward call."""
-    if chosen_device() is not None:
-        yield
-        return
-    kept: Target = ctx.settings
-    order = kept.order
-    with device(
-        kept.profile,
-        deterministic=kept.deterministic,
-        core_order=order.core_order,
-        seed=order.seed,
-        limits=kept.limits,
-    ):
-        yield
+def tensor_as_array(tensor: torch.Tensor) -> Array:
+    """Return the memory of a CPU tensor as a writable array of the same shape and strides.
+
+    Raises
+    ------
+    TypeError
+        For a sparse tensor or a tensor on another device.
+    """
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise TypeError(
+            Text(
+                "the simulator takes dense CPU tensors, not {layout} on {device}: use tensor.cpu()",
+                layout=tensor.layout,
+                device=tensor.device,
+            )
+        )
+    detached = tensor.detach()
+    if detached.dtype == torch.bfloat16:
+        bits: Array = detached.view(torch.int16).numpy()
+        return bits.view(bfloat16())
+    array: Array = detached.numpy()
+    return array
+
+
+def array_as_tensor(array: Array) -> torch.Tensor:
+    """Return the memory of an array as a tensor."""
+    if array.dtype == bfloat16():
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def inputs_of(operator: Operator) -> list[inspect.Parameter]:
-    """Return the parameters of an operator's function that are its inputs and attributes, in order."""
+    """Return the inputs and attributes of an operator's function, in order."""
     return [
-        one
-        for one in signature_of(operator).parameters.values()
-        if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameter
+        for parameter in signature_of(operator).parameters.values()
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
 
 
-def compute(operator: str, settings: Target, arguments: dict[str, Any], out: Any = None) -> Outputs:
+def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any = None) -> Outputs:
     """Run an operator on tensors; return its outputs in order, None for one that is not written.
 
     Parameters
     ----------
     operator
         Name of the operator.
-    settings
+    target
         Simulated device.
     arguments
-        The operator's arguments; tensors share their memory with the simulator.
+        The operator's arguments; the simulator uses the memory of tensors.
     out
-        Tensor, or tuple of tensors, to write the results to; new ones when None.
+        Tensor or tuple of tensors for the results; new ones if None.
     """
     arrays: dict[str, Any] = {
         name: tensor_as_array(value) if isinstance(value, torch.Tensor) else value
         for name, value in arguments.items()
     }
-    given = (out,) if isinstance(out, torch.Tensor) else out
+    outs = (out,) if isinstance(out, torch.Tensor) else out
     result = run(
         operator,
-        product=settings.profile,
-        deterministic=settings.deterministic,
-        core_order=settings.order.core_order,
-        seed=settings.order.seed,
-        limits=settings.limits,
-        out=None if given is None else tuple(tensor_as_array(one) for one in given),
+        product=target.profile,
+        deterministic=target.deterministic,
+        core_order=target.order.core_order,
+        seed=target.order.seed,
+        limits=target.limits,
+        out=None if outs is None else tuple(tensor_as_array(tensor) for tensor in outs),
         **arrays,
     )
-    if given is not None:
-        return tuple(given)
+    if outs is not None:
+        return tuple(outs)
     written = {name: array_as_tensor(array) for name, array in result.outputs.items()}
     declared: Operator = load_operator(operator)
-    return tuple(written.get(one.output) for one in declared.outputs)
+    return tuple(written.get(tensor.output) for tensor in declared.outputs)
+
+
+@contextmanager
+def device_of(ctx: Any) -> Iterator[None]:
+    """Choose the device of a backward pass: its own context's, else that of the forward call."""
+    if chosen_device() is not None:
+        yield
+        return
+    target: Target = ctx.settings
+    with device(
+        target.profile,
+        deterministic=target.deterministic,
+        core_order=target.order.core_order,
+        seed=target.order.seed,
+        limits=target.limits,
+    ):
+        yield
 
 
 def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes in the dtypes it is given: what autocast changes, it changes before."""
+    """Return a function that runs with autocast disabled; autocast has converted its arguments."""
 
     @wraps(function)
-    def computed(*args: Any) -> Any:
+    def wrapper(*args: Any) -> Any:
         with torch.autocast("cpu", enabled=False):
             return function(*args)
 
-    return computed
+    return wrapper

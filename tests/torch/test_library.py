@@ -14,7 +14,7 @@ import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.framework.axes import Number  # noqa: E402
 from npu_sim.operators.shared.generate import generate  # noqa: E402
 from npu_sim.registry import OPERATOR_NAMES, load_operator  # noqa: E402
-from npu_sim.torch.memory import array_as_tensor  # noqa: E402
+from npu_sim.torch.simulation import array_as_tensor  # noqa: E402
 
 SMALL = 8
 

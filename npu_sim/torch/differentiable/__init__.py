@@ -1,6 +1,7 @@
-"""Functions whose forward is PyTorch's and whose backward is a simulated operator, in a file of the operator's name.
+"""Differentiable functions with a simulated backward pass, one file per operator.
 
-The simulated device is the one chosen where ``backward`` is called; when none was chosen there, the one of the forward call.
+The simulated device is the one chosen in the context that calls ``backward``; if it has none, that
+of the forward call.
 """
 
 from importlib import import_module
@@ -11,7 +12,7 @@ from npu_sim.registry import OPERATORS
 
 
 def differentiable_functions() -> dict[str, Any]:
-    """Return the functions of every operator that has some, by name."""
-    homes = (f"{__name__}.{entry.name}" for entry in OPERATORS)
-    rooms = [import_module(home) for home in homes if find_spec(home) is not None]
-    return {name: getattr(room, name) for room in rooms for name in room.__all__}
+    """Return the functions of all operators by name."""
+    names = (f"{__name__}.{entry.name}" for entry in OPERATORS)
+    modules = [import_module(name) for name in names if find_spec(name) is not None]
+    return {name: getattr(module, name) for module in modules for name in module.__all__}

@@ -1,4 +1,4 @@
-"""A temporal convolution whose gradients are ConvTbcBackward."""
+"""Temporal convolution with gradients of ConvTbcBackward."""
 
 from typing import Any
 
@@ -55,10 +55,11 @@ def conv_tbc(
     pad: int = 0,
     cube_math_type: int = 0,
 ) -> torch.Tensor:
-    """Temporal convolution, as :func:`torch.conv_tbc`; its gradients are ConvTbcBackward.
+    """Return a temporal convolution, as :func:`torch.conv_tbc`.
 
-    Under autocast the tensors take its dtype first, as in PyTorch. ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3);
-    1, legal on every product, lets the cube unit take fp32 as hf32 (Atlas A2, A3) or as fp16 (Atlas training series).
+    ConvTbcBackward computes its gradients. Autocast converts the tensors first, as in PyTorch.
+    ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3); 1, legal on every product,
+    lets the cube unit read fp32 as hf32 (Atlas A2, A3) or as fp16 (Atlas training series).
     """
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")

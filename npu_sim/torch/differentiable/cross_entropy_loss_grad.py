@@ -1,4 +1,4 @@
-"""Cross entropy whose gradient is CrossEntropyLossGrad."""
+"""Cross entropy with gradients of CrossEntropyLossGrad."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def cross_entropy_forward(
     ignore_index: int,
     label_smoothing: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss, 0-D or (N,), and the log-probabilities (N, C), both in the dtype of the logits."""
+    """Return the loss, 0-D or (N,), and the log-probabilities (N, C), in the dtype of logits."""
     log_prob = functional.log_softmax(logits.float(), dim=1)
     loss = functional.cross_entropy(
         log_prob,
@@ -47,9 +47,8 @@ def _shapes(
     ignore_index: int,
     label_smoothing: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return logits.new_empty(target.shape if reduction == "none" else ()), torch.empty_like(
-        logits, memory_format=torch.contiguous_format
-    )
+    loss = logits.new_empty(target.shape if reduction == "none" else ())
+    return loss, torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -80,8 +79,8 @@ def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
 
 
 FORWARD = define(
-    "cross_entropy(Tensor logits, Tensor target, Tensor? weight, str reduction, int ignore_index, float label_smoothing)"
-    " -> (Tensor, Tensor)",
+    "cross_entropy(Tensor logits, Tensor target, Tensor? weight, str reduction, int ignore_index, "
+    "float label_smoothing) -> (Tensor, Tensor)",
     cross_entropy_forward,
     _shapes,
     Gradient(_keep, _backward),
@@ -96,7 +95,7 @@ def _checked(
     ignore_index: int,
     label_smoothing: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute loss and log-probabilities of what the product's operator takes.
+    """Check that the product supports a call, and compute the loss and log-probabilities.
 
     Raises
     ------
@@ -140,7 +139,10 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """Cross entropy of logits (N, C), as :func:`torch.nn.functional.cross_entropy`; its gradient is CrossEntropyLossGrad."""
+    """Return the cross entropy of logits (N, C), as :func:`torch.nn.functional.cross_entropy`.
+
+    CrossEntropyLossGrad computes its gradient.
+    """
     return _checked(input, target, weight, reduction, ignore_index)[0]
 
 
@@ -161,8 +163,8 @@ def npu_cross_entropy_loss(
     Raises
     ------
     UsageError
-        For the z-loss, which the product does not support yet, and for label smoothing of an input that needs a gradient:
-        the product's gradient has none.
+        For the z-loss, which the product does not support yet, and for label smoothing of an input
+        that requires a gradient, which the product's gradient does not support.
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
         name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"

@@ -1,4 +1,4 @@
-"""An embedding whose gradient is EmbeddingDenseBackward."""
+"""Embedding with gradients of EmbeddingDenseBackward."""
 
 from typing import Any
 
@@ -31,13 +31,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     (indices,) = ctx.saved_tensors
+    rows = grad.reshape(-1, grad.shape[-1])
     with device_of(ctx):
-        return (
-            None,
-            GRADIENT(grad.reshape(-1, grad.shape[-1]), indices.reshape(-1), ctx.rows, *ctx.call),
-            None,
-            None,
-        )
+        return None, GRADIENT(rows, indices.reshape(-1), ctx.rows, *ctx.call), None, None
 
 
 FORWARD = define(
@@ -54,9 +50,9 @@ def embedding(
     padding_idx: int | None = None,
     scale_grad_by_freq: bool = False,
 ) -> torch.Tensor:
-    """Look rows of ``weight`` up, as :func:`torch.nn.functional.embedding`; its gradient is EmbeddingDenseBackward.
+    """Return rows of ``weight``, as :func:`torch.nn.functional.embedding`.
 
-    A negative ``padding_idx`` counts from the end of the table.
+    EmbeddingDenseBackward computes its gradient. A negative ``padding_idx`` counts from the end of the table.
     """
     if padding_idx is None:
         padding = -1

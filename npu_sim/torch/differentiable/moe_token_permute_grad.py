@@ -1,4 +1,4 @@
-"""The permutation of tokens to experts: its forward is MoeTokenPermute, its gradient is MoeTokenPermuteGrad."""
+"""Permutation of tokens to experts: MoeTokenPermute, with gradients of MoeTokenPermuteGrad."""
 
 from typing import Any
 
@@ -39,15 +39,17 @@ def moe_token_permute(
     num_out_tokens: int | None = None,
     padded_mode: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (permuted_tokens, sorted_indices): copies of the tokens sorted by expert, and where each went (int32, (tokens * topk,)).
+    """Return (permuted_tokens, sorted_indices): tokens sorted by expert, and the row of each copy.
 
-    Copy i of the flattened indices is token i // topk and goes to row sorted_indices[i]; rows from ``num_out_tokens`` on are dropped
-    (0 and None drop nothing, a negative number counts from the end). The gradient is MoeTokenPermuteGrad.
+    Entry i of the flattened indices copies token i // topk to row sorted_indices[i], which is int32
+    of shape (tokens * topk,). Rows from ``num_out_tokens`` on are dropped; 0 and None drop nothing,
+    and a negative number counts from the end. MoeTokenPermuteGrad computes the gradient.
 
     Raises
     ------
     AclnnError
-        As :func:`npu_sim.moe_token_permute`; 561002 for ``padded_mode``, which the product does not support yet.
+        As :func:`npu_sim.moe_token_permute`; 561002 for ``padded_mode``, which the product does not
+        support yet.
     """
     permuted, sorted_indices = FORWARD(
         tokens.contiguous(), indices.contiguous(), num_out_tokens or 0, padded_mode
@@ -56,4 +58,4 @@ def moe_token_permute(
 
 
 npu_moe_token_permute = moe_token_permute
-"""Its name in ``torch_npu``."""
+"""Name of the same function in ``torch_npu``."""

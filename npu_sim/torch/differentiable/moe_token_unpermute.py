@@ -1,4 +1,4 @@
-"""The way back from experts to tokens: its forward is MoeTokenUnpermute, its gradients are MoeTokenUnpermuteGrad."""
+"""Unpermutation of tokens: MoeTokenUnpermute, with gradients of MoeTokenUnpermuteGrad."""
 
 from typing import Any
 
@@ -38,18 +38,21 @@ def moe_token_unpermute(
     probs: torch.Tensor | None = None,
     padded_mode: bool = False,
 ) -> torch.Tensor:
-    """Gather the rows that experts returned, weigh them with probs, and sum them for every token; its gradients are MoeTokenUnpermuteGrad.
+    """Return the sum of the experts' rows of every token, weighted with ``probs``.
+
+    MoeTokenUnpermuteGrad computes the gradients.
 
     Parameters
     ----------
     permuted_tokens : (rows, hidden)
-        Rows of the experts; fewer than indices when tokens were dropped, which the gradients take up to release 9.0.
+        Rows of the experts; fewer than indices if tokens were dropped, which the gradients support
+        up to release 9.0.
     sorted_indices : (tokens * num_topk,)
-        Row of every token and expert, as :func:`moe_token_permute` returns it.
+        Row of every token and expert, as returned by :func:`moe_token_permute`.
     probs : (tokens, num_topk)
-        Weights, of any of the three dtypes; None for one expert with weight 1.
+        Weights, in any of the three dtypes; None for one expert with weight 1.
     padded_mode
-        Not supported yet by the product: False.
+        Must be False; the product does not support it yet.
     """
     weights = None if probs is None else probs.contiguous()
     indices = sorted_indices.to(torch.int32).contiguous()
@@ -64,5 +67,5 @@ def npu_moe_token_unpermute(
     padded_mode: bool = False,
     restore_shape: Any = None,
 ) -> torch.Tensor:
-    """Return the weighted sum for every token, as :func:`moe_token_unpermute`; ``restore_shape`` is looked at by nobody."""
+    """Return the result of :func:`moe_token_unpermute`; ``restore_shape`` is ignored."""
     return moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode)

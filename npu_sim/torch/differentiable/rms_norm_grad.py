@@ -1,4 +1,4 @@
-"""RMS normalisation: its forward is RmsNorm, its gradients are RmsNormGrad."""
+"""RMS normalisation: RmsNorm, with gradients of RmsNormGrad."""
 
 from typing import Any
 
@@ -35,25 +35,30 @@ FORWARD = operator_of(load_operator("rms_norm"), Gradient(_keep, _backward))
 
 
 def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """Normalise over the axes of ``weight``, as :func:`torch.nn.functional.rms_norm`; its gradients are RmsNormGrad.
+    """Return ``input`` normalised over the axes of ``weight``, as PyTorch's ``rms_norm``.
+
+    RmsNormGrad computes the gradients.
 
     Raises
     ------
     AclnnError
-        161001 without a weight: the product's operator has none without.
+        161001 without a weight, which the product's operator requires.
     """
-    return npu_rms_norm(input, _given("weight", weight), eps)[0]
+    return npu_rms_norm(input, _required("weight", weight), eps)[0]
 
 
 def npu_rms_norm(
     self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-06
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (y, rstd): the RMS normalisation over the axes of gamma, and 1 / rms in fp32, for instance (4, 1, 1) for (4, 1, 4096)."""
-    y, rstd = FORWARD(self.contiguous(), _given("gamma", gamma).contiguous(), epsilon)
+    """Return (y, rstd): the RMS normalisation over the axes of gamma, and 1 / rms in fp32.
+
+    ``rstd`` has size 1 on these axes: shape (4, 1, 1) for x of shape (4, 1, 4096).
+    """
+    y, rstd = FORWARD(self.contiguous(), _required("gamma", gamma).contiguous(), epsilon)
     return y, rstd
 
 
-def _given(name: str, scale: torch.Tensor | None) -> torch.Tensor:
+def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
     if scale is None:
         raise AclnnError(
             MISSING,

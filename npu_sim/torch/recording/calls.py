@@ -1,32 +1,38 @@
-"""What was recorded: calls merged when they are equal, what was seen and is not modelled, and what could not be recognised."""
+"""Recorded calls and the places in the program that make them."""
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
 
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_text
 from npu_sim.language import Text
 from npu_sim.registry import find_operator
 
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
-"""A whole part of a module path: the place of a layer."""
+_LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
+"""Integer component of a module path: the index of a layer."""
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
+"""File name prefixes of PyTorch, of this package, and of code without a file."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call comes from.
+    """Origin of a call in the program.
 
     Attributes
     ----------
     name
-        Path of the module; a ``*`` stands for the number of a layer. Empty outside of modules.
+        Path of the module, with ``*`` for the index of a layer. Empty outside of modules.
     parameter
-        Path of the parameter, likewise; empty when there is none.
+        Path of the parameter, with ``*`` likewise; empty if there is none.
     file, line
         Line of the program that makes the call.
     """
@@ -37,62 +43,96 @@ class Place:
     line: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the place as plain data, without what is not known."""
-        found = {
-            "name": self.name,
-            "parameter": self.parameter,
-            "file": self.file,
-            "line": self.line,
-        }
-        return {key: value for key, value in found.items() if value}
+        """Return the place as plain data, without empty fields."""
+        return {key: value for key, value in vars(self).items() if value}
 
     @property
     def text(self) -> str:
-        """The place as people read it."""
+        """Path of the module, or file and line outside of modules."""
         return self.name or (f"{self.file}:{self.line}" if self.file else "")
 
 
-def layers_alike(path: str) -> str:
-    """Return a module path with the numbers of layers replaced: ``model.layers.*.input_layernorm``."""
-    return _NUMBER.sub("*", path)
+class Names:
+    """Paths of the modules and parameters of every model that was called."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._models: list[torch.nn.Module] = []  # keeps objects alive, so that ids stay unique
+
+    def add(self, model: torch.nn.Module) -> None:
+        """Add the modules and parameters of a model; the model itself is named by its class."""
+        if id(model) in self._names:
+            return
+        self._models.append(model)
+        named = (*model.named_modules(remove_duplicate=True), *model.named_parameters())
+        for path, member in named:
+            name = _LAYER_NUMBER.sub("*", path) or type(member).__name__
+            self._names.setdefault(id(member), name)
+
+    def of(self, member: object) -> str:
+        """Return the path of a module or parameter; empty if it belongs to no model."""
+        return self._names.get(id(member), "")
+
+
+def place_of(name: str, parameter: str = "") -> Place:
+    """Return the place of the innermost frame outside PyTorch and this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    if frame is None:
+        return Place(name, parameter, "", 0)
+    file, directory = Path(frame.f_code.co_filename), Path.cwd()
+    shown = file.relative_to(directory) if file.is_relative_to(directory) else file
+    return Place(name, parameter, str(shown), frame.f_lineno)
+
+
+class Call(NamedTuple):
+    """Key of a recorded call: operator, arguments as JSON text, and determinism switch."""
+
+    operator: str
+    inputs: str
+    deterministic: bool
 
 
 @dataclass
 class Recording:
-    """The calls of a block, as :func:`npu_sim.torch.record` gives them.
+    """The calls of a block, as :func:`npu_sim.torch.record` yields them.
 
     Attributes
     ----------
     calls
-        How often every call was made at which place, by operator, arguments as JSON, and determinism switch.
+        Number of calls at every place, by call.
     not_modelled
-        What was seen besides, by name: operators of the product, and kernels of PyTorch.
+        Number of calls of other operators of the product and other kernels of PyTorch, by name.
     not_recognised
-        What looks like an operator of this package and could not be read as a call: what, why and where, with the count.
+        Number of times that code resembled an operator of this package but could not be read as a
+        call, by name of the code, reason and place.
     running
-        Whether the block is still running: gradients that arrive later are not part of it.
+        True while the block runs; gradients that arrive later are not recorded.
     """
 
-    calls: dict[tuple[str, str, bool], Counter[Place]] = field(default_factory=dict)
+    calls: dict[Call, Counter[Place]] = field(default_factory=dict)
     not_modelled: Counter[str] = field(default_factory=Counter)
     not_recognised: Counter[tuple[str, str, Place]] = field(default_factory=Counter)
     running: bool = False
 
-    def add(
-        self, operator: str, inputs: Mapping[str, Any], deterministic: bool, place: Place
-    ) -> bool:
-        """Add a call; return whether the operator is modelled: what is not is only counted."""
+    def add(self, operator: str, inputs: Mapping[str, Any], place: Place) -> bool:
+        """Add a call under PyTorch's determinism switch; return whether its operator is modelled.
+
+        A call of another operator is only counted.
+        """
         if find_operator(operator) is None:
             self.not_modelled[operator] += 1
             return False
-        key = operator, json.dumps(inputs), deterministic
-        self.calls.setdefault(key, Counter())[place] += 1
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        call = Call(operator, json.dumps(inputs), deterministic)
+        self.calls.setdefault(call, Counter())[place] += 1
         return True
 
     def count(self, operator: str) -> int:
-        """Return how many calls of an operator there are."""
+        """Return the number of calls of an operator."""
         return sum(
-            places.total() for (name, _, _), places in self.calls.items() if name == operator
+            places.total() for call, places in self.calls.items() if call.operator == operator
         )
 
     def __len__(self) -> int:
@@ -100,16 +140,16 @@ class Recording:
         return sum(places.total() for places in self.calls.values())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Go through the calls as ``preflight`` reads them; equal ones are one with their ``count``."""
-        for (operator, inputs, deterministic), places in self.calls.items():
+        """Yield the calls in the form ``preflight`` reads; equal calls are merged, with a count."""
+        for call, places in self.calls.items():
             first, *others = places
-            name = (
-                Text("{text} and {others_count} more", text=first.text, others_count=len(others))
-                if others
-                else first.text
-            )
-            line: dict[str, Any] = {"op": operator, "inputs": json.loads(inputs)}
-            line |= {"deterministic": True} if deterministic else {}
+            name = first.text
+            if others:
+                name = Text(
+                    "{text} and {others_count} more", text=first.text, others_count=len(others)
+                )
+            line: dict[str, Any] = {"op": call.operator, "inputs": json.loads(call.inputs)}
+            line |= {"deterministic": True} if call.deterministic else {}
             line |= {"name": name} if name else {}
             yield line | {
                 "count": places.total(),
@@ -117,23 +157,20 @@ class Recording:
             }
 
     def seen_besides(self) -> dict[str, Any]:
-        """Return what the calls do not cover as plain data."""
-        lost = [
-            {"what": what, "why": why, **place.as_dict(), "count": n}
-            for (what, why, place), n in self.not_recognised.items()
+        """Return the code that the calls do not cover, as plain data."""
+        not_recognised = [
+            {"what": what, "why": why, **place.as_dict(), "count": count}
+            for (what, why, place), count in self.not_recognised.items()
         ]
-        return {"not_recognised": lost, "not_modelled": dict(self.not_modelled.most_common())}
+        not_modelled = dict(self.not_modelled.most_common())
+        return {"not_recognised": not_recognised, "not_modelled": not_modelled}
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data, the form ``--json`` prints."""
         return {"calls": list(self), **self.seen_besides()}
 
     def write(self, path: str | Path) -> None:
-        """Write the calls, one JSON object a line; the first line says what they do not cover."""
-        lines: list[dict[str, Any]] = [
-            {"schema": schema("calls"), "recorded": self.seen_besides()},
-            *self,
-        ]
-        write_text(
-            Path(path), "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        )
+        """Write one JSON object per line: the code not covered first, then the calls."""
+        head = {"schema": schema("calls"), "recorded": self.seen_besides()}
+        lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in (head, *self))
+        write_text(Path(path), "".join(lines))

@@ -1,12 +1,12 @@
-"""A temporal convolution: its gradients are ConvTbcBackward."""
+"""Calls of a temporal convolution, whose gradients ConvTbcBackward computes."""
 
 import torch
 
-from npu_sim.torch.recording.stretch import Stretch, spec_of
+from npu_sim.torch.recording.recorder import Span, spec_of
 
 
 def _conv_tbc(
-    stretch: Stretch,
+    span: Span,
     result: torch.Tensor,
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -14,7 +14,7 @@ def _conv_tbc(
     pad: int = 0,
 ) -> None:
     call = {"input": spec_of(input), "weight": spec_of(weight), "bias": spec_of(bias), "pad": pad}
-    stretch.backward(
+    span.backward(
         result, "conv_tbc_backward", lambda gradient: {"grad_output": spec_of(gradient), **call}
     )
 

@@ -1,17 +1,20 @@
-"""Cross entropy, from logits or from log-probabilities: its gradient is CrossEntropyLossGrad."""
+"""Calls of cross entropy of logits or log-probabilities.
+
+CrossEntropyLossGrad computes the gradient.
+"""
 
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from npu_sim.torch.recording.stretch import Stretch, spec_of
+from npu_sim.torch.recording.recorder import Span, spec_of
 
 OPERATOR = "cross_entropy_loss_grad"
 
 
 def _cross_entropy(
-    stretch: Stretch,
+    span: Span,
     result: torch.Tensor,
     input: torch.Tensor,
     target: torch.Tensor,
@@ -23,14 +26,14 @@ def _cross_entropy(
     label_smoothing: float = 0.0,
 ) -> None:
     if target.is_floating_point():
-        stretch.not_recognised("cross_entropy", "its targets are probabilities, not labels")
+        span.not_recognised("cross_entropy", "its targets are probabilities, not labels")
         return
     if size_average is not None or reduce is not None:
         reduction = _reduction(size_average, reduce)
     classes_axis = 1 if input.dim() > 1 else 0
     classes = input.shape[classes_axis]
     rows = input.numel() // classes if classes else 0
-    # Classes on an inner axis are moved last, and all other axes are rows.
+    # The recorded call has the classes on the last axis and all other axes as rows.
     call: dict[str, Any] = {
         "log_prob": spec_of(input, (rows, classes), copied=True),
         "target": spec_of(target, (rows,), copied=True),
@@ -39,7 +42,7 @@ def _cross_entropy(
     call |= {"reduction": reduction, "ignore_index": ignore_index}
     call |= {"label_smoothing": label_smoothing} if label_smoothing else {}
     shape = (rows,) if reduction == "none" else ()
-    stretch.backward(
+    span.backward(
         result,
         OPERATOR,
         lambda gradient: {"grad_loss": spec_of(gradient, shape, copied=True), **call},
@@ -47,14 +50,14 @@ def _cross_entropy(
 
 
 def _reduction(size_average: bool | None, reduce: bool | None) -> str:
-    """Return what the two older switches say; None is True."""
+    """Return the reduction for PyTorch's two deprecated options; None means True."""
     if reduce is False:
         return "none"
     return "sum" if size_average is False else "mean"
 
 
 def _nll_loss(
-    stretch: Stretch,
+    span: Span,
     result: torch.Tensor,
     input: torch.Tensor,
     target: torch.Tensor,
@@ -65,10 +68,10 @@ def _nll_loss(
     reduction: str = "mean",
 ) -> None:
     if not _is_log_softmax(input.grad_fn):
-        stretch.not_recognised("nll_loss", "its input is not the result of log_softmax")
+        span.not_recognised("nll_loss", "its input is not the result of log_softmax")
         return
     _cross_entropy(
-        stretch, result, input, target, weight, size_average, ignore_index, reduce, reduction
+        span, result, input, target, weight, size_average, ignore_index, reduce, reduction
     )
 
 
@@ -83,7 +86,7 @@ VIEWS = (
 
 
 def _is_log_softmax(node: Any) -> bool:
-    """Whether a tensor is log-probabilities, whichever view or dtype of them."""
+    """Return whether an autograd node is log_softmax, or a view or cast of its result."""
     while node is not None and node.name() in VIEWS:
         node = node.next_functions[0][0]
     return node is not None and node.name() == "LogSoftmaxBackward0"

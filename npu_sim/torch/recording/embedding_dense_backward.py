@@ -1,17 +1,17 @@
-"""An embedding: its gradient is EmbeddingDenseBackward."""
+"""Calls of an embedding, whose gradient EmbeddingDenseBackward computes."""
 
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from npu_sim.torch.recording.stretch import Stretch, spec_of
+from npu_sim.torch.recording.recorder import Span, spec_of
 
 OPERATOR = "embedding_dense_backward"
 
 
 def _functional(
-    stretch: Stretch,
+    span: Span,
     result: torch.Tensor,
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -22,11 +22,11 @@ def _functional(
     sparse: bool = False,
 ) -> None:
     row = -1 if padding_idx is None else padding_idx + weight.shape[0] * (padding_idx < 0)
-    _lookup(stretch, result, weight, input, row, scale_grad_by_freq, sparse)
+    _lookup(span, result, weight, input, row, scale_grad_by_freq, sparse)
 
 
 def _lookup(
-    stretch: Stretch,
+    span: Span,
     result: torch.Tensor,
     weight: torch.Tensor,
     indices: torch.Tensor,
@@ -35,13 +35,13 @@ def _lookup(
     sparse: bool = False,
 ) -> None:
     if sparse:
-        stretch.not_recognised("embedding", "its gradient is sparse")
+        span.not_recognised("embedding", "its gradient is sparse")
         return
     call: dict[str, Any] = {"indices": spec_of(indices), "num_weights": weight.shape[0]}
     call |= {"padding_idx": padding_idx} if padding_idx >= 0 else {}
     call |= {"scale_grad_by_freq": True} if scale_grad_by_freq else {}
     if weight.requires_grad:
-        stretch.backward(result, OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})
+        span.backward(result, OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})
 
 
 FUNCTIONS = {functional.embedding: _functional, torch.embedding: _lookup}

@@ -1,7 +1,7 @@
-"""Tokens on their way to experts and back, in the forms frameworks write: gathers and additions of the rows that a top-k chose.
+"""Routing of tokens to experts and back: gathers and additions of the rows that a top-k chose.
 
-One call stands for all moves of a block, however many experts it goes through: MoeTokenPermute and MoeTokenUnpermute, and their
-gradients.
+One recorded call stands for all moves of a block, for any number of experts: MoeTokenPermute,
+MoeTokenUnpermute, and their gradients.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ import torch
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.torch.recording.stretch import Stretch
+from npu_sim.torch.recording.recorder import Span
 
 
 class Choice(NamedTuple):
-    """Experts chosen for tokens."""
+    """Result of a top-k: experts per token."""
 
     tokens: int
     topk: int
 
 
-class Moved(NamedTuple):
-    """Rows taken out of, or added to, a tensor of some rows."""
+class Move(NamedTuple):
+    """Gather of ``rows`` rows from a tensor of ``rows_of`` rows, or their addition to one."""
 
     rows_of: int
     hidden: int
@@ -31,102 +31,86 @@ class Moved(NamedTuple):
     added: bool
 
 
-def _chosen(arguments: Sequence[Any], result: Any) -> Choice | None:
+def _topk(arguments: Sequence[Any], result: Any) -> Choice | None:
     values = result[0]
     return Choice(values.shape[0], values.shape[1]) if values.dim() == 2 else None
 
 
-def _indexed(arguments: Sequence[Any], result: Any) -> Moved | None:
+def _index(arguments: Sequence[Any], result: Any) -> Move | None:
     """Read ``tensor[rows]`` and ``tensor[None, rows]``."""
-    source, places = (
-        arguments[0],
-        [place for place, index in enumerate(arguments[1]) if index is not None],
-    )
-    if (
-        len(places) != 1
-        or source.dim() < 2
-        or places[0] != source.dim() - 2
-        or arguments[1][places[0]].dim() != 1
-    ):
+    source, indices = arguments[0], arguments[1]
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    if len(axes) != 1 or indices[axes[0]].dim() != 1 or axes[0] != source.dim() - 2:
         return None
-    return _moved(source, places[0], result, added=False)
+    return _move(source, axes[0], result, added=False)
 
 
-def _selected(arguments: Sequence[Any], result: Any) -> Moved | None:
-    return _moved(arguments[0], arguments[1], result, added=False)
+def _index_select(arguments: Sequence[Any], result: Any) -> Move | None:
+    return _move(arguments[0], arguments[1], result, added=False)
 
 
-def _added(arguments: Sequence[Any], result: Any) -> Moved | None:
-    return _moved(arguments[0], arguments[1], arguments[3], added=True)
+def _index_add(arguments: Sequence[Any], result: Any) -> Move | None:
+    return _move(arguments[0], arguments[1], arguments[3], added=True)
 
 
-def _moved(many: torch.Tensor, axis: int, moved: torch.Tensor, *, added: bool) -> Moved | None:
-    if (
-        many.dim() < 2
-        or axis % many.dim() != many.dim() - 2
-        or not many.is_floating_point()
-        or not many.shape[-1]
-    ):
+def _move(tensor: torch.Tensor, axis: int, rows: torch.Tensor, *, added: bool) -> Move | None:
+    """Return the move of rows on the second last axis; None for another axis or for integers."""
+    dim = tensor.dim()
+    if dim < 2 or axis % dim != dim - 2 or not tensor.is_floating_point() or not tensor.shape[-1]:
         return None
-    hidden = many.shape[-1]
-    return Moved(many.shape[-2], hidden, moved.numel() // hidden, str(many.dtype), added)
+    hidden = tensor.shape[-1]
+    return Move(tensor.shape[-2], hidden, rows.numel() // hidden, str(tensor.dtype), added)
 
 
 ROUTING = {
-    "aten::topk": _chosen,
-    "aten::index": _indexed,
-    "aten::index_select": _selected,
-    "aten::gather": _selected,
-    "aten::index_add": _added,
-    "aten::index_add_": _added,
-    "aten::scatter_add": _added,
-    "aten::scatter_add_": _added,
+    "aten::topk": _topk,
+    "aten::index": _index,
+    "aten::index_select": _index_select,
+    "aten::gather": _index_select,
+    "aten::index_add": _index_add,
+    "aten::index_add_": _index_add,
+    "aten::scatter_add": _index_add,
+    "aten::scatter_add_": _index_add,
 }
 
 
-def left(
-    stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
+def on_module_exit(
+    span: Span, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
 ) -> None:
-    """Look whether a module routed tokens: whether there are a choice and moves of as many rows as it chose.
+    """Record the routing of a module whose top-k and moves have matching numbers of rows.
 
-    A router sees no moves and experts no choice: both are looked at in the block around them, whose result is like its input.
+    A router contains no moves and its experts contain no top-k. Both are found in the enclosing
+    block, whose result has the shape of its input.
     """
-    choices = [one for one in stretch.routing if isinstance(one, Choice)]
+    choices = [entry for entry in span.routing if isinstance(entry, Choice)]
     if module is None:
         for choice in choices:
-            _give_up(stretch, choice, "no module around it has a result like its input")
+            _not_recognised(span, choice, "no module around it has a result like its input")
         return
-    first = next((one for one in inputs if isinstance(one, torch.Tensor)), None)
+    tokens = next((value for value in inputs if isinstance(value, torch.Tensor)), None)
     output = result[0] if isinstance(result, tuple) and result else result
-    if (
-        not choices
-        or first is None
-        or not isinstance(output, torch.Tensor)
-        or output.shape != first.shape
-    ):
+    if not choices or tokens is None or not isinstance(output, torch.Tensor):
+        return
+    if output.shape != tokens.shape:
         return
     choice = choices[-1]
-    moves = [one for one in stretch.routing if isinstance(one, Moved)]
-    there = [one for one in moves if not one.added and one.rows_of == choice.tokens]
-    if not there:
-        _give_up(
-            stretch,
-            choice,
-            "no rows of its tokens are gathered: every expert may compute every token",
+    moves = [entry for entry in span.routing if isinstance(entry, Move)]
+    gathers = [move for move in moves if not move.added and move.rows_of == choice.tokens]
+    if not gathers:
+        _not_recognised(
+            span, choice, "no rows of its tokens are gathered: every expert may compute every token"
         )
-    elif output.numel() != choice.tokens * there[0].hidden:
-        _give_up(
-            stretch,
-            choice,
-            Text("the result of {type_name} has other rows", type_name=type(module).__name__),
-        )
+    elif output.numel() != choice.tokens * gathers[0].hidden:
+        name = type(module).__name__
+        why = Text("the result of {type_name} has other rows", type_name=name)
+        _not_recognised(span, choice, why)
     else:
-        _record(stretch, output, choice, there, moves)
+        _record(span, output, choice, gathers, moves)
 
 
-def _give_up(stretch: Stretch, choice: Choice, why: str) -> None:
-    stretch.routing.clear()
-    stretch.not_recognised(
+def _not_recognised(span: Span, choice: Choice, why: str) -> None:
+    span.routing.clear()
+    span.not_recognised(
         "routing of tokens",
         Text(
             "top {topk} of {tokens} tokens: {why}", topk=choice.topk, tokens=choice.tokens, why=why
@@ -135,58 +119,50 @@ def _give_up(stretch: Stretch, choice: Choice, why: str) -> None:
 
 
 def _record(
-    stretch: Stretch, output: torch.Tensor, choice: Choice, there: list[Moved], moves: list[Moved]
+    span: Span, output: torch.Tensor, choice: Choice, gathers: list[Move], moves: list[Move]
 ) -> None:
-    (tokens, topk), hidden, dtype = choice, there[0].hidden, there[0].dtype
-    if topk == 1:  # then as many rows come back as went there, and look alike
-        there = there[: (len(there) + 1) // 2]
-    kept = sum(one.rows for one in there)
-    if kept > tokens * topk:
-        _give_up(
-            stretch,
-            choice,
-            Text(
-                "{kept} rows are gathered, at most {entries} are chosen",
-                kept=kept,
-                entries=tokens * topk,
-            ),
+    (tokens, topk), hidden, dtype = choice, gathers[0].hidden, gathers[0].dtype
+    if topk == 1:  # the gathers back to the tokens look the same as those to the experts
+        gathers = gathers[: (len(gathers) + 1) // 2]
+    entries, rows = tokens * topk, sum(move.rows for move in gathers)
+    if rows > entries:
+        why = Text(
+            "{kept} rows are gathered, at most {entries} are chosen", kept=rows, entries=entries
         )
+        _not_recognised(span, choice, why)
         return
 
     def spec(*shape: int, dtype: str = dtype) -> str:
         return str(TensorSpec(shape, dtype))
 
-    chosen = {"tokens": spec(tokens, hidden), "indices": spec(tokens, topk, dtype="int64")}
-    stretch.forward(
-        "moe_token_permute", chosen | ({"num_out_tokens": kept} if kept < tokens * topk else {})
-    )
-    permuted, sorted_indices = spec(kept, hidden), spec(tokens * topk, dtype="int32")
-    added = sum(one.rows for one in moves if one.added and one.rows_of == tokens)
-    gathered = any(
-        one.rows == one.rows_of == kept for one in moves if not one.added and one not in there[:1]
-    )
-    if added == kept or gathered:
-        back = {
+    permute: dict[str, Any] = {
+        "tokens": spec(tokens, hidden),
+        "indices": spec(tokens, topk, dtype="int64"),
+    }
+    permute |= {"num_out_tokens": rows} if rows < entries else {}
+    span.forward("moe_token_permute", permute)
+    permuted, sorted_indices = spec(rows, hidden), spec(entries, dtype="int32")
+    added = sum(move.rows for move in moves if move.added and move.rows_of == tokens)
+    later = (move for move in moves if not move.added and move not in gathers[:1])
+    if added == rows or any(move.rows == move.rows_of == rows for move in later):
+        unpermute = {
             "permuted_tokens": permuted,
             "sorted_indices": sorted_indices,
             "probs": spec(tokens, topk),
         }
-        stretch.forward("moe_token_unpermute", back)
-        stretch.backward(
+        span.forward("moe_token_unpermute", unpermute)
+        span.backward(
             output,
             "moe_token_unpermute_grad",
-            lambda _: {**back, "unpermuted_tokens_grad": spec(tokens, hidden)},
+            lambda _: {**unpermute, "unpermuted_tokens_grad": spec(tokens, hidden)},
         )
     else:
-        stretch.not_recognised(
-            "return of tokens",
-            Text(
-                "{kept} rows went to experts, and no addition or gather brings {kept} back",
-                kept=kept,
-            ),
+        why = Text(
+            "{kept} rows went to experts, and no addition or gather brings {kept} back", kept=rows
         )
+        span.not_recognised("return of tokens", why)
     call = {"permuted_output_grad": permuted, "sorted_indices": sorted_indices, "num_topk": topk}
-    stretch.backward(output, "moe_token_permute_grad", lambda _: call)
-    # The moves are a small part of what ran: the kernels of the experts stay counted.
-    stretch.forward_known = stretch.backward_known = False
-    stretch.routing.clear()
+    span.backward(output, "moe_token_permute_grad", lambda _: call)
+    # The moves are a small part of the block: the kernels of the experts are still counted.
+    span.forward_known = span.backward_known = False
+    span.routing.clear()

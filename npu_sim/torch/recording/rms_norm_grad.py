@@ -1,4 +1,7 @@
-"""RMS normalisation, as a function or computed by hand in a module of a model library: RmsNorm and RmsNormGrad."""
+"""Calls of RMS normalisation: PyTorch's function, or a model library's module.
+
+They correspond to RmsNorm and RmsNormGrad.
+"""
 
 import re
 from typing import Any
@@ -6,20 +9,21 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from npu_sim.torch.recording.stretch import Stretch, spec_of
+from npu_sim.torch.recording.recorder import Span, spec_of
 
 FORWARD, OPERATOR = "rms_norm", "rms_norm_grad"
-NAMED = re.compile(r"RMSNorm", re.IGNORECASE)
-WRITTEN_OUT = {FORWARD: re.compile(r"aten::(pow|square|mul) aten::mean aten::add aten::rsqrt$")}
-MOST_KERNELS = 10
-"""Kernels of a module that only normalises, with casts to fp32 and back; where more run, only its
-name tells."""
+CLASS_NAME = re.compile(r"RMSNorm", re.IGNORECASE)
+BY_HAND = {FORWARD: re.compile(r"aten::(pow|square|mul) aten::mean aten::add aten::rsqrt$")}
+MAX_KERNELS = 10
+"""Most kernels of a module that only normalises, casts to fp32 and back included.
+
+A module that runs more of them is recognised by its name only."""
 EPSILON = ("variance_epsilon", "eps", "epsilon")
-"""What modules call it."""
+"""Names of the attribute that holds epsilon."""
 
 
 def _rms_norm(
-    stretch: Stretch,
+    span: Span,
     result: torch.Tensor,
     input: torch.Tensor,
     normalized_shape: Any,
@@ -27,62 +31,50 @@ def _rms_norm(
     eps: float | None = None,
 ) -> None:
     if weight is None:
-        stretch.not_recognised(FORWARD, "it has no weight, and the operator needs gamma")
+        span.not_recognised(FORWARD, "it has no weight, and the operator needs gamma")
         return
-    record(stretch, result, input, weight, torch.finfo(input.dtype).eps if eps is None else eps)
+    record(span, result, input, weight, torch.finfo(input.dtype).eps if eps is None else eps)
 
 
 def record(
-    stretch: Stretch,
-    result: torch.Tensor,
-    x: torch.Tensor,
-    gamma: torch.Tensor,
-    epsilon: float | None,
+    span: Span, result: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, epsilon: float | None
 ) -> None:
     """Record the forward call and, when the gradient arrives, the backward call."""
     call = {"x": spec_of(x, copied=True), "gamma": spec_of(gamma, copied=True)}
-    stretch.forward(FORWARD, call if epsilon is None else {**call, "epsilon": float(epsilon)})
-    # The operator's result has the dtype of x, whatever a module that computes it by hand makes of
-    # it.
-    stretch.backward(result, OPERATOR, lambda gradient: {"dy": call["x"], **call})
+    span.forward(FORWARD, call if epsilon is None else {**call, "epsilon": float(epsilon)})
+    # dy has the dtype of x, even if a module that computes by hand returns another dtype.
+    span.backward(result, OPERATOR, lambda gradient: {"dy": call["x"], **call})
 
 
-def left(
-    stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
+def on_module_exit(
+    span: Span, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
 ) -> None:
-    """Look whether a module is a normalisation: by its name, or by what it computed."""
-    by_hand = FORWARD in stretch.written_out
-    named = module is not None and NAMED.search(type(module).__name__) is not None
-    if not by_hand and (not named or FORWARD in stretch.operators):
+    """Record a module that is a normalisation by its name or by its kernels."""
+    by_hand = FORWARD in span.by_hand
+    named = module is not None and CLASS_NAME.search(type(module).__name__) is not None
+    if not by_hand and (not named or FORWARD in span.operators):
         return
-    weights = list(module.parameters(recurse=False)) if module is not None else []
-    tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
-    more = not named and stretch.kernels.total() > MOST_KERNELS
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if (
-        more
+        (not named and span.kernels.total() > MAX_KERNELS)
         or len(tensors) != 1
         or not isinstance(result, torch.Tensor)
         or result.shape != tensors[0].shape
     ):
-        stretch.not_recognised(
+        span.not_recognised(
             FORWARD, "it is written out where more is done than to normalise one input"
         )
         return
     x = tensors[0]
-    if len(weights) != 1 or tuple(weights[0].shape) != tuple(x.shape[x.dim() - weights[0].dim() :]):
-        stretch.not_recognised(
+    weights = list(module.parameters(recurse=False)) if module is not None else []
+    if len(weights) != 1 or weights[0].shape != x.shape[x.dim() - weights[0].dim() :]:
+        span.not_recognised(
             FORWARD, "it has no weight for the last axes of its input, and the operator needs gamma"
         )
-    else:
-        epsilon = next(
-            (
-                getattr(module, name)
-                for name in EPSILON
-                if isinstance(getattr(module, name, None), float)
-            ),
-            None,
-        )
-        record(stretch, result, x, weights[0], epsilon)
+        return
+    attributes = (getattr(module, name, None) for name in EPSILON)
+    epsilon = next((value for value in attributes if isinstance(value, float)), None)
+    record(span, result, x, weights[0], epsilon)
 
 
 FUNCTIONS = {functional.rms_norm: _rms_norm, torch.rms_norm: _rms_norm}
