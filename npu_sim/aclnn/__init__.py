@@ -1,18 +1,20 @@
-"""The operators as the C interface has them: two stages, tensors over memory, status codes instead of exceptions.
+"""The C interface of the operators: two stages, tensors over memory, and status codes.
 
-``aclnnXxxGetWorkspaceSize(...)`` takes the parameters of the product document without the two output pointers and returns
-(status, workspaceSize, executor); ``aclnnXxx(workspace, workspaceSize, executor, stream)`` runs it. Product, SoC and the determinism
-switch belong to the current context::
+``aclnnXxxGetWorkspaceSize(...)`` takes the parameters of the product document without the two
+output pointers and returns (status, workspaceSize, executor). ``aclnnXxx(workspace, workspaceSize,
+executor, stream)`` runs the call. Product, SoC and the determinism switch belong to the current
+context::
 
     with device("atlas_a2", soc="Ascend910B4", deterministic=True):
-        status, size, executor = aclnnRmsNormGradGetWorkspaceSize(dy, x, rstd, gamma, dxOut, dgammaOut)
+        status, size, executor = aclnnRmsNormGradGetWorkspaceSize(
+            dy, x, rstd, gamma, dxOut, dgammaOut
+        )
         _, workspace = aclrtMalloc(size)
         status = aclnnRmsNormGrad(workspace, size, executor, None)
 """
 
 from typing import Any
 
-from npu_sim.aclnn.context import aclrtCtxGetSysParamOpt, aclrtCtxSetSysParamOpt
 from npu_sim.aclnn.enums import (
     ACL_ERROR_INVALID_PARAM,
     ACL_MEM_MALLOC_HUGE_FIRST,
@@ -27,7 +29,6 @@ from npu_sim.aclnn.enums import (
     AclDataType,
     AclFormat,
 )
-from npu_sim.aclnn.errors import aclGetRecentErrMsg
 from npu_sim.aclnn.executor import (
     AclOpExecutor,
     aclDestroyAclOpExecutor,
@@ -37,8 +38,11 @@ from npu_sim.aclnn.prototype import FirstStage, functions_of
 from npu_sim.aclnn.runtime import (
     Stream,
     aclFinalize,
+    aclGetRecentErrMsg,
     aclInit,
     aclrtCreateStream,
+    aclrtCtxGetSysParamOpt,
+    aclrtCtxSetSysParamOpt,
     aclrtDestroyStream,
     aclrtFree,
     aclrtMalloc,
@@ -53,9 +57,8 @@ from npu_sim.language import Text
 from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import current_device, device, set_device
 
-globals().update(
-    AclDataType.__members__ | AclFormat.__members__
-)  # ACL_FLOAT ..., ACL_FORMAT_ND ... as in C
+# ACL_FLOAT ..., ACL_FORMAT_ND ... are constants of the module, as in C.
+globals().update(AclDataType.__members__ | AclFormat.__members__)
 
 _FIRST_STAGE = "GetWorkspaceSize"
 
@@ -101,7 +104,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Make the functions of an operator when they are first used."""
+    """Create the functions of an operator at their first use."""
     entry = find_operator(name.removesuffix(_FIRST_STAGE)) if name.startswith("aclnn") else None
     if entry is None or name.removesuffix(_FIRST_STAGE) != f"aclnn{entry.title}":
         raise AttributeError(
@@ -111,7 +114,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the functions of every operator too."""
+    """Return all names, including the functions of every operator."""
     functions = (
         f"aclnn{entry.title}{stage}" for entry in all_operators() for stage in ("", _FIRST_STAGE)
     )

@@ -1,4 +1,4 @@
-"""Data types, formats and constants under the vendor's names and numbers (aclDataType, aclFormat of the runtime's documents)."""
+"""Data types, formats and constants with the names and values of the runtime's documents."""
 
 from enum import IntEnum
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 
 
 class AclDataType(IntEnum):
-    """aclDataType: the type of a tensor's elements."""
+    """Element type of a tensor (aclDataType)."""
 
     ACL_DT_UNDEFINED = -1
     ACL_FLOAT = 0
@@ -36,7 +36,7 @@ class AclDataType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any] | None:
-        """The NumPy dtype of an element; None for types NumPy does not have."""
+        """NumPy dtype of an element; None for a type that NumPy does not have."""
         name = NUMPY_NAMES.get(self)
         if name is None:
             return None
@@ -44,7 +44,7 @@ class AclDataType(IntEnum):
 
 
 class AclFormat(IntEnum):
-    """aclFormat: how the dimensions of a tensor are meant, or a private layout."""
+    """Meaning of a tensor's dimensions, or a private layout (aclFormat)."""
 
     ACL_FORMAT_UNDEFINED = -1
     ACL_FORMAT_NCHW = 0
@@ -64,7 +64,7 @@ class AclFormat(IntEnum):
 
     @property
     def layout(self) -> str:
-        """The name without its prefix, as a :class:`~npu_sim.numbers.formats.TensorSpec` takes it."""
+        """Name without its prefix, the layout of a :class:`~npu_sim.numbers.formats.TensorSpec`."""
         return self.name.removeprefix("ACL_").removeprefix("FORMAT_")
 
 
@@ -87,18 +87,18 @@ NUMPY_NAMES: MappingProxyType[AclDataType, str] = MappingProxyType(
         AclDataType.ACL_BF16: "bfloat16",
     }
 )
-"""Data types to the names of their NumPy dtypes."""
+"""Names of the NumPy dtypes of data types."""
 
 _DATA_TYPES = MappingProxyType({name: kind for kind, name in NUMPY_NAMES.items()})
 
 
 def data_type_of(dtype: Any) -> AclDataType:
-    """Return the data type of a NumPy dtype, or of anything :func:`npu_sim.numbers.formats.canonical_dtype` accepts.
+    """Return the data type of a NumPy dtype or of a dtype's name.
 
     Raises
     ------
     ValueError
-        When the vendor has no such data type.
+        If the vendor has no such data type, or ``canonical_dtype`` does not accept the name.
     """
     name = dtype.name if isinstance(dtype, np.dtype) else canonical_dtype(dtype)
     if name not in _DATA_TYPES:
@@ -114,7 +114,7 @@ def data_type_of(dtype: Any) -> AclDataType:
 
 ACL_SUCCESS = 0
 ACL_ERROR_INVALID_PARAM = 100000
-"""Returned by the runtime's own functions (aclError of the runtime's documents)."""
+"""Status of the runtime's own functions for an illegal argument (aclError)."""
 ACL_MEM_MALLOC_HUGE_FIRST, ACL_MEM_MALLOC_HUGE_ONLY, ACL_MEM_MALLOC_NORMAL_ONLY = 0, 1, 2
 (
     ACL_MEMCPY_HOST_TO_HOST,
@@ -123,5 +123,4 @@ ACL_MEM_MALLOC_HUGE_FIRST, ACL_MEM_MALLOC_HUGE_ONLY, ACL_MEM_MALLOC_NORMAL_ONLY 
     ACL_MEMCPY_DEVICE_TO_DEVICE,
 ) = 0, 1, 2, 3
 ACL_OPT_DETERMINISTIC = 0
-"""The determinism switch, for ``aclrtCtxSetSysParamOpt`` (aclSysParamOpt of the runtime's
-documents)."""
+"""Determinism switch of ``aclrtCtxSetSysParamOpt`` (aclSysParamOpt)."""

@@ -1,9 +1,9 @@
-"""AclOpExecutor: a checked and planned call between the two stages.
+"""Executors: checked and planned calls between the two stages.
 
-As in the product, the second stage releases an executor: it runs once, and a second use is refused
-with 161002 (the documents leave it open what happens). :func:`aclSetAclOpExecutorRepeatable` lifts
-that. A refused second stage (a workspace that is missing or too small) runs nothing and leaves the
-executor as it was.
+As in the product, the second stage releases an executor unless
+:func:`aclSetAclOpExecutorRepeatable` made it repeatable. Using a released executor returns 161002;
+the documents do not define the behaviour. A second stage that returns an error, for example for a
+workspace that is missing or too small, computes nothing and leaves the executor usable.
 """
 
 import threading
@@ -24,11 +24,9 @@ from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
-"""Kernels use all threads, and not every threading layer of Numba may be entered twice: one call
-computes at a time."""
+"""Held while a call computes: not every threading layer of Numba supports concurrent entry."""
 ADDRESS_BYTES = 8
-"""The workspace's address is a multiple of this: the size of the largest element that lies in
-it."""
+"""Alignment of the workspace: the size of the largest element stored in it."""
 
 
 @dataclass(eq=False)
@@ -38,20 +36,20 @@ class AclOpExecutor:
     Attributes
     ----------
     operator
-        What is called.
+        The operator.
     arguments
-        The call.
+        Its arguments.
     inputs, outputs
-        Memory of the tensors; None where a tensor was described without memory.
+        Memory of the tensors; None for a tensor described without memory.
     settings
-        Device settings as the first stage found them.
+        Device settings at the first stage.
     plan
-        What will run.
+        Plan of the call.
     repeatable
         Whether the second stage may be called more than once.
     result
-        What the last run gave: order-dependent parts, warnings about the data, times; None before
-        the first.
+        Result of the last run, with order-dependent parts, data warnings and times; None before the
+        first run.
     """
 
     operator: Operator
@@ -67,16 +65,16 @@ class AclOpExecutor:
 
     @property
     def workspace(self) -> Workspace:
-        """Size, parts, kernels, and what lies where in the workspace while which kernels run; prints as a table."""
+        """Size and areas of the workspace, and the kernels that use them; prints as a table."""
         return self.plan.workspace
 
     @property
     def released(self) -> bool:
-        """Whether the call was run, or given up, and cannot be run again."""
+        """Whether the executor was used or destroyed, and cannot run again."""
         return self._released
 
     def run(self, workspace: Any, workspace_size: int) -> None:
-        """Run the call in a workspace; nothing is written when it is refused.
+        """Run the call in a workspace; nothing is written if it raises.
 
         Raises
         ------
@@ -87,10 +85,10 @@ class AclOpExecutor:
         memory = self._workspace_memory(workspace, workspace_size)
         inputs = {name: self._memory_of(name, array) for name, array in self.inputs.items()}
         outputs = tuple(
-            self._memory_of(one.output, array)
-            for one, array in zip(self.operator.outputs, self.outputs, strict=True)
+            self._memory_of(output.output, array)
+            for output, array in zip(self.operator.outputs, self.outputs, strict=True)
         )
-        self._take()
+        self._use()
         with _computing:
             self.result = execute(
                 self.operator,
@@ -105,7 +103,7 @@ class AclOpExecutor:
         """Make the executor unusable."""
         self._released = True
 
-    def _take(self) -> None:
+    def _use(self) -> None:
         with self._lock:
             if self._released:
                 message = "executor was released by an earlier call of the second stage"
@@ -173,7 +171,7 @@ class AclOpExecutor:
     def _tensors(self) -> list[tuple[str, Array]]:
         named = [
             *self.inputs.items(),
-            *zip((one.output for one in self.operator.outputs), self.outputs, strict=True),
+            *zip((output.output for output in self.operator.outputs), self.outputs, strict=True),
         ]
         return [(name, array) for name, array in named if array is not None]
 
@@ -189,7 +187,7 @@ class AclOpExecutor:
 
 
 def _writable_bytes(workspace: Any) -> Array:
-    """Return memory as bytes: an array of any dtype, or anything that has a writable buffer."""
+    """Return an array of any dtype, or an object with a writable buffer, as bytes."""
     memory = workspace if isinstance(workspace, np.ndarray) else np.frombuffer(workspace, np.uint8)
     if not memory.flags.c_contiguous or not memory.flags.writeable:
         raise AclnnError(
@@ -202,7 +200,7 @@ def _writable_bytes(workspace: Any) -> Array:
 
 
 def aclSetAclOpExecutorRepeatable(executor: AclOpExecutor | None) -> int:
-    """Allow more than one second stage; 561103 for a missing or released executor, as the product's documents have it."""
+    """Allow more than one second stage; return 561103 for a missing or released executor."""
     if executor is None or executor.released:
         return HARDWARE_LIMIT
     executor.repeatable = True
@@ -210,7 +208,7 @@ def aclSetAclOpExecutorRepeatable(executor: AclOpExecutor | None) -> int:
 
 
 def aclDestroyAclOpExecutor(executor: AclOpExecutor | None) -> int:
-    """Give up an executor that was made repeatable; 561103 for a missing one."""
+    """Release an executor that was made repeatable; return 561103 for a missing one."""
     if executor is None:
         return HARDWARE_LIMIT
     executor.release()

@@ -1,4 +1,4 @@
-"""The two stages of a call, for every operator: from the parameters of the C prototype to arguments, and back to a status."""
+"""The two functions of an operator, with the parameters of its C prototype."""
 
 import inspect
 import operator as number
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.aclnn.errors import report
 from npu_sim.aclnn.executor import AclOpExecutor
+from npu_sim.aclnn.runtime import report
 from npu_sim.aclnn.tensor import AclTensor
 from npu_sim.framework.arguments import Attribute, IntArray
 from npu_sim.framework.operator import Operator
@@ -21,7 +21,7 @@ from npu_sim.status import INVALID, MISSING, SUCCESS, AclnnError, Status
 
 
 class FirstStage(NamedTuple):
-    """What a first stage returns: the status, and what the C function writes to its last two parameters."""
+    """Result of a first stage: status, and the values of the C function's two output pointers."""
 
     status: Status
     workspaceSize: int  # noqa: N815 (the document's name)
@@ -34,17 +34,17 @@ class Prototype:
     Parameters
     ----------
     operator
-        Its declaration: every argument says how it is called in the product document.
+        Its declaration, which contains the parameters' names in the product document.
     """
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
         self.name = f"aclnn{operator.title}"
-        self.parameters = {one.parameter: one for one in operator.prototype}
-        """The arguments by the name of the parameter, in the order of the C prototype."""
+        self.parameters = {argument.parameter: argument for argument in operator.prototype}
+        """Arguments by parameter name, in the order of the C prototype."""
 
     def first_stage(self, *values: Any) -> FirstStage:
-        """Check and plan a call; ``values`` are in the order of the parameters."""
+        """Check and plan a call with the values of the parameters in order."""
         try:
             executor = self._executor(dict(zip(self.parameters, values, strict=True)))
         except AclnnError as error:
@@ -58,7 +58,7 @@ class Prototype:
     def second_stage(
         self, workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
     ) -> Status:
-        """Run a call of the first stage."""
+        """Run a call that the first stage planned."""
         try:
             if executor is None:
                 raise AclnnError(
@@ -113,25 +113,25 @@ class Prototype:
         return named
 
     def _documented(self, argument: str) -> str:
-        return next(
-            (name for name, one in self.parameters.items() if one.name == argument), argument
-        )
+        names = (name for name, entry in self.parameters.items() if entry.name == argument)
+        return next(names, argument)
 
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
-        for name, one in self.parameters.items():
-            if values[name] is None and not one.optional:
+        tensors: dict[str, AclTensor] = {}
+        attributes: dict[str, Any] = {}
+        for name, argument in self.parameters.items():
+            if values[name] is None and not argument.optional:
                 raise AclnnError(
-                    MISSING, one.name, Text("{name} is missing", name=name), f"{name}: {one.help}"
+                    MISSING,
+                    argument.name,
+                    Text("{name} is missing", name=name),
+                    f"{name}: {argument.help}",
                 )
-        given = {one.name: (name, values[name]) for name, one in self.parameters.items()}
-        tensors = {
-            one.name: _tensor(*given[one.name])
-            for one in self.operator.tensors
-            if given[one.name][1] is not None
-        }
-        attributes = {
-            one.name: _converted(one, *given[one.name]) for one in self.operator.attributes
-        }
+        for name, argument in self.parameters.items():
+            if isinstance(argument, Attribute):
+                attributes[argument.name] = _converted(argument, name, values[name])
+            elif values[name] is not None:
+                tensors[argument.name] = _tensor(name, values[name])
         specs = {name: tensor.spec(self._documented(name)) for name, tensor in tensors.items()}
         arguments = self.operator.build({**specs, **attributes})
         settings = current_device()
@@ -139,14 +139,14 @@ class Prototype:
         inputs = {
             name: tensors[name].array for name in self.operator.input_names if name in tensors
         }
-        outputs = {one.name: tensors[one.name].array for one in self.operator.outputs}
+        outputs = {output.name: tensors[output.name].array for output in self.operator.outputs}
         self._check_memory(inputs, outputs)
         return AclOpExecutor(
             self.operator, arguments, inputs, tuple(outputs.values()), settings, plan
         )
 
     def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        """Refuse an output that cannot be written, or whose memory another tensor uses too."""
+        """Raise an error for an output that is read-only or shares memory with another tensor."""
         others = dict(inputs)
         for name, array in outputs.items():
             documented = self._documented(name)
@@ -187,7 +187,7 @@ def _tensor(name: str, value: Any) -> AclTensor:
 
 
 def _converted(attribute: Attribute, name: str, value: Any) -> Any:
-    """Convert an attribute as C does for a parameter of its type; what C would not compile raises TypeError."""
+    """Convert an attribute as C does; raise TypeError for a value that C would not compile."""
     if value is None:
         return None
     if attribute.kind is IntArray:
@@ -208,7 +208,7 @@ def _converted(attribute: Attribute, name: str, value: Any) -> Any:
 
 
 def functions_of(operator: str) -> dict[str, Callable[..., Any]]:
-    """Return both functions of an operator by their names in C."""
+    """Return the two functions of an operator by name."""
     return _functions_of(load_operator(operator))
 
 

@@ -1,10 +1,11 @@
-"""The functions of the runtime that the documents' programs call: device, stream and memory.
+"""Functions of the runtime: device, stream, memory, context options and error messages.
 
 The simulated device computes in host memory and finishes a call before it returns, so most of these
-have little to do. Functions that return a pointer through an argument in C return (status, value)
-here.
+functions have little to do. Functions that return a value through a pointer argument in C return
+(status, value) here.
 """
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,19 @@ from npu_sim.aclnn.enums import (
     ACL_ERROR_INVALID_PARAM,
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEMCPY_DEVICE_TO_DEVICE,
+    ACL_OPT_DETERMINISTIC,
     ACL_SUCCESS,
 )
+from npu_sim.settings import current_device, set_device
+from npu_sim.status import AclnnError, Status
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT_BYTES = 512
-"""Memory starts at a multiple of this, like the areas of a workspace (specification page
-``workspace``, "Align")."""
+"""Alignment of memory, that of workspace areas (specification page ``workspace``, "Align")."""
 
 
 class Stream:
-    """A stream: calls on it run one after the other, and are done when they return."""
+    """Stream: calls on it run in order, and have finished when they return."""
 
 
 def aclInit(configPath: str | None = None) -> int:
@@ -37,7 +40,7 @@ def aclFinalize() -> int:
 
 
 def aclrtSetDevice(deviceId: int) -> int:
-    """Accept any device number; what a call is simulated for is chosen with :func:`npu_sim.aclnn.set_device`."""
+    """Accept any device number; :func:`npu_sim.aclnn.set_device` chooses the simulated device."""
     return ACL_SUCCESS if deviceId >= 0 else ACL_ERROR_INVALID_PARAM
 
 
@@ -52,7 +55,7 @@ def aclrtCreateStream() -> tuple[int, Stream]:
 
 
 def aclrtSynchronizeStream(stream: Stream | None) -> int:
-    """Do nothing: calls are done when they return."""
+    """Do nothing: calls have finished when they return."""
     return ACL_SUCCESS
 
 
@@ -62,7 +65,7 @@ def aclrtDestroyStream(stream: Stream | None) -> int:
 
 
 def aclrtMalloc(size: int, policy: int = ACL_MEM_MALLOC_HUGE_FIRST) -> tuple[int, Array | None]:
-    """Return (status, memory): a uint8 array of ``size`` bytes whose address is a multiple of 512; its content is open."""
+    """Return (status, memory), an uninitialised uint8 array of ``size`` bytes aligned to 512."""
     if size <= 0:
         return ACL_ERROR_INVALID_PARAM, None
     block = np.empty(size + ALIGNMENT_BYTES, np.uint8)
@@ -71,7 +74,7 @@ def aclrtMalloc(size: int, policy: int = ACL_MEM_MALLOC_HUGE_FIRST) -> tuple[int
 
 
 def aclrtFree(devPtr: Array | None) -> int:
-    """Do nothing: memory is freed when nobody refers to it any more."""
+    """Do nothing: memory is freed with its last reference."""
     return ACL_SUCCESS
 
 
@@ -91,3 +94,57 @@ def _bytes(memory: Array) -> Array:
     if not memory.flags.c_contiguous:
         raise ValueError("memory to copy is a C-contiguous array")
     return memory.reshape(-1).view(np.uint8)
+
+
+def aclrtCtxSetSysParamOpt(opt: int, value: int) -> int:
+    """Set an option of the current context; the only one is ``ACL_OPT_DETERMINISTIC``, 0 or 1."""
+    if opt != ACL_OPT_DETERMINISTIC or value not in (0, 1):
+        return ACL_ERROR_INVALID_PARAM
+    set_device(deterministic=bool(value))
+    return ACL_SUCCESS
+
+
+def aclrtCtxGetSysParamOpt(opt: int) -> tuple[int, int]:
+    """Return (status, value) of an option of the current context."""
+    if opt != ACL_OPT_DETERMINISTIC:
+        return ACL_ERROR_INVALID_PARAM, 0
+    return ACL_SUCCESS, int(current_device().deterministic)
+
+
+MAX_MESSAGES = 16
+"""Messages stored per thread; older ones are dropped."""
+
+
+class _Messages(threading.local):
+    def __init__(self) -> None:
+        self.newest_first: list[str] = []
+
+
+_messages = _Messages()
+
+
+def report(interface: str, error: AclnnError, argument: str = "") -> Status:
+    """Store the message of an error for :func:`aclGetRecentErrMsg` and return its status.
+
+    Parameters
+    ----------
+    interface
+        Name of the function that returns the status.
+    error
+        The error.
+    argument
+        Name of the illegal argument in the product document; empty for the error's own name.
+    """
+    where = f" ({argument or error.argument})" if argument or error.argument else ""
+    _messages.newest_first.insert(0, f"{interface}{where}: {error}")
+    del _messages.newest_first[MAX_MESSAGES:]
+    return error.status
+
+
+def aclGetRecentErrMsg() -> str | None:
+    """Return and clear this thread's error messages, newest first; None if there are none."""
+    messages = _messages.newest_first
+    if not messages:
+        return None
+    _messages.newest_first = []
+    return "\n".join(messages)

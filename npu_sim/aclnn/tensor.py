@@ -1,4 +1,4 @@
-"""AclTensor: a tensor in memory as the C interface describes it."""
+"""Tensors of the C interface."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a tensor without gaps, in elements."""
+    """Return the strides of a contiguous tensor, in elements."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -28,25 +28,25 @@ class AclTensor:
     Parameters
     ----------
     viewDims
-        Sizes, outermost first. Negative sizes are taken as they are; the operators refuse them.
+        Sizes, outermost first. Negative sizes are accepted; the operators return an error for them.
     dataType
         Type of the elements.
     strides
-        Distance of neighbours along every dimension, in elements; without gaps when None.
+        Strides in elements; those of a contiguous tensor if None.
     offset
         First element of the view, in elements from the start of the memory.
     format
-        How the dimensions are meant.
+        Meaning of the dimensions.
     storageDims
-        Shape of the memory as it was allocated; ``viewDims`` when None. Kept, and used for nothing.
+        Shape of the allocated memory; ``viewDims`` if None. Stored, but not used.
     data
-        The memory: a C-contiguous array of any dtype, or what ``aclrtMalloc`` gave. None describes a tensor without memory,
-        which is enough for the first stage.
+        The memory: a C-contiguous array of any dtype, for example from ``aclrtMalloc``. None
+        describes a tensor without memory, which is sufficient for the first stage.
 
     Raises
     ------
     ValueError
-        When the view reaches beyond the memory.
+        If the view exceeds the memory.
     """
 
     __slots__ = ("array", "dtype", "format", "offset", "shape", "storage_shape", "strides")
@@ -76,7 +76,8 @@ class AclTensor:
         if len(self.strides) != len(self.shape):
             raise ValueError(
                 Text(
-                    "strides {strides} do not match the shape {shape}: one stride for every dimension",
+                    "strides {strides} do not match the shape {shape}: one stride for every "
+                    "dimension",
                     strides=self.strides,
                     shape=self.shape,
                 )
@@ -87,8 +88,11 @@ class AclTensor:
 
     @classmethod
     def from_array(cls, array: Any, format: int = AclFormat.ACL_FORMAT_ND) -> "AclTensor":
-        """Describe an array, a CPU tensor of another library or nested lists, without a copy where memory can be shared."""
-        values = as_array(array).view()  # another thread may set the shape of the caller's array
+        """Return a tensor of an array, another library's CPU tensor or nested lists.
+
+        The memory is shared where possible.
+        """
+        values = as_array(array).view()  # unaffected if the caller changes the shape
         item = values.itemsize
         if any(step % item for step in values.strides):
             raise ValueError(
@@ -139,7 +143,7 @@ class AclTensor:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie in row-major order without gaps; dimensions of one element do not matter."""
+        """Whether the elements are in row-major order without gaps; axes of size 1 are ignored."""
         if 0 in self.shape:
             return True
         expected = row_major_strides(self.shape)
@@ -149,12 +153,12 @@ class AclTensor:
         )
 
     def spec(self, name: str) -> TensorSpec:
-        """Return what planning needs to know.
+        """Return the spec of the tensor for planning.
 
         Raises
         ------
         AclnnError
-            161002 for a negative size, or a data type that no operator takes.
+            161002 for a negative size, or a data type that no operator supports.
         """
         if min(self.shape, default=0) < 0:
             raise AclnnError(
@@ -184,8 +188,8 @@ class AclTensor:
 
     def __repr__(self) -> str:
         memory = "" if self.array is not None else ", without memory"
-        shown = f"AclTensor(shape={self.shape}, dtype={self.dtype.name}, strides={self.strides}, offset={self.offset}"
-        return f"{shown}, format={self.format.name}{memory})"
+        view = f"shape={self.shape}, dtype={self.dtype.name}, strides={self.strides}"
+        return f"AclTensor({view}, offset={self.offset}, format={self.format.name}{memory})"
 
 
 def aclCreateTensor(
@@ -197,12 +201,12 @@ def aclCreateTensor(
     storageDims: Sequence[int] | None,
     tensorData: Any,
 ) -> AclTensor:
-    """Describe memory as a tensor; the dimension counts of the C function are the lengths of the sequences."""
+    """Return a tensor over memory; the C function's dimension counts are the sequences' lengths."""
     return AclTensor(viewDims, dataType, strides, offset, format, storageDims, tensorData)
 
 
 def aclDestroyTensor(tensor: AclTensor | None) -> int:
-    """Let go of a tensor's memory; the memory itself is freed when nobody refers to it any more."""
+    """Drop a tensor's reference to its memory."""
     if tensor is not None:
         tensor.array = None
     return ACL_SUCCESS

@@ -158,7 +158,7 @@ def npu_cross_entropy_loss(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return (loss, log_prob, zloss, lse_for_zloss); the last two are empty.
 
-    The loss has shape (1,) for mean and sum, (N,) for none; all results have the dtype of ``input``.
+    The loss has shape (1,) for mean and sum, (N,) for none. All results have the input's dtype.
 
     Raises
     ------

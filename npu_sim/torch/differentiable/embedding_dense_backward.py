@@ -52,7 +52,8 @@ def embedding(
 ) -> torch.Tensor:
     """Return rows of ``weight``, as :func:`torch.nn.functional.embedding`.
 
-    EmbeddingDenseBackward computes its gradient. A negative ``padding_idx`` counts from the end of the table.
+    EmbeddingDenseBackward computes its gradient. A negative ``padding_idx`` counts from the end
+    of the table.
     """
     if padding_idx is None:
         padding = -1
