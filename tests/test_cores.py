@@ -75,7 +75,7 @@ def test_default_soc(product, soc):
         ("Ascend310P3", 8, 8, 262144, 2097152),
     ],
 )
-def test_what_a_planner_sees(soc, vector, cube, ub_bytes, system):
+def test_device_properties_of_a_planner(soc, vector, cube, ub_bytes, system):
     device = load_profile(None, soc).device
     assert (
         device.vector_cores,
@@ -85,7 +85,7 @@ def test_what_a_planner_sees(soc, vector, cube, ub_bytes, system):
     ) == (vector, cube, ub_bytes, system)
 
 
-def test_a_planner_tells_a2_from_a3_by_the_version_of_the_soc(a2_text, written):
+def test_the_soc_version_distinguishes_a2_from_a3(a2_text, written):
     devices = [
         load_profile(product).device
         for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3")
@@ -99,7 +99,7 @@ def test_a_planner_tells_a2_from_a3_by_the_version_of_the_soc(a2_text, written):
     assert load_profile(written(other)).device.soc_version == SOC_OTHER
 
 
-def test_a_copied_profile_with_a_change_is_a_product_of_its_own(a2_text, written):
+def test_a_modified_copy_of_a_profile_is_a_separate_product(a2_text, written):
     text = a2_text.replace("name: atlas_a2", "name: my_chip").replace(
         "vector_core_count: 48", "vector_core_count: 7", 1
     )
@@ -122,7 +122,9 @@ def test_a_copied_profile_with_a_change_is_a_product_of_its_own(a2_text, written
         ("    ai_core_count: 24", "    ai_core_count: many", "'many' is not allowed"),
     ],
 )
-def test_a_bad_file_is_refused_naming_file_line_key_and_value(a2_text, written, old, new, says):
+def test_the_error_for_an_invalid_file_names_file_line_key_and_value(
+    a2_text, written, old, new, says
+):
     assert old in a2_text
     text = a2_text.replace(old, new, 1)
     line = text[: text.index(new) + len(new)].count("\n") + 1
@@ -134,12 +136,12 @@ def test_a_bad_file_is_refused_naming_file_line_key_and_value(a2_text, written, 
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
-def test_a_file_that_is_no_mapping_is_refused(written, text):
+def test_a_file_that_is_not_a_mapping_is_refused(written, text):
     with pytest.raises(UsageError, match="not a mapping"):
         load_profile(written(text))
 
 
-def test_unknown_names_are_refused_with_the_nearest_one():
+def test_unknown_names_are_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match="did you mean atlas_a2"):
         load_profile("atlas_a22")
     with pytest.raises(UsageError, match="did you mean Ascend910B4"):

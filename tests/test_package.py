@@ -31,7 +31,7 @@ def built(tmp_path_factory):
     return wheel, sdist
 
 
-def test_a_wheel_has_the_package_its_types_its_profiles_and_its_licence(built):
+def test_the_wheel_has_package_types_profiles_and_licence(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
     assert {
@@ -47,7 +47,7 @@ def test_a_wheel_has_the_package_its_types_its_profiles_and_its_licence(built):
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 
 
-def test_a_source_distribution_can_be_tested(built):
+def test_the_source_distribution_can_be_tested(built):
     """Everything in the repository that its tests and its CI read is in it."""
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
@@ -76,7 +76,7 @@ def test_there_is_one_version(capsys, monkeypatch):
     assert re.search(r"^## (\S+)", changes, re.M).group(1) == npu_sim.__version__
 
 
-def test_constraints_are_within_what_is_declared():
+def test_constraints_satisfy_the_declared_requirements():
     """CI runs with the newest versions of the constraints and with the lowest that are declared."""
     pinned = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split()

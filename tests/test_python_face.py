@@ -59,7 +59,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_answer_is_its_text_at_a_prompt(answers, name):
+def test_the_repr_of_an_answer_is_its_text(answers, name):
     answer, word = answers[name]
     assert word in repr(answer)
     assert " object at 0x" not in repr(answer)
@@ -67,20 +67,20 @@ def test_an_answer_is_its_text_at_a_prompt(answers, name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "profile"])
-def test_an_answer_shows_itself_in_a_notebook(answers, name):
+def test_an_answer_has_an_html_repr(answers, name):
     answer, _ = answers[name]
     html = answer._repr_html_()
     assert re.match(r"<(iframe|pre)\b", html)
     assert str(answer) == repr(answer)
 
 
-def test_a_result_prints_as_the_command_line_does(answers):
+def test_a_result_prints_like_the_command_line(answers):
     result = answers["result"][0]
     assert str(result).startswith(str(result.plan).splitlines()[0])
     assert "output" in str(result)
 
 
-def test_names_are_listed_without_noise(answers):
+def test_dir_lists_public_names_only(answers):
     names = [name for name in dir(npu_sim) if not name.startswith("__")]
     assert set(names) == {*npu_sim.__all__, *OPERATOR_NAMES, "aclnn", "study", "torch"}
     brought = {
@@ -101,7 +101,7 @@ def test_names_are_listed_without_noise(answers):
 
 
 @pytest.mark.parametrize("wrong", ["pln", "rms_norm_gard"])
-def test_a_misspelt_name_of_the_package_is_an_attribute_error_that_knows_it(wrong):
+def test_a_misspelt_name_raises_an_attribute_error_with_name_and_object(wrong):
     with pytest.raises(AttributeError) as missing:
         getattr(npu_sim, wrong)
     assert (missing.value.name, missing.value.obj) == (wrong, npu_sim)
@@ -137,7 +137,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("call", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_mistake_is_a_value_error_without_a_status_and_with_a_short_traceback(call, words):
+def test_a_usage_error_is_a_value_error_without_status_and_with_a_short_traceback(call, words):
     with pytest.raises(npu_sim.UsageError, match=words) as mistake:
         call()
     assert isinstance(mistake.value, ValueError)
@@ -156,7 +156,7 @@ def test_a_mistake_is_a_value_error_without_a_status_and_with_a_short_traceback(
     assert mistake.value.__cause__ is None
 
 
-def test_a_tensor_that_the_others_imply_may_be_left_out():
+def test_an_implied_tensor_may_be_omitted():
     plan = npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16")
     assert plan == npu_sim.plan(
         "rms_norm_grad",
@@ -167,14 +167,14 @@ def test_a_tensor_that_the_others_imply_may_be_left_out():
     )
 
 
-def test_the_null_pointer_is_for_the_product_to_refuse():
+def test_a_null_pointer_is_a_refusal_of_the_product():
     with pytest.raises(npu_sim.AclnnError, match="161001"):
         npu_sim.plan(
             "rms_norm_grad", dy="4096x7168:bf16", x="4096x7168:bf16", rstd="4096:fp32", gamma=None
         )
 
 
-def test_python_is_answered_in_its_own_words():
+def test_messages_in_python_use_keyword_syntax():
     with pytest.raises(npu_sim.AclnnError) as refused:
         npu_sim.plan("cross_entropy_loss_grad", log_prob="200000x32000:fp32", target="200000:int64")
     assert 'limits="hardware"' in str(refused.value)
@@ -185,12 +185,12 @@ def test_python_is_answered_in_its_own_words():
         npu_sim.plan("rms_norm", x=object(), gamma="8:fp32")
 
 
-def test_the_product_has_one_word():
+def test_the_product_argument_has_one_name():
     assert "product" in OPTIONS
     assert "profile" not in OPTIONS
 
 
-def test_what_type_checkers_know_is_up_to_date():
+def test_the_stubs_are_up_to_date():
     """``python ci/signatures.py`` writes it anew."""
     for path, text in signatures.stubs().items():
         assert path.read_text(encoding="utf-8") == text, path.name
@@ -213,7 +213,7 @@ npu_sim.pln  # wrong
 
 
 @pytest.mark.long
-def test_a_type_checker_catches_misspelt_arguments_in_a_users_script(tmp_path):
+def test_a_type_checker_reports_misspelt_arguments(tmp_path):
     (tmp_path / "user.py").write_text(USER, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "user.py"]
     done = subprocess.run(

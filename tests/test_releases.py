@@ -37,9 +37,7 @@ def test_a_switch_keeps_its_value_until_a_release_changes_it(release: str, value
 
 
 @pytest.mark.parametrize("since", [{"2": 11}, {"1": 10, "4": 11}, {}])
-def test_a_switch_has_a_value_since_the_oldest_release_and_speaks_of_known_ones(
-    since: dict[str, int],
-):
+def test_a_switch_covers_the_oldest_release_and_names_known_releases(since: dict[str, int]):
     switch = {"help": "a fact", "source": "a page", "since": since}
     with pytest.raises(ValueError, match="since"):
         ReleaseTable.model_validate(table(switches={"rms_norm": {"rows": switch}}))
@@ -50,12 +48,12 @@ def test_an_assumption_about_an_unknown_release_is_refused():
         ReleaseTable.model_validate(table(assumed={"rms_norm": {"4": "nothing changed"}}))
 
 
-def test_a_default_that_is_no_release_is_refused():
+def test_an_unknown_default_release_is_refused():
     with pytest.raises(ValueError, match="'4' is not among releases: 1, 2, 3"):
         ReleaseTable.model_validate(table(default="4"))
 
 
-def test_every_switch_speaks_of_an_operator_and_names_its_source():
+def test_every_switch_belongs_to_an_operator_and_names_its_source():
     for operator, switches in release_table().switches.items():
         assert operator in OPERATOR_NAMES
         assert all(switch.source and switch.help for switch in switches.values())

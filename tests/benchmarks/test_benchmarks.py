@@ -51,7 +51,7 @@ def tiny(operator, dtype="fp32"):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("operator", SHAPES)
-def test_every_way_of_pytorch_computes_the_same(operator, dtype):
+def test_every_pytorch_implementation_computes_the_same(operator, dtype):
     pytest.importorskip("torch")
     case = tiny(operator, dtype)
     problem = cases.build(case)
@@ -76,7 +76,7 @@ def test_every_way_of_pytorch_computes_the_same(operator, dtype):
 
 @pytest.mark.parametrize("library", list(peers.LIBRARIES))
 @pytest.mark.parametrize("operator", SHAPES)
-def test_the_formulas_of_compilers_compute_the_same(operator, library):
+def test_compiled_formulas_compute_the_same(operator, library):
     xp = peers.LIBRARIES[library]
     if not xp.installed:
         pytest.skip(f"{library} is not installed")
@@ -88,7 +88,7 @@ def test_the_formulas_of_compilers_compute_the_same(operator, library):
         assert np.allclose(xp.numpy(theirs), ours.astype(np.float32), rtol=1e-4, atol=1e-5)
 
 
-def test_a_compiler_that_fails_leaves_its_column_empty(monkeypatch, capsys):
+def test_the_column_of_a_failing_compiler_is_empty(monkeypatch, capsys):
     def fail(function):
         raise RuntimeError("no compiler")
 
@@ -101,7 +101,7 @@ def test_a_compiler_that_fails_leaves_its_column_empty(monkeypatch, capsys):
     assert "torch.compile does not compile" in capsys.readouterr().err
 
 
-def test_small_peers_have_a_row(monkeypatch):
+def test_every_small_alternative_has_a_row(monkeypatch):
     monkeypatch.setattr(small_peers, "CALLS", 1)
     found = small_peers.measure_small(tiny("rms_norm"), 1, [])
     assert all(found["microseconds"][name] > 0 for name in small_peers.OURS)
@@ -113,7 +113,7 @@ def test_small_peers_have_a_row(monkeypatch):
 @pytest.mark.parametrize(
     ("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)]
 )
-def test_a_case_becomes_a_row_and_bars(operator, as_users):
+def test_a_case_is_a_row_and_bars(operator, as_users):
     found = operators.measure(tiny(operator), 1, [], as_users)
     assert found["case"] in operators.row(found)
     assert operators.row(found).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[
@@ -127,7 +127,7 @@ def test_a_case_becomes_a_row_and_bars(operator, as_users):
     assert found["case"] in texts
 
 
-def test_the_best_alternative_is_the_fastest_way_or_compiler():
+def test_the_best_alternative_is_the_fastest_implementation():
     result = {
         "milliseconds": {"default": 1.0, "a way": 3.0, "another": 2.0, "jax.jit": 1.5},
         "against_torch": {"a way": 3.0, "another": 2.0, "fastest": 2.0},
@@ -159,7 +159,7 @@ def test_scaling_changes_one_thing_at_a_time(operator):
     assert [point.value for point in found if point.variable == "threads"] == [1, 2, 3]
 
 
-def test_the_page_of_results_has_a_place_for_every_part():
+def test_the_results_page_has_a_section_for_every_part():
     page = results.RESULTS.read_text(encoding="utf-8")
     for name in [
         "machine",
@@ -177,7 +177,7 @@ def test_slow_work_is_timed_once(monkeypatch):
     assert len(measure.alternate({"slow": lambda: None}, repeats=3, pause=0.0)["slow"]) == 2
 
 
-def test_an_interrupt_keeps_what_is_there():
+def test_an_interrupt_keeps_the_results_so_far():
     seen = []
     with measure.Stoppable() as work:
         for item in measure.each("abc", str):
@@ -188,7 +188,7 @@ def test_an_interrupt_keeps_what_is_there():
     assert seen == ["a", "b"]
 
 
-def test_curves_are_drawn_for_the_points_there_are():
+def test_curves_are_drawn_for_the_measured_points():
     found = {
         "operator": "moe",
         "variable": "rows",
@@ -212,7 +212,7 @@ def test_every_row_is_read_once_in_any_order(ahead, shares):
     assert sums.sum() == rows.size
 
 
-def test_loops_are_the_innermost_that_hold_samples():
+def test_loops_are_the_innermost_that_contain_samples():
     texts = [
         "xor %eax,%eax",
         "mov (%rdi),%ecx",

@@ -71,7 +71,7 @@ def without_times(page):
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_command_of_a_report_makes_the_same_report(cli, folder, name):
+def test_the_command_in_a_report_reproduces_the_report(cli, folder, name):
     words, stated = REPORTS[name]
     report = folder / "report.html"
     assert cli(*words, "--report", "report.html").code == 0
@@ -85,7 +85,7 @@ def test_the_command_of_a_report_makes_the_same_report(cli, folder, name):
     assert without_times(report.read_text(encoding="utf-8")) == without_times(page)
 
 
-def test_what_was_typed_is_not_written_twice(cli, folder):
+def test_explicit_arguments_are_not_repeated_in_the_command(cli, folder):
     words = ("--product=atlas_a3", "--soc", "Ascend910_9391", "--release", "8.5")
     assert cli("plan", *RMS, *words, "--report", "report.html").code == 0
     page = (folder / "report.html").read_text(encoding="utf-8")

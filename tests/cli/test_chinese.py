@@ -33,7 +33,7 @@ def help_of(cli, monkeypatch):
 
 
 @pytest.mark.parametrize("words", HELP, ids=" ".join)
-def test_help_is_chinese_and_cuts_nothing_off(help_of, words):
+def test_help_is_chinese_and_not_truncated(help_of, words):
     text = help_of("zh", *words)
     assert ENGLISH.findall(text) == []
     assert "…" not in text
@@ -42,7 +42,7 @@ def test_help_is_chinese_and_cuts_nothing_off(help_of, words):
 @pytest.mark.parametrize(
     "words", [words for words in HELP if words[-1:] == ("rms_norm_grad",)], ids=" ".join
 )
-def test_examples_are_typed_in_every_language_alike(help_of, words):
+def test_examples_are_the_same_in_every_language(help_of, words):
     english, chinese = (
         re.findall(r"(?:Example|示例)[:：] ?(npu-sim .*)", help_of(language, *words))
         for language in ("en", "zh")
@@ -67,7 +67,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
-def test_mistakes_are_said_in_chinese_and_data_in_english(cli, monkeypatch, words):
+def test_usage_errors_are_chinese_and_data_is_english(cli, monkeypatch, words):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     said, data = cli(*words).err, cli(*words, "--json").data
     assert (data["outcome"], data["message"].isascii()) == ("usage", True)
@@ -85,7 +85,7 @@ def test_mistakes_are_said_in_chinese_and_data_in_english(cli, monkeypatch, word
     )
 
 
-def test_names_that_people_type_stay(cli, monkeypatch):
+def test_typed_names_are_not_translated(cli, monkeypatch):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     listed = cli("caveats").out
     assert [line.split()[0] for line in listed.splitlines()] == [one.name for one in CAVEATS]

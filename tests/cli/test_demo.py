@@ -16,12 +16,12 @@ def test_the_demo_checks_itself(cli):
     assert check["rows_that_moved_outside_the_mask"] == 0
 
 
-def test_a_deterministic_demo_does_not_move(cli):
+def test_a_deterministic_demo_has_no_spread(cli):
     check = cli("demo", "--deterministic", "--json").data["check"]
     assert (check["rows_that_moved"], check["order_dependent_rows"]) == (0, 0)
 
 
-def test_the_demo_says_what_it_did(cli):
+def test_the_demo_reports_its_steps(cli):
     out = cli("demo", "--product", "atlas_train").out
     for word in (
         "A batch of 2048 tokens",

@@ -17,7 +17,7 @@ CALL = (
 )
 
 
-def test_every_product_and_soc_is_told_once(cli):
+def test_every_product_and_soc_is_listed_once(cli):
     data = cli(*CALL, "--json").data
     told = [(row["product"], soc) for row in data["rows"] for soc in row["socs"]]
     known = [(name, soc) for name in shipped_products() for soc in load_profile(name).product.socs]
@@ -57,7 +57,9 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     assert any(line.startswith(sentence) for line in lines[-3:])
 
 
-def test_equal_estimates_are_told_once_and_those_of_two_profiles_apart(cli, tmp_path, monkeypatch):
+def test_equal_estimates_are_listed_once_and_those_of_two_profiles_separately(
+    cli, tmp_path, monkeypatch
+):
     call = (
         "diff",
         "rms_norm_grad",
@@ -95,7 +97,7 @@ def test_switches_reach_every_plan(cli, switch):
     assert {row["order"]["grad_weight"] for row in rows} == ({"fixed"} if switch else {"timing"})
 
 
-def test_a_changed_copy_of_a_product_is_load_distinct_by_its_file(cli, tmp_path, monkeypatch):
+def test_a_modified_copy_of_a_product_is_identified_by_its_file(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (CONFIGS / "atlas_a2.yaml").read_text(encoding="utf-8")
     (tmp_path / "more.yaml").write_text(

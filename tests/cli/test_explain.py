@@ -12,7 +12,7 @@ CALL = (
 )
 
 
-def test_every_part_of_the_record_is_told(cli, monkeypatch):
+def test_every_part_of_the_record_is_printed(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     done = cli(*CALL, "--product", "atlas_a2")
     assert done.code == 0
@@ -35,7 +35,7 @@ def test_every_part_of_the_record_is_told(cli, monkeypatch):
     assert "with deterministic computation grad_weight fixed" in text
 
 
-def test_json_says_the_same(cli):
+def test_json_has_the_same_content(cli):
     data = cli(*CALL, "--json").data
     assert data["outcome"] == "runs"
     nearest = data["nearest_changes"][0]
@@ -51,7 +51,7 @@ def test_json_says_the_same(cli):
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_a_refusal_is_explained_too(cli, more):
+def test_a_refusal_is_explained(cli, more):
     words = ("--scale-grad-by-freq", "--product", "atlas_train")
     call = (
         "explain",
@@ -75,7 +75,7 @@ def test_a_refusal_is_explained_too(cli, more):
         assert "documented 0 .. 4894" in " ".join(done.out.split())
 
 
-def test_a_call_that_cannot_be_read_is_an_error(cli):
+def test_an_unparsable_call_is_an_error(cli):
     done = cli(*CALL, "--product", "atlas_9")
     assert done.code == 64
     assert "atlas_9" in done.err

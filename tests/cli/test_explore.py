@@ -32,7 +32,7 @@ def started(tmp_path):
     process.communicate()
 
 
-def test_it_says_where_it_is_serves_profiles_of_ones_own_and_stops(started):
+def test_explore_prints_its_address_serves_own_profiles_and_stops(started):
     process, own = started
     address = re.fullmatch(
         r"npu-sim explorer: (http://127\.0\.0\.1:\d+/)\n", process.stdout.readline()
@@ -45,13 +45,13 @@ def test_it_says_where_it_is_serves_profiles_of_ones_own_and_stops(started):
     assert process.stderr.read() == "interrupted\n"
 
 
-def test_other_machines_reach_it_only_when_that_is_wanted(capsys, monkeypatch):
+def test_other_machines_reach_the_explorer_only_with_an_option(capsys, monkeypatch):
     refused = runner.npu_sim(capsys, monkeypatch, "explore", "--no-browser", "--host", "0.0.0.0")
     assert refused.code == 64
     assert "--i-know" in refused.err
 
 
-def test_a_port_in_use_is_refused_with_what_to_do(capsys, monkeypatch):
+def test_a_port_in_use_is_refused_with_a_hint(capsys, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = runner.npu_sim(
             capsys, monkeypatch, "explore", "--no-browser", "--port", taken.getsockname()[1]

@@ -21,7 +21,7 @@ def flips(plan):
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in all_operators()])
-def test_the_result_of_a_flip_is_that_of_the_changed_call(name):
+def test_the_result_of_a_flip_equals_that_of_the_changed_call(name):
     operator = load_operator(name)
     call = fixed_call(operator, {})
     plan = npu_sim.plan(name, **call.arguments())
@@ -51,7 +51,7 @@ def test_the_result_of_a_flip_is_that_of_the_changed_call(name):
         )
 
 
-def test_a_plan_names_results(cli, monkeypatch):
+def test_a_plan_lists_the_results_of_flips(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     lines = [
         " ".join(line.split())
@@ -80,13 +80,13 @@ def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys)
     assert '<dd class="flips"><span>hidden 13313 -&gt; rows in pieces</span>' in page
 
 
-def test_one_change_that_turns_two_decisions_around_is_said_once(cli):
+def test_a_change_that_flips_two_decisions_is_listed_once(cli):
     words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
     text = cli("plan", "embedding_dense_backward", *words).out
     assert text.count("deterministic true ->") == 1
 
 
-def test_a_call_beyond_what_is_searched_is_planned_without_results(cli):
+def test_a_call_beyond_the_search_range_is_planned_without_results(cli):
     plan = npu_sim.plan(
         "embedding_dense_backward", grad="4x8:fp32", indices="4:int32", num_weights=2**45
     )

@@ -28,7 +28,7 @@ def helped(cli):
     return panels
 
 
-def test_commands_stand_under_their_headings(helped):
+def test_commands_are_listed_under_their_headings(helped):
     panels, _ = helped()
     listed = {
         heading: tuple(re.findall(r"^  (\w+) ", rows, re.M))
@@ -41,14 +41,14 @@ def test_commands_stand_under_their_headings(helped):
     }
 
 
-def test_every_operator_is_named_once_where_it_is_chosen(cli):
+def test_every_operator_is_listed_once(cli):
     assert not [name for name in NAMES if name in cli("--help").out]
     text = cli("plan", "--help").out
     assert [len(re.findall(rf"\b{name}\b", text)) for name in NAMES] == [1] * len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_arguments_have_examples_and_what_is_required_is_marked(helped, name):
+def test_arguments_have_examples_and_required_ones_are_marked(helped, name):
     panels, below = helped("plan", name)
     declared = load_operator(name)
     example = example_call(declared)
@@ -68,7 +68,7 @@ def test_arguments_have_examples_and_what_is_required_is_marked(helped, name):
     assert f"Example: npu-sim plan {name} {example.options}" in " ".join(below.split())
 
 
-def test_switches_say_how_they_are_switched_off_and_options_what_they_are_when_left_out(helped):
+def test_switches_show_their_negation_and_options_their_default(helped):
     panels, _ = helped("run", "embedding_dense_backward")
     lines = [" ".join(line.split()) for rows in panels.values() for line in rows.splitlines()]
     assert "--no-scale-grad-by-freq the default" in lines
@@ -83,7 +83,7 @@ def test_switches_say_how_they_are_switched_off_and_options_what_they_are_when_l
     assert "--json Print JSON instead of text." in lines
 
 
-def test_the_help_is_chinese_but_for_words_that_are_typed(cli, monkeypatch):
+def test_the_help_is_chinese_except_for_typed_words(cli, monkeypatch):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     text = cli("plan", "embedding_dense_backward", "--help").out
     assert (
@@ -95,7 +95,7 @@ def test_the_help_is_chinese_but_for_words_that_are_typed(cli, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_can_be_left_out_of_an_example(cli, name):
+def test_every_part_of_an_example_is_necessary(cli, name):
     declared = load_operator(name)
     for left_out in example_call(declared).needed:
         example = example_call(declared)
@@ -112,7 +112,7 @@ def test_nothing_can_be_left_out_of_an_example(cli, name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("command", ["plan", "study precision"])
-def test_out_is_a_file_wherever_it_stands_and_never_a_tensor(cli, command, name):
+def test_out_is_a_file_at_any_position_and_never_a_tensor(cli, command, name):
     refused = cli(
         *command.split(),
         name,
@@ -127,13 +127,13 @@ def test_out_is_a_file_wherever_it_stands_and_never_a_tensor(cli, command, name)
 @pytest.mark.parametrize(
     ("command", "panel"), [("run", "Options of run"), ("sweep", "Options of sweep")]
 )
-def test_out_stands_among_the_options_of_commands_that_write_results(helped, command, panel):
+def test_out_is_an_option_of_commands_that_write_results(helped, command, panel):
     panels, _ = helped(command, "embedding_dense_backward")
     assert "--out" in panels[panel]
     assert not [heading for heading, rows in panels.items() if heading != panel and "--out" in rows]
 
 
-def test_the_spec_of_an_output_is_checked_under_the_name_of_its_result(cli):
+def test_an_output_spec_is_checked_under_the_name_of_its_result(cli):
     words = (
         "plan",
         "embedding_dense_backward",

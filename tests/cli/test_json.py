@@ -35,11 +35,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("form", COMMANDS)
-def test_what_a_command_prints_names_its_form(cli, form):
+def test_the_json_of_a_command_names_its_schema(cli, form):
     assert cli(*COMMANDS[form], "--json").data["schema"] == f"npu_sim.{form}/{VERSIONS[form]}"
 
 
-def test_a_sweep_and_its_folder_name_their_forms(cli, tmp_path):
+def test_a_sweep_and_its_folder_name_their_schemas(cli, tmp_path):
     done = cli("sweep", "rms_norm", "--grid", "row=1..4", "--out", tmp_path / "plans", "--json")
     assert done.data["schema"] == "npu_sim.sweep/1"
     assert (
@@ -48,7 +48,7 @@ def test_a_sweep_and_its_folder_name_their_forms(cli, tmp_path):
     )
 
 
-def test_every_form_is_documented():
+def test_every_schema_is_documented():
     rows = [
         line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
     ]

@@ -1,7 +1,7 @@
 OPERATOR = "embedding_dense_backward"
 
 
-def test_documented_and_hardware_stand_side_by_side(cli, monkeypatch):
+def test_documented_and_hardware_limits_are_side_by_side(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     done = cli("limits", OPERATOR, "--scale-grad-by-freq", "--num-weights", 32000, "--vary", "dim")
     assert done.code == 0

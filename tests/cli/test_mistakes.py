@@ -94,7 +94,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("words", "argument", "says"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_mistake_exits_with_64_and_names_what_is_wrong(
+def test_a_usage_error_exits_with_64_and_names_its_cause(
     cli, tmp_path, monkeypatch, words, argument, says
 ):
     monkeypatch.chdir(tmp_path)
@@ -112,13 +112,13 @@ def test_a_mistake_exits_with_64_and_names_what_is_wrong(
     assert says in as_json.data["message"] + as_json.data["hint"]
 
 
-def test_a_word_that_is_near_none_is_not_guessed_at(cli):
+def test_a_word_without_near_matches_gets_no_suggestion(cli):
     refused = cli("plan", *CALL, "--out", "dx.npy")
     assert "No such option: --out" in refused.err
     assert "did you mean" not in refused.err
 
 
-def test_names_in_a_profile_of_ones_own_get_their_neighbours(cli, tmp_path):
+def test_misspelt_names_in_an_own_profile_get_suggestions(cli, tmp_path):
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
     for right, wrong in (
         ("- rms_norm_grad", "- rms_nrm_grad"),
@@ -133,7 +133,7 @@ def test_names_in_a_profile_of_ones_own_get_their_neighbours(cli, tmp_path):
         )
 
 
-def test_a_busy_port_is_a_mistake(cli):
+def test_a_busy_port_is_a_usage_error(cli):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = cli("explore", "--no-browser", "--port", taken.getsockname()[1])
     assert done.code == 64
@@ -175,13 +175,13 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("words", "status"), REFUSALS.values(), ids=list(REFUSALS))
-def test_what_the_product_refuses_has_its_status_and_exits_with_2(cli, words, status):
+def test_a_refusal_has_a_status_and_exits_with_2(cli, words, status):
     done = cli(*words, "--json")
     assert done.code == 2
     assert (done.data["outcome"], done.data["error"]["status"]) == ("refused", status)
 
 
-def test_a_misspelt_word_of_an_attribute_gets_its_neighbour(cli):
+def test_a_misspelt_attribute_value_gets_a_suggestion(cli):
     words, _ = REFUSALS["a word of an attribute"]
     assert "did you mean mean?" in cli(*words).err
 
@@ -200,7 +200,7 @@ def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatc
     assert any(len(line) > 120 for line in whole.splitlines())
 
 
-def test_the_shell_is_answered_in_its_own_words(cli):
+def test_messages_on_the_command_line_use_option_syntax(cli):
     refused = cli(*REFUSALS["a documented limit"][0])
     assert "--limits hardware" in refused.err
     assert "limits=" not in refused.err
@@ -217,7 +217,7 @@ def test_the_shell_is_answered_in_its_own_words(cli):
         ("rows = 3, num_topk=4", "rows = 3, num_topk=4"),
     ],
 )
-def test_words_of_python_become_those_of_the_shell(python, shell):
+def test_python_keywords_become_command_line_options(python, shell):
     assert in_shell_form(python) == shell
 
 

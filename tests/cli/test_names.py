@@ -36,7 +36,7 @@ SOCS = [
 
 
 @pytest.mark.parametrize(("name", "product"), NAMES)
-def test_a_product_goes_by_its_names(name, product):
+def test_a_product_has_aliases(name, product):
     profile = load_profile(name)
     assert (profile.name, profile.soc) == (product, profile.product.default_soc)
 
@@ -61,7 +61,7 @@ def test_aliases_are_unique_across_products():
     assert {alias: found for alias, found in meant.items() if len(found) != 1} == {}
 
 
-def test_a_name_of_two_products_is_refused_with_both():
+def test_an_ambiguous_product_name_is_refused_with_both_candidates():
     with pytest.raises(npu_sim.UsageError, match="may be atlas_a2 or Ascend910B of atlas_train"):
         load_profile("910B")
     a2 = load_profile("atlas_a2").product
@@ -81,7 +81,7 @@ def test_a_name_of_two_products_is_refused_with_both():
         ("atlas_a2", "Ascend910_9391", "atlas_a2 has no such SoC"),
     ],
 )
-def test_what_is_no_name_is_a_mistake(product, soc, words):
+def test_an_unknown_name_is_a_usage_error(product, soc, words):
     with pytest.raises(npu_sim.UsageError, match=words):
         load_profile(product, soc)
 
@@ -107,25 +107,25 @@ def test_what_is_no_name_is_a_mistake(product, soc, words):
         *((form, "int64") for form in ("ACL_INT64", "DT_INT64", "int64_t")),
     ],
 )
-def test_a_dtype_goes_by_its_names(name, dtype):
+def test_a_dtype_has_aliases(name, dtype):
     assert canonical_dtype(name) == dtype
 
 
 @pytest.mark.parametrize(
     ("name", "near"), [("bf61", "bf16"), ("b16", "bf16"), ("DT_IN32", "int32")]
 )
-def test_a_misspelt_dtype_is_a_mistake_with_the_nearest_one(name, near):
+def test_a_misspelt_dtype_is_a_usage_error_with_a_suggestion(name, near):
     with pytest.raises(npu_sim.UsageError, match=f"unknown dtype .*did you mean {near}"):
         npu_sim.plan("rms_norm", x=f"4x8:{name}", gamma=f"8:{name}")
 
 
-def test_a_dtype_that_the_product_does_not_take_is_its_refusal():
+def test_an_unsupported_dtype_is_a_refusal():
     with pytest.raises(npu_sim.AclnnError, match="x"):
         npu_sim.plan("rms_norm", x="4x8:int8", gamma="8:fp32")
 
 
 @pytest.mark.parametrize("entry", OPERATORS, ids=lambda entry: entry.name)
-def test_an_operator_goes_by_its_names(entry):
+def test_an_operator_has_aliases(entry):
     words = entry.name.split("_")
     for name in (
         entry.name,
@@ -139,7 +139,7 @@ def test_an_operator_goes_by_its_names(entry):
     assert plain_name(entry.title) == plain_name(entry.name)
 
 
-def test_the_same_names_do_everywhere(cli, tmp_path):
+def test_aliases_are_accepted_by_every_command(cli, tmp_path):
     call = ("rms_norm", "--x", "64x128:ACL_BF16", "--gamma", "128:BFLOAT16")
     for words in (("--soc", "Ascend910_9391"), ("--product", "910_9391")):
         plan = cli("plan", *call, *words, "--json").data["plan"]

@@ -37,7 +37,7 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
 
 
-def test_a_plan_overflows(cli, small):
+def test_a_plan_reports_an_overflow(cli, small):
     done = cli("plan", *WORDS, "--product", small)
     assert done.code == 2
     assert done.out.splitlines()[0] == "RmsNormGrad on Atlas A2, Ascend910B1: overflows"
@@ -50,7 +50,7 @@ def test_a_plan_overflows(cli, small):
     )
 
 
-def test_a_timeline_says_it_before_its_bound(cli, small):
+def test_a_timeline_reports_the_overflow_before_its_bound(cli, small):
     done = cli("timeline", *WORDS, "--product", small)
     assert (done.code, done.out.startswith(f"the buffers take {USED} bytes")) == (2, True)
 
@@ -74,7 +74,7 @@ def test_the_headline_is_red(small, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("\x1b[1;31m")
 
 
-def test_python_says_it(small):
+def test_python_reports_the_overflow(small):
     call = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
     assert npu_sim.plan("rms_norm_grad", **call).outcome == "runs"
     plan = npu_sim.plan("rms_norm_grad", product=small, **call)
@@ -102,7 +102,7 @@ def test_explain_and_run_exit_with_2(cli, small):
     assert (ran.code, ran.data["outcome"]) == (2, "overflows")
 
 
-def test_a_workspace_says_it(cli, small):
+def test_the_workspace_command_reports_the_overflow(cli, small):
     done = cli("workspace", *WORDS, "--product", small)
     assert done.code == 2
     assert f"the buffers take {USED} bytes" in done.out
@@ -115,7 +115,7 @@ def test_a_report_is_red(cli, small, tmp_path):
     assert '<h1 class="bad">RmsNormGrad on Atlas A2, Ascend910B1: overflows</h1>' in page
 
 
-def test_a_preflight_does_not_accept_it(cli, small, tmp_path):
+def test_preflight_does_not_accept_an_overflow(cli, small, tmp_path):
     calls, junit = tmp_path / "calls.jsonl", tmp_path / "junit.xml"
     call = {
         "op": "rms_norm_grad",
@@ -137,7 +137,7 @@ def test_a_preflight_does_not_accept_it(cli, small, tmp_path):
     )
 
 
-def test_a_comparison_shows_it(cli, small, tmp_path):
+def test_a_comparison_shows_the_overflow(cli, small, tmp_path):
     done = cli(
         "diff",
         *WORDS,
@@ -155,7 +155,7 @@ def test_a_comparison_shows_it(cli, small, tmp_path):
     assert "Overflows the Unified Buffer" in (tmp_path / "diff.html").read_text(encoding="utf-8")
 
 
-def test_what_overflows_does_not_fit_the_hardware(small):
+def test_overflowing_sizes_are_outside_the_hardware_limits(small):
     found = npu_sim.limits(
         "rms_norm_grad",
         "col",
@@ -177,7 +177,7 @@ def test_what_overflows_does_not_fit_the_hardware(small):
 
 
 @pytest.mark.parametrize("operator", ["rms_norm", "rms_norm_grad"])
-def test_a_sweep_has_a_column_of_it(small, operator):
+def test_a_sweep_has_an_overflow_column(small, operator):
     grid = {
         "row": "1,48,1000",
         "col": "8,32,33,640,641,4096,6080,6081,20000",
@@ -194,7 +194,7 @@ def test_a_sweep_has_a_column_of_it(small, operator):
         assert (plan.outcome == "overflows") == bool(record["overflows"])
 
 
-def test_what_a_tiling_takes_is_what_its_plan_shows():
+def test_buffer_use_of_a_tiling_equals_that_of_its_plan():
     for name in ("rms_norm", "rms_norm_grad"):
         operator = load_operator(name)
         for profile in (load_profile("atlas_a2"), load_profile("atlas_a3")):
@@ -207,7 +207,7 @@ def test_what_a_tiling_takes_is_what_its_plan_shows():
                 assert [memory.used_bytes for memory in plan_of(case).memories] == [used]
 
 
-def test_the_margin_that_no_planner_gives_away_is_no_overflow():
+def test_use_of_the_reserved_margin_is_no_overflow():
     memory = npu_sim.plan(
         "moe_token_permute_grad",
         permuted_output_grad="64x64:bf16",

@@ -72,7 +72,7 @@ def test_switches_reach_the_plan(cli):
     assert (plan["soc"], plan["tiling_key"], plan["cores_available"]) == ("Ascend910B4", 11, 40)
 
 
-def test_a_refusal_exits_with_2_and_says_why(cli):
+def test_a_refusal_exits_with_2_and_states_the_reason(cli):
     refused = cli(*PLAN, "--product", "atlas_inference")
     assert (refused.code, refused.out) == (2, "")
     assert "161002" in refused.err
@@ -81,7 +81,7 @@ def test_a_refusal_exits_with_2_and_says_why(cli):
     assert as_json.data["error"]["status"] == 161002
 
 
-def test_a_missing_tensor_is_a_mistake_and_no_refusal(cli):
+def test_a_missing_tensor_is_a_usage_error_and_not_a_refusal(cli):
     missing = cli(
         "plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--num-weights", 3, "--json"
     )
@@ -93,7 +93,7 @@ def test_a_missing_tensor_is_a_mistake_and_no_refusal(cli):
 
 
 @pytest.mark.parametrize("text", ["4096x512", "4096y512:bf16", "4096x512:bf17", "-1x2:fp32"])
-def test_a_malformed_tensor_says_what_form_is_right(cli, text):
+def test_the_message_for_a_malformed_tensor_states_the_format(cli, text):
     refused = cli(
         "plan",
         "embedding_dense_backward",
@@ -178,7 +178,7 @@ def test_planning_loads_no_compiler():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_help_loads_no_contract():
+def test_help_loads_no_declarations():
     code = (
         "import sys, npu_sim.cli.app; assert not {'numba', 'pydantic', 'numpy'} & set(sys.modules)"
     )

@@ -117,13 +117,13 @@ def test_the_default_product_is_for_lines_that_name_none(cli, calls):
     assert [one["product"] for one in done.data["results"]] == ["atlas_train", "atlas_a3"]
 
 
-def test_a_file_that_is_not_there_exits_64(cli, tmp_path):
+def test_a_missing_file_exits_64(cli, tmp_path):
     done = cli("preflight", tmp_path / "none.jsonl")
     assert done.code == 64
     assert "none.jsonl" in done.err
 
 
-def test_bytes_that_are_no_text_are_a_malformed_line(cli, tmp_path):
+def test_invalid_utf8_is_a_malformed_line(cli, tmp_path):
     path = tmp_path / "calls.jsonl"
     path.write_bytes(b"\xff\xfe\x00garbage\n" + json.dumps(CALL).encode() + b"\n")
     done = cli("preflight", path, "--json")
@@ -151,7 +151,7 @@ def test_several_products_socs_and_releases_are_columns(cli, calls):
     assert list(socs["targets"]) == ["atlas_a2", "atlas_train"]
 
 
-def test_narrow_terminals_get_a_block_for_every_call(cli, calls, monkeypatch):
+def test_narrow_terminals_show_a_block_for_every_call(cli, calls, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = cli("preflight", calls(CALL), "--products", "all", "--release", "9.0,9.1").out
     assert max(map(len, out.splitlines())) <= 80
@@ -173,14 +173,14 @@ SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16
         (CALL, ["--fail-on", "timing"], "timing: can differ between runs: grad_weight"),
     ],
 )
-def test_more_than_refusals_can_fail(cli, calls, call, options, words):
+def test_fail_on_covers_more_than_refusals(cli, calls, call, options, words):
     assert cli("preflight", calls(call)).code == 0
     done = cli("preflight", calls(call), *options)
     assert done.code == 1
     assert words in " ".join(done.out.split())
 
 
-def test_refusals_need_not_fail(cli, calls):
+def test_refusals_can_be_accepted(cli, calls):
     assert cli("preflight", calls(CALL, REFUSED), "--fail-on", "caveat").code == 0
 
 
@@ -212,7 +212,7 @@ def test_a_file_without_a_call_exits_64(cli, tmp_path, content, words):
     assert words in done.err
 
 
-def test_equal_refusals_are_one_line_and_one_mark_on_github(cli, calls, monkeypatch, tmp_path):
+def test_equal_refusals_are_one_line_and_one_github_annotation(cli, calls, monkeypatch, tmp_path):
     path = calls(CALL, REFUSED, {**REFUSED, "name": "again"}, {**REFUSED, "deterministic": True})
     assert "::error" not in cli("preflight", path).out
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -246,7 +246,7 @@ def test_the_report_has_the_matrix_and_the_reasons(cli, calls, tmp_path):
         assert words in text
 
 
-def test_a_recording_says_what_its_calls_do_not_cover(cli, calls):
+def test_a_recording_states_what_its_calls_do_not_cover(cli, calls):
     lost = [
         {
             "what": "routing of tokens",
@@ -265,7 +265,7 @@ def test_a_recording_says_what_its_calls_do_not_cover(cli, calls):
     assert "7 kernels of 1 kinds" in done.out
 
 
-def test_what_the_switch_costs_is_said_where_results_can_differ(cli, calls):
+def test_the_cost_of_determinism_is_stated_where_results_can_differ(cli, calls):
     call = {"op": "rms_norm_grad", "inputs": {"dy": "4096x4096:bf16", "gamma": "4096:bf16"}}
     done = cli("preflight", calls(call, {**call, "deterministic": True}), "--json")
     timed, fixed = done.data["results"]

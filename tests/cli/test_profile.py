@@ -11,7 +11,7 @@ from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv
 ROWS = (OTHER, *EMBEDDING, GRAD)
 
 
-def test_a_profile_without_our_kernels_has_nothing_to_model(cli, tmp_path: Path):
+def test_a_profile_without_known_kernels_has_nothing_to_model(cli, tmp_path: Path):
     found = cli("profile", str(write_csv(tmp_path / "other.csv", [OTHER])))
     assert (found.code, "0 of 1 kernels modelled" in found.out) == (0, True)
 
@@ -35,7 +35,7 @@ def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path
     assert json.loads(trace.read_text(encoding="utf-8"))["otherData"]["file"] == str(path)
 
 
-def test_calibrating_prints_json_and_writes_what_timelines_read(cli, tmp_path: Path):
+def test_calibrating_prints_json_and_writes_a_calibration_for_timelines(cli, tmp_path: Path):
     elements = 200_000_000
     stream = Row(
         "Add", 2000.0, 40, str(elements), "FLOAT", str(elements), "FLOAT", cycles=1650 * 2000.0 * 40
@@ -54,14 +54,14 @@ def test_calibrating_prints_json_and_writes_what_timelines_read(cli, tmp_path: P
 
 
 @pytest.mark.parametrize("words", [("--trace",), ("--calibrate", "--out")])
-def test_what_cannot_be_written_is_said_before_the_profile_is_read(cli, tmp_path: Path, words):
+def test_unwritable_outputs_are_refused_before_the_profile_is_read(cli, tmp_path: Path, words):
     done = cli("profile", tmp_path / "none.csv", *words, tmp_path / "no folder" / "file")
     assert done.code == 64
     assert "no folder" in done.err
     assert "none.csv" not in done.err
 
 
-def test_there_is_nothing_to_write_without_calibrating(cli, tmp_path: Path):
+def test_out_requires_calibrate(cli, tmp_path: Path):
     path = write_csv(tmp_path / "kernel_details.csv", ROWS)
     found = cli("profile", str(path), "--out", str(tmp_path / "calibration.yaml"))
     assert found.code != 0

@@ -31,7 +31,7 @@ def own(tmp_path):
 
 
 @pytest.mark.parametrize("ub_bytes", [98304, 262144])
-def test_an_operator_that_does_not_ask_for_the_buffer_says_so(own, ub_bytes):
+def test_a_plan_lists_a_buffer_key_that_its_operator_does_not_read(own, ub_bytes):
     plan = npu_sim.plan("rms_norm_grad", product=own(ub_bytes=(196608, ub_bytes)), **WIDE)
     shipped = npu_sim.plan("rms_norm_grad", **WIDE)
     assert (plan.path, plan.tiling) == (shipped.path, shipped.tiling)
@@ -46,7 +46,7 @@ def test_an_operator_that_does_not_ask_for_the_buffer_says_so(own, ub_bytes):
     assert plan.as_dict()["profile_keys"][0]["assumed"] == tiler.ASSUMED_UB_BYTES
 
 
-def test_text_explanation_and_report_say_it(own, cli, monkeypatch, tmp_path):
+def test_text_explanation_and_report_list_unread_keys(own, cli, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "300")
     words = (
         "rms_norm_grad",
@@ -71,23 +71,23 @@ def test_text_explanation_and_report_say_it(own, cli, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_model_of_a_planner_that_asks_gives_the_products_own_limit(dtype):
+def test_the_model_of_a_planner_that_reads_the_key_gives_the_limit_of_the_product(dtype):
     tiling = tiler.NO_TILING._replace(dtype_code=tiler.DTYPE_CODES[dtype])
     assert tiler.widest_whole_row(tiling, tiler.ASSUMED_UB_BYTES) == tiler.SPLIT_N_COLUMNS
 
 
-def test_an_operator_that_asks_for_the_buffer_says_nothing(own):
+def test_no_key_is_listed_for_an_operator_that_reads_the_buffer_size(own):
     plan = npu_sim.plan("cross_entropy_loss_grad", product=own(ub_bytes=(196608, 262144)), **LOSS)
     assert plan.profile_keys == ()
     assert plan.tiling != npu_sim.plan("cross_entropy_loss_grad", **LOSS).tiling
 
 
-def test_buffers_of_the_cube_are_nothing_to_a_vector_operator(own):
+def test_cube_buffers_have_no_effect_on_a_vector_operator(own):
     plan = npu_sim.plan("cross_entropy_loss_grad", product=own(l1_bytes=(524288, 1048576)), **LOSS)
     assert [(one.key, one.assumed) for one in plan.profile_keys] == [("l1_bytes", None)]
 
 
-def test_a_reserved_workspace_that_is_not_asked_for_is_named(own):
+def test_an_unread_reserved_workspace_is_listed(own):
     plan = npu_sim.plan(
         "rms_norm_grad", product=own(system_workspace_bytes=(16777216, 4096)), **WIDE
     )
@@ -96,14 +96,14 @@ def test_a_reserved_workspace_that_is_not_asked_for_is_named(own):
     assert plan.workspace == npu_sim.plan("rms_norm_grad", **WIDE).workspace
 
 
-def test_products_that_ship_have_no_keys_without_effect():
+def test_shipped_products_have_no_keys_without_effect():
     assert all(
         npu_sim.plan("rms_norm_grad", product=name, **WIDE).profile_keys == ()
         for name in ("atlas_a2", "atlas_a3")
     )
 
 
-def test_what_a_planner_assumes_is_a_key_of_a_profile():
+def test_every_assumption_of_a_planner_is_a_profile_key():
     for name in ("rms_norm", "rms_norm_grad"):
         for one in load_operator(name).assumed:
             assert one.key in ("ub_bytes", "system_workspace_bytes")

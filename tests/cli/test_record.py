@@ -54,13 +54,13 @@ def test_json_is_not_mixed_with_what_the_script_prints(cli, script, tmp_path):
     assert "trained" in done.err
 
 
-def test_a_script_that_fails_leaves_its_code_and_no_file(cli, script, tmp_path):
+def test_a_failing_script_passes_its_exit_code_and_writes_no_file(cli, script, tmp_path):
     done = cli("record", "--out", tmp_path / "calls.jsonl", script(7), "30")
     assert done.code == 7
     assert not (tmp_path / "calls.jsonl").exists()
 
 
-def test_a_script_that_is_not_there_is_named(cli, tmp_path, monkeypatch):
+def test_a_missing_script_is_named(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = cli("record", "none.py")
     assert done.code == 64

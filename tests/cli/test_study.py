@@ -40,7 +40,7 @@ TOKENS = (
 )
 
 
-def test_determinism_tells_results_spread_and_worst_element(cli):
+def test_determinism_reports_results_spread_and_worst_element(cli):
     data = cli("study", "determinism", *EMBEDDING, "--random-orders", "3", "--json").data
     (output,) = data["outputs"]
     assert len(output["orders"]) == 9
@@ -82,11 +82,11 @@ def test_rows_that_can_differ_are_listed_and_written(cli, tmp_path, command):
     assert "order dependence of grad_weight" in page
 
 
-def test_rows_are_written_whole_or_not_at_all(cli, tmp_path):
+def test_rows_are_written_completely_or_not_at_all(cli, tmp_path):
     assert cli("run", *EMBEDDING, "--rows-out", tmp_path / "none" / "rows.csv").code != 0
 
 
-def test_precision_tells_verdicts_and_causes(cli):
+def test_precision_reports_verdicts_and_causes(cli):
     data = cli("study", "precision", *TOKENS, "--json").data
     assert {one["variant"] for one in data["outputs"]} == {"float16", "bfloat16", "float32"}
     assert all(len(one["verdicts"]) == 3 for one in data["outputs"])
@@ -96,14 +96,14 @@ def test_precision_tells_verdicts_and_causes(cli):
     assert all(said in text for said in (*MEANINGS.values(), *data["against"].values()))
 
 
-def test_the_help_of_precision_says_what_is_measured_and_what_verdicts_mean(cli):
+def test_the_help_of_precision_explains_measures_and_verdicts(cli):
     said = " ".join(cli("study", "precision", TOKENS[0], "--help").out.split())
     assert all(
         " ".join(one.split()[:6]) in said for one in (*MEANINGS, AGAINST_ROUNDED, AGAINST_GIVEN)
     )
 
 
-def test_errors_of_rounded_and_of_given_inputs_are_load_distinct(cli, tmp_path):
+def test_errors_of_rounded_and_of_given_inputs_are_separate(cli, tmp_path):
     np.save(
         tmp_path / "g.npy", np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32)
     )
@@ -130,7 +130,7 @@ def test_errors_of_rounded_and_of_given_inputs_are_load_distinct(cli, tmp_path):
         )
 
 
-def test_invariance_is_a_table_of_yes_and_no(cli):
+def test_invariance_prints_a_table_of_yes_and_no(cli):
     rows = cli("study", "invariance", *TOKENS, "--json").data["rows"]
     assert {row["change"] for row in rows} >= {
         "batch twice as large",
@@ -141,7 +141,7 @@ def test_invariance_is_a_table_of_yes_and_no(cli):
     assert "same bits" in cli("study", "invariance", *TOKENS).out
 
 
-def test_a_certificate_is_a_formula_with_a_hash(cli):
+def test_a_certificate_has_a_formula_and_a_hash(cli):
     (one,) = cli("study", "certificate", *TOKENS, "--json").data["certificates"]
     assert one["probe_agrees"] is True
     assert one["text"] == "t0 + t1 + t2 + t3"
@@ -149,7 +149,7 @@ def test_a_certificate_is_a_formula_with_a_hash(cli):
     assert one["hash"] in cli("study", "certificate", *TOKENS).out
 
 
-def test_a_long_formula_ends_between_two_of_its_terms(cli, monkeypatch):
+def test_a_long_formula_is_cut_between_terms(cli, monkeypatch):
     monkeypatch.delenv("COLUMNS")
     words = (
         "embedding_dense_backward",
@@ -190,13 +190,13 @@ def test_caveats_are_listed_and_run(cli):
     assert "did you mean saturation" in refused.err
 
 
-def test_a_study_of_orders_says_why_it_takes_no_determinism_switch(cli):
+def test_a_study_of_orders_explains_why_it_refuses_the_determinism_switch(cli):
     refused = cli("study", "determinism", *TOKENS, "--deterministic")
     assert refused.code == 64
     assert "one legal order" in " ".join(refused.err.replace("│", " ").split())
 
 
-def test_the_bar_of_a_study_moves_while_orders_are_tried():
+def test_the_progress_bar_of_a_study_advances_with_every_order():
     said = []
     study_determinism(
         "embedding_dense_backward",
@@ -213,7 +213,7 @@ def test_the_bar_of_a_study_moves_while_orders_are_tried():
     assert shares[-1] == 1
 
 
-def test_the_bar_of_a_certificate_moves_from_class_to_class():
+def test_the_progress_bar_of_a_certificate_advances_with_every_class():
     said = []
     found = certify(
         "embedding_dense_backward",
@@ -225,7 +225,7 @@ def test_the_bar_of_a_certificate_moves_from_class_to_class():
 
 
 @pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
-def test_a_study_shows_a_bar_on_a_terminal_and_nothing_where_nobody_looks(cli, monkeypatch, kind):
+def test_a_study_shows_progress_on_a_terminal_only(cli, monkeypatch, kind):
     words = ("study", kind, *TOKENS, "--json")
     assert cli(*words).err == ""
     monkeypatch.setenv(

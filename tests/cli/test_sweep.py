@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 @pytest.mark.long
-def test_a_sweep_says_how_many_of_what(cli):
+def test_a_sweep_prints_counts_by_outcome(cli):
     done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 50)
     assert done.code == 0
     text = " ".join(done.out.split())
@@ -76,7 +76,7 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
     assert space.rows == 100000 * 3 * 4
 
 
-def test_an_interruption_keeps_what_is_complete_and_goes_on(cli, tmp_path, monkeypatch):
+def test_an_interrupted_sweep_keeps_complete_chunks_and_can_be_resumed(cli, tmp_path, monkeypatch):
     from npu_sim.sweeps import store
 
     target = tmp_path / "plans.csv"
@@ -119,7 +119,7 @@ def _defaults():
         (("--out", "plans.xlsx"), ".xlsx"),
     ],
 )
-def test_wrong_words_exit_64_and_are_named(cli, words, name):
+def test_invalid_arguments_exit_64_and_are_named(cli, words, name):
     done = cli("sweep", OPERATOR, *words)
     assert done.code == 64
     assert name in done.err
@@ -158,7 +158,7 @@ print(json.dumps([name for name in ("numba", "pyarrow", "distributed") if name i
 
 
 @pytest.mark.parametrize("name", ["plans", "plans.csv"])
-def test_what_a_sweep_wrote_is_replaced_only_when_asked_to(cli, tmp_path, name):
+def test_sweep_output_is_replaced_only_with_overwrite(cli, tmp_path, name):
     words, target = (
         ("sweep", "rms_norm", "--grid", "row=1..9", "--out", tmp_path / name),
         tmp_path / name,

@@ -13,7 +13,7 @@ WORDS = (
 )
 
 
-def test_one_call_says_what_binds_and_that_it_is_a_lower_bound(cli):
+def test_a_timeline_states_the_binding_resource_and_that_it_is_a_lower_bound(cli):
     done = cli("timeline", *WORDS)
     assert done.code == 0
     assert done.out.splitlines()[0].startswith("EmbeddingDenseBackward on Ascend910B1: at least ")
@@ -31,7 +31,7 @@ def test_one_call_says_what_binds_and_that_it_is_a_lower_bound(cli):
     assert "sort_and_merge" in done.out
 
 
-def test_every_launch_and_the_other_mode_are_told_within_80_columns(cli, monkeypatch):
+def test_every_launch_and_the_other_mode_fit_80_columns(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     lines = cli("timeline", *WORDS).out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -40,7 +40,7 @@ def test_every_launch_and_the_other_mode_are_told_within_80_columns(cli, monkeyp
         assert words in text
 
 
-def test_json_has_the_launches_and_what_would_change_them(cli):
+def test_json_has_the_launches_and_the_changes_to_them(cli):
     (row,) = cli("timeline", *WORDS, "--json").data["timelines"]
     launches = row["timeline"]["launches"]
     assert [launch["kernel"] for launch in launches] == ["MemSet", "EmbeddingDenseGradV2"]
@@ -66,7 +66,7 @@ def test_socs_are_compared(cli):
     assert "Ascend910A " in text
 
 
-def test_sizes_are_compared_and_a_refused_one_stays_in_the_table(cli):
+def test_sizes_are_compared_and_refused_sizes_stay_in_the_table(cli):
     scaled = [*WORDS, "--scale-grad-by-freq", "--product", "atlas_train", "--vary", "dim=64,5000"]
     rows = cli("timeline", *scaled, "--json").data["timelines"]
     assert [(row["call"], row["outcome"]) for row in rows] == [
@@ -117,7 +117,7 @@ def words_of(done):
     return " ".join(done.out.split())
 
 
-def test_the_estimate_stands_under_the_bound_with_range_start_up_and_evidence(cli, monkeypatch):
+def test_the_estimate_follows_the_bound_with_range_start_up_and_evidence(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     lines = cli("timeline", *RMS, *COMPARED).out.splitlines()
     bound = next(number for number, line in enumerate(lines) if line.startswith("lower bound"))
@@ -137,7 +137,7 @@ def test_a_comparison_shows_estimates_with_ranges_and_evidence(cli, monkeypatch)
     )
 
 
-def test_explain_and_diff_say_what_an_estimate_is_made_of(cli, monkeypatch):
+def test_explain_and_diff_list_the_parts_of_an_estimate(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     explained = words_of(cli("explain", *RMS, *COMPARED))
     assert "dy and x start in the same bank group: 2 cycles a repeat" in explained
@@ -172,7 +172,7 @@ def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, co
 
 
 @pytest.mark.parametrize("switch", [(), ("--deterministic",)])
-def test_the_price_is_one_line_that_calls_no_mode_faster(cli, monkeypatch, switch):
+def test_the_price_is_one_line_and_calls_neither_mode_faster(cli, monkeypatch, switch):
     monkeypatch.setenv("COLUMNS", "400")
     words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
     for command, label in (("timeline", "determinism"), ("explain", "off")):

@@ -64,7 +64,7 @@ def test_switches_reach_the_plan(cli):
     assert (fixed["soc"], fixed["deterministic"]) == ("Ascend910B4", True)
 
 
-def test_a_call_that_needs_no_workspace_says_so(cli):
+def test_a_call_without_workspace_states_so(cli):
     words = (
         "workspace",
         "embedding_dense_backward",

@@ -13,7 +13,7 @@ MOST = 32
 
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
-def test_the_share_of_generated_data_grows_to_the_whole(monkeypatch, name):
+def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
     monkeypatch.setattr(computations, "REPORT_SECONDS", 0)
     operator = load_operator(name)
     entry = next(one for one in catalog({})["operators"] if one["name"] == name)

@@ -14,12 +14,12 @@ STATE = {"operator": "rms_norm_grad", "product": "atlas_a2", "row": "64", "col":
 SAME = {"JSON", "SoC", "trace", "{seconds} s"}
 
 
-def test_the_page_has_all_its_words_in_chinese():
+def test_every_text_of_the_page_has_a_chinese_translation():
     texts = page_texts("zh")
     assert {text for text in (*TEXTS, *STAGES) if texts[text] == text} <= SAME
 
 
-def test_answers_are_said_in_chinese_and_named_in_english():
+def test_answers_have_chinese_texts_and_english_keys():
     english = work_answer(STATE, PRODUCTS)
     with speaking("zh"):
         chinese = work_answer(STATE, PRODUCTS)
@@ -36,7 +36,7 @@ def test_answers_are_said_in_chinese_and_named_in_english():
     ]
 
 
-def test_titles_of_sections_are_said_in_chinese():
+def test_section_titles_are_chinese():
     with speaking("zh"):
         titles = {
             one["title"]
@@ -49,5 +49,5 @@ def test_titles_of_sections_are_said_in_chinese():
 @pytest.mark.parametrize(
     ("asked", "spoken"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")]
 )
-def test_the_page_says_which_language(asked, spoken):
+def test_the_page_declares_its_language(asked, spoken):
     assert language_of({"lang": asked}) == spoken

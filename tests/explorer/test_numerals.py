@@ -19,7 +19,7 @@ from npu_sim.status import UsageError
         ("999999999999999999*999999999999999998", 999999999999999997000000000000000002),
     ],
 )
-def test_a_size_is_read_as_people_write_it(text, number):
+def test_sizes_are_parsed_in_common_notations(text, number):
     assert whole_number("rows", text) == number
 
 
@@ -27,7 +27,7 @@ def test_a_size_is_read_as_people_write_it(text, number):
     "text",
     ["", "x", "1.5", "4KB", "1**2", "--3", "-", "1e", "٣", "1" * 101, "2*", "1e-2", "0x10", "nan"],
 )
-def test_what_is_no_whole_number_is_refused_with_examples(text):
+def test_a_value_that_is_no_integer_is_refused_with_examples(text):
     with pytest.raises(UsageError) as refused:
         whole_number("rows", text)
     assert "7168*2" in refused.value.hint

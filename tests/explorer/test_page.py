@@ -12,7 +12,7 @@ from tests.explorer.page import SMALL_DIM
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_page_opens_without_complaint_and_asks_only_its_server(page, dark):
+def test_the_page_opens_without_console_messages_and_requests_only_its_server(page, dark):
     page.open(dark=dark)
     assert page.text("#first .headline") == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
     page.browser.assert_quiet_and_local()
@@ -109,7 +109,7 @@ def test_the_copied_python_prints_the_same_plan(page):
     assert json.loads(done.stdout) == page.plan()
 
 
-def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypatch):
+def test_invalid_input_shows_the_message_of_the_command_line(page, capsys, monkeypatch):
     page.open(SMALL_DIM + "&indices=7:int32")
     refused = runner.npu_sim(
         capsys,
@@ -128,7 +128,7 @@ def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypat
     assert not page.one("#first .result").is_displayed()
 
 
-def test_a_product_that_does_not_support_the_operator_says_so_and_back_again(page):
+def test_an_unsupported_product_shows_its_refusal_until_another_is_chosen(page):
     page.open(SMALL_DIM + "&product=atlas_inference")
     assert "161002" in page.text("#first .headline")
     page.script(
@@ -139,7 +139,7 @@ def test_a_product_that_does_not_support_the_operator_says_so_and_back_again(pag
     assert page.script("return document.getElementById('field-soc').value") == "Ascend910A"
 
 
-def test_texts_from_the_link_are_no_markup(page):
+def test_texts_from_the_link_are_not_interpreted_as_markup(page):
     page.open(
         "#operator=embedding_dense_backward&grad=<img src=x "
         "onerror=document.title='bad'>&product=atlas_a2"

@@ -72,7 +72,7 @@ def planned(ask):
     )
 
 
-def test_it_listens_on_the_loopback_address_only(explorer):
+def test_the_server_listens_on_the_loopback_address_only(explorer):
     assert explorer.socket.getsockname()[0] == "127.0.0.1"
 
 
@@ -90,7 +90,7 @@ def test_a_state_gives_the_plan_of_the_python_call(planned):
     }
 
 
-def test_switches_socs_and_tensors_as_text_reach_the_plan(planned):
+def test_switches_socs_and_tensor_texts_reach_the_plan(planned):
     plan = planned(
         "json",
         soc="Ascend910B4",
@@ -102,7 +102,7 @@ def test_switches_socs_and_tensors_as_text_reach_the_plan(planned):
     assert plan["arguments"]["grad"] == "64x1024x600:bf16:strided"
 
 
-def test_changes_say_what_they_lead_to(planned):
+def test_changes_state_their_outcome(planned):
     changes = [(one["argument"], one["value"]) for one in planned("work")["changes"]]
     assert {("dim", 513), ("num_weights", 16777217), ("deterministic", True)} == set(changes)
     assert len(changes) == len(set(changes))
@@ -122,7 +122,9 @@ def test_changes_say_what_they_lead_to(planned):
         ({"padding_idx": "99999999999999999999"}, ("--padding-idx", "99999999999999999999"), 2),
     ],
 )
-def test_a_refusal_is_the_one_of_the_command_line(planned, capsys, monkeypatch, state, words, code):
+def test_a_refusal_equals_that_of_the_command_line(
+    planned, capsys, monkeypatch, state, words, code
+):
     monkeypatch.delenv("COLUMNS", raising=False)
     given = {
         "--grad": "65536x512:fp32",
@@ -153,7 +155,7 @@ def test_a_refusal_is_the_one_of_the_command_line(planned, capsys, monkeypatch, 
         {"product": "b"},
     ],
 )
-def test_what_is_no_value_is_a_mistake_with_what_would_be_right(planned, state):
+def test_an_invalid_value_is_a_usage_error_with_a_hint(planned, state):
     answer = planned(**state)
     assert answer["outcome"] == "usage"
     assert answer["error"]["hint"]
@@ -182,7 +184,7 @@ def test_every_operator_opens_with_a_plan_that_its_command_repeats(
     "headers",
     [{"Host": "example.org"}, {"Host": "example.org:80"}, {"Origin": "http://example.org"}],
 )
-def test_pages_of_other_origins_are_turned_away(ask, headers):
+def test_requests_of_other_origins_are_rejected(ask, headers):
     assert ask("/api/catalog", **headers)[0].status_code == 403
     assert (
         ask("/api/run", "POST", "{}", **{"Content-Type": "application/json"}, **headers)[
@@ -203,7 +205,7 @@ def test_pages_of_other_origins_are_turned_away(ask, headers):
         ("/api/run", "POST", {"Content-Type": "application/octet-stream"}, 404),
     ],
 )
-def test_nothing_else_is_served(ask, own, path, method, headers, status):
+def test_other_paths_and_methods_are_rejected(ask, own, path, method, headers, status):
     assert (
         ask(path, method, "{}" if method == "POST" else None, **{**own, **headers})[0].status_code
         == status
@@ -220,20 +222,20 @@ def test_a_malformed_run_is_refused(ask, own, body):
     [("-1", 400), ("abc", 400), ("1_0", 400), ("9" * 30, 400), ("65537", 413), (None, 400)],
     ids=str,
 )
-def test_a_length_that_is_none_is_refused_and_nothing_read(ask, own, length, status):
+def test_an_invalid_content_length_is_rejected_before_the_body_is_read(ask, own, length, status):
     headers = own if length is None else {**own, "Content-Length": length}
     reply, _ = ask("/api/run", "POST", b"", **headers)
     assert reply.status_code == status
     assert reply.headers["Connection"] == "close"
 
 
-def test_a_body_nested_too_deeply_is_refused(ask, own):
+def test_a_body_nested_too_deeply_is_rejected(ask, own):
     assert ask("/api/run", "POST", "[" * 60000, **own)[0].status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/api/run", "/api/cancel", "/api/file?file.name=a.yaml"])
 @pytest.mark.parametrize("token", [None, "", "x", b"\xe9"])
-def test_what_is_sent_without_the_token_of_the_page_is_refused(ask, own, token, path):
+def test_requests_without_the_token_of_the_page_are_rejected(ask, own, token, path):
     headers = {
         name: value
         for name, value in {**own, "X-Npu-Sim-Token": token}.items()
@@ -260,7 +262,7 @@ BYTES = {"Content-Type": "application/octet-stream"}
         "x" * 200 + ".yaml",
     ],
 )
-def test_a_file_with_a_name_that_is_none_is_not_kept(ask, own, explorer, name):
+def test_a_file_with_an_invalid_name_is_not_stored(ask, own, explorer, name):
     reply, content = ask(
         "/api/file?" + urlencode({"file.name": name}), "POST", b"a: 1", **{**own, **BYTES}
     )
@@ -269,13 +271,13 @@ def test_a_file_with_a_name_that_is_none_is_not_kept(ask, own, explorer, name):
     assert explorer.dropped._folder is None
 
 
-def test_a_file_is_no_longer_than_is_read(ask, own):
+def test_a_file_beyond_the_size_limit_is_rejected(ask, own):
     headers = {**own, **BYTES, "Content-Length": str(DROPPED_BYTES + 1)}
     assert ask("/api/file?file.name=a.csv", "POST", b"", **headers)[0].status_code == 413
 
 
 @pytest.mark.parametrize("origin", ["http://[", "null", "", "https://127.0.0.1", "x"])
-def test_an_origin_that_is_none_is_turned_away(ask, origin):
+def test_an_invalid_origin_is_rejected(ask, origin):
     assert ask("/", Origin=origin)[0].status_code == 403
 
 
@@ -301,13 +303,15 @@ def test_another_server_on_this_machine_is_another_origin(ask, own):
     assert ask("/api/catalog", Host="127.0.0.1:1")[0].status_code == 403
 
 
-def test_many_fields_are_refused(ask):
+def test_too_many_fields_are_rejected(ask):
     assert (
         ask("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status_code == 400
     )
 
 
-def test_a_bug_is_said_to_the_page_and_where_it_is_to_the_terminal(ask, monkeypatch, capsys):
+def test_an_internal_error_is_reported_to_the_page_and_its_traceback_to_the_terminal(
+    ask, monkeypatch, capsys
+):
     monkeypatch.setattr(application, "plan_answer", lambda state, products: 1 // 0)
     reply, content = ask("/api/plan?" + urlencode(STATE))
     assert (reply.status_code, content) == (
@@ -317,7 +321,7 @@ def test_a_bug_is_said_to_the_page_and_where_it_is_to_the_terminal(ask, monkeypa
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_only_computations_that_are_over_are_forgotten():
+def test_only_finished_computations_are_dropped():
     jobs, task = Jobs(), Task(STATE, {})
     with jobs._one_at_a_time:
         numbers = [jobs.start(task) for _ in range(2)]
@@ -330,7 +334,7 @@ def test_only_computations_that_are_over_are_forgotten():
     assert [one and one["stage"] for one in reports[:3]] == [WAITING, WAITING, None]
 
 
-def test_runs_that_wait_are_few_and_so_are_threads(explorer, ask, own):
+def test_the_numbers_of_waiting_runs_and_threads_are_limited(explorer, ask, own):
     before = threading.active_count()
     replies = []
     with explorer.jobs._one_at_a_time:
@@ -376,7 +380,7 @@ def begin(client, beginning, explorer):
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_half_sent_requests_block_nobody_and_end(served, beginning):
+def test_incomplete_requests_block_no_others_and_time_out(served, beginning):
     with ExitStack() as connections:
         slow = [connections.enter_context(connect(served)) for _ in range(60)]
         for client in slow:
@@ -391,7 +395,7 @@ def test_half_sent_requests_block_nobody_and_end(served, beginning):
 
 
 @pytest.mark.parametrize("beginning", ["a header", "a body"])
-def test_a_client_that_sends_a_little_now_and_then_is_not_waited_for(served, beginning):
+def test_a_client_that_sends_slowly_times_out(served, beginning):
     with connect(served) as client:
         begin(client, beginning, served)
         with pytest.raises(OSError, match=r"Broken pipe|reset"):
@@ -409,13 +413,13 @@ def client_over_network(explorer):
 
 
 @pytest.mark.parametrize("line", [b"Content-Length: -1", b"Content-Length: 5\r\nContent-Length: 6"])
-def test_what_is_no_http_is_refused(served, line):
+def test_requests_that_are_not_http_are_rejected(served, line):
     with connect(served) as client:
         client.sendall(b"POST /api/run HTTP/1.1\r\nHost: localhost\r\n" + line + b"\r\n\r\n")
         assert client.makefile("rb").read().split()[1] == b"400"
 
 
-def test_a_server_that_others_reach_answers_only_who_has_its_token():
+def test_a_server_on_the_network_answers_only_clients_with_its_token():
     explorer = Explorer({"atlas_a2": load_profile("atlas_a2")}, host="0.0.0.0")
     token = explorer.access.token
     assert explorer.access.address.endswith(f"/?token={token}")
@@ -439,7 +443,7 @@ def test_a_server_that_others_reach_answers_only_who_has_its_token():
         explorer.close()
 
 
-def test_without_its_extra_the_command_names_what_to_install(capsys, monkeypatch):
+def test_without_the_extra_the_command_names_the_packages_to_install(capsys, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("npu_sim.explorer")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette.requests", None)
@@ -465,7 +469,7 @@ def finished(ask, own, state):
     raise AssertionError(f"run {number} does not end: {job}")
 
 
-def test_a_run_on_generated_data_ends_with_its_order_strip(ask, own):
+def test_a_run_on_generated_data_ends_with_an_order_strip(ask, own):
     answer = finished(ask, own, {"rows": "2000", "dim": "16", "num_weights": "300"})
     assert answer["outcome"] == "ran", answer
     assert answer["outputs"] == {"grad_weight": {"shape": [300, 16], "dtype": "float32"}}
@@ -477,15 +481,15 @@ def test_a_run_on_generated_data_ends_with_its_order_strip(ask, own):
     )
 
 
-def test_a_refused_run_says_why(ask, own):
+def test_a_refused_run_states_the_reason(ask, own):
     assert "161002" in finished(ask, own, {"product": "atlas_inference"})["text"]
 
 
-def test_a_refused_run_says_why_in_the_language_of_the_page(ask, own):
+def test_a_refused_run_states_the_reason_in_the_language_of_the_page(ask, own):
     assert "不支持" in finished(ask, own, {"product": "atlas_inference", "lang": "zh"})["text"]
 
 
-def test_a_computation_that_is_cancelled_ends_and_the_next_one_begins(ask, own, explorer):
+def test_a_cancelled_computation_ends_and_the_next_begins(ask, own, explorer):
     numbers = [
         json.loads(ask("/api/run", "POST", json.dumps(STATE | {"rows": "256K"}), **own)[1])[
             "number"
@@ -498,11 +502,11 @@ def test_a_computation_that_is_cancelled_ends_and_the_next_one_begins(ask, own, 
     assert finished(ask, own, {"rows": "20", "dim": "4", "num_weights": "3"})["outcome"] == "ran"
 
 
-def test_an_unknown_run_is_no_error(ask):
+def test_polling_an_unknown_run_is_not_an_error(ask):
     assert json.loads(ask("/api/run?number=99")[1])["answer"]["outcome"] == "failed"
 
 
-def test_tensors_too_large_for_a_page_are_refused_before_they_are_made():
+def test_tensors_too_large_for_a_page_are_refused_before_allocation():
     arguments = load_operator("embedding_dense_backward").build(
         {"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3}
     )

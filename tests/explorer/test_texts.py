@@ -12,7 +12,7 @@ IN_SCRIPTS = re.compile(r'\bt\("((?:[^"\\]|\\.)*)"')
 IN_MARKUP = re.compile(r'data-(?:text|label)="([^"]*)"')
 
 
-def test_every_word_of_the_page_is_in_the_table_and_none_besides():
+def test_the_table_has_exactly_the_texts_of_the_page():
     used = set()
     for file in PAGE.iterdir():
         pattern = {".js": IN_SCRIPTS, ".html": IN_MARKUP}.get(f".{file.name.rpartition('.')[2]}")
@@ -22,7 +22,7 @@ def test_every_word_of_the_page_is_in_the_table_and_none_besides():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_has_every_word_with_its_holes(language):
+def test_every_language_has_every_text_with_its_placeholders(language):
     table = page_texts(language)
     assert table.keys() == {*TEXTS, *STAGES}
     for english, text in table.items():

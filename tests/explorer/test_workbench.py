@@ -29,7 +29,7 @@ def wait_for_others(page):
     page.wait(lambda: page.find("#first .nearest .chips button"))
 
 
-def test_a_refused_call_offers_what_would_run(page):
+def test_a_refused_call_offers_changes_that_run(page):
     page.open(REFUSED)
     wait_for_others(page)
     assert page.texts("#first .nearest .chips button") == [
@@ -55,7 +55,7 @@ def test_a_refused_call_runs_with_the_limits_of_the_hardware(page):
     assert "limits=hardware" in page.driver.current_url
 
 
-def test_what_is_asked_is_drawn_beside_what_is_accepted(page):
+def test_the_requested_size_is_drawn_beside_the_accepted_sizes(page):
     page.open(REFUSED)
     wait_for_others(page)
     legal, mark = page.script("""
@@ -73,7 +73,7 @@ def test_what_is_asked_is_drawn_beside_what_is_accepted(page):
     ]
 
 
-def test_an_empty_size_is_missing_and_not_its_default(page):
+def test_an_empty_size_is_missing_rather_than_its_default(page):
     page.open("#operator=moe_token_permute_grad&hidden=7168")
     page.one("#field-hidden").send_keys("\b" * 4)
     page.settle()
@@ -91,7 +91,7 @@ def test_an_empty_size_is_missing_and_not_its_default(page):
 @pytest.mark.parametrize(
     ("text", "number"), [("4K", 4096), ("7168*2", 14336), ("1e4", 10000), ("1.5k", 1536)]
 )
-def test_sizes_are_written_as_people_write_them(page, text, number):
+def test_sizes_are_accepted_in_common_notations(page, text, number):
     page.open("#operator=moe_token_permute_grad&hidden=7168")
     page.type("hidden", text)
     page.settle()
@@ -101,7 +101,7 @@ def test_sizes_are_written_as_people_write_them(page, text, number):
     assert page.one("#field-hidden").get_attribute("value") == str(number + 1)
 
 
-def test_changes_are_offered_once_and_say_where_they_lead(page):
+def test_changes_are_offered_once_with_their_outcome(page):
     page.open(
         "#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8"
     )
@@ -127,7 +127,7 @@ def lines_once(page, pane):
     return {name: (text, marked) for name, text, marked in lines if names.count(name) == 1}
 
 
-def test_two_panes_mark_the_lines_that_differ_and_no_others(page):
+def test_two_panes_mark_exactly_the_lines_that_differ(page):
     page.open(TWO_PANES)
     page.look()
     first, second = lines_once(page, "#first"), lines_once(page, "#second")
@@ -142,7 +142,7 @@ def test_two_panes_mark_the_lines_that_differ_and_no_others(page):
     assert not page.find(".differs")
 
 
-def test_a_second_pane_is_in_the_link_that_is_copied(page):
+def test_the_copied_link_contains_the_second_pane(page):
     page.open(SMALL_DIM)
     page.one("#compare").click()
     page.settle()
@@ -168,7 +168,7 @@ def small_chip():
     )
 
 
-def test_a_product_dropped_on_the_page_is_put_beside_the_one_that_is_shown(page):
+def test_a_dropped_product_file_opens_in_the_second_pane(page):
     page.open("#operator=rms_norm_grad&row=4096&col=7168")
     page.drop("small_ub.yaml", small_chip())
     page.wait(lambda: page.find("#second") and page.find(".differs"))
@@ -187,7 +187,7 @@ def test_a_product_dropped_on_the_page_is_put_beside_the_one_that_is_shown(page)
         ("kernel_details.csv", b"a,b\n1,2\n", "kernel_details.csv"),
     ],
 )
-def test_a_file_that_is_none_says_so_by_its_own_name(page, name, content, says):
+def test_an_invalid_file_is_refused_by_name(page, name, content, says):
     page.open(SMALL_DIM)
     page.drop(name, content)
     assert says in page.text("#job-result")
@@ -200,7 +200,7 @@ def test_a_file_that_is_none_says_so_by_its_own_name(page, name, content, says):
     [("kernel_details.csv", write_csv, EMBEDDING), ("profile.db", write_database, [GRAD])],
 )
 @pytest.mark.long
-def test_a_profile_dropped_on_the_page_is_read_and_shown(page, tmp_path, name, write, rows):
+def test_a_dropped_profile_is_read_and_shown(page, tmp_path, name, write, rows):
     page.open(SMALL_DIM)
     page.drop(name, write(tmp_path / name, rows).read_bytes())
     shown = page.text("#job-result")
@@ -209,7 +209,7 @@ def test_a_profile_dropped_on_the_page_is_read_and_shown(page, tmp_path, name, w
     assert bool(page.find("#job-result figure[data-draw] rect")) == (len(rows) > 1)
 
 
-def test_calls_dropped_on_the_page_are_checked_for_the_products_of_its_panes(page):
+def test_dropped_calls_are_checked_for_the_products_of_the_panes(page):
     page.open(TWO_PANES)
     call = {"op": "rms_norm_grad", "inputs": {"dy": "64x7168:bf16", "gamma": "7168:bf16"}}
     refused = {
@@ -229,7 +229,7 @@ def test_calls_dropped_on_the_page_are_checked_for_the_products_of_its_panes(pag
     assert "num_topk = 1024 exceeds the documented limit" in shown
 
 
-def test_report_trace_and_json_are_those_of_the_call(page):
+def test_report_trace_and_json_equal_those_of_the_call(page):
     page.open(SMALL_DIM)
     got = {
         name: page.script(
@@ -248,7 +248,7 @@ def test_report_trace_and_json_are_those_of_the_call(page):
     assert not any(one.is_displayed() for one in page.find("#first a.button"))
 
 
-def test_a_run_says_its_share_and_ends_when_it_is_cancelled(page):
+def test_a_run_shows_its_progress_and_ends_when_cancelled(page):
     page.open("#operator=rms_norm&row=16K&col=16K")
     page.one("#first .run").click()
     shares = []
@@ -275,7 +275,7 @@ def test_no_width_scrolls_sideways(page, link):
     assert all(wide[width] <= width for width in wide), wide
 
 
-def test_what_every_core_has_is_in_a_table_that_the_keyboard_reaches(page):
+def test_the_table_of_cores_is_reachable_by_keyboard(page):
     page.open(SMALL_DIM)
     page.look()
     page.script("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -311,7 +311,7 @@ def test_the_language_is_in_the_link(page):
     page.wait(page.path)
 
 
-def test_braces_of_a_text_that_is_no_sentence_of_the_page_stay(page):
+def test_braces_in_foreign_texts_are_unchanged(page):
     page.open(SMALL_DIM)
     said = page.script(
         "return import('./texts.js').then(({ t }) => [t('refused: {why}', "

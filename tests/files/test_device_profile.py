@@ -19,7 +19,7 @@ def facts(path: Path) -> list[tuple[object, ...]]:
     ]
 
 
-def test_a_row_says_kernel_time_cores_and_tensors(tmp_path: Path):
+def test_a_row_has_kernel_time_cores_and_tensors(tmp_path: Path):
     (one,) = read_device_profile(write_csv(tmp_path / "kernel_details.csv", [GRAD]))
     assert (one.line, one.kernel, one.duration_us, one.block_dim) == (2, "RmsNormGrad", 95.0, 40)
     assert one.inputs == tuple(
@@ -33,14 +33,14 @@ def test_a_row_says_kernel_time_cores_and_tensors(tmp_path: Path):
 @pytest.mark.parametrize(
     "names", [SUMMARY_NAMES, {"Block Dim": "Block Num"}, {"Duration(us)": "Duration (us)"}]
 )
-def test_columns_have_other_names_in_other_releases(tmp_path: Path, names: dict[str, str]):
+def test_column_names_of_other_releases_are_accepted(tmp_path: Path, names: dict[str, str]):
     assert facts(write_csv(tmp_path / "a.csv", ROWS)) == facts(
         write_csv(tmp_path / "b.csv", ROWS, names)
     )
 
 
 @pytest.mark.parametrize("blocks", ["blockDim", "blockNum"])
-def test_the_database_says_the_same(tmp_path: Path, blocks: str):
+def test_the_database_gives_the_same_rows(tmp_path: Path, blocks: str):
     assert facts(write_database(tmp_path / "a.db", ROWS, blocks)) == facts(
         write_csv(tmp_path / "a.csv", ROWS)
     )
@@ -68,7 +68,7 @@ def test_columns_but_kernel_and_time_may_be_missing(tmp_path: Path):
         ('"[4,8];[8]"', "INT64;INT32", ("4x8:int64", "8:int32")),
     ],
 )
-def test_shapes_stand_within_quotes_or_brackets(shapes: str, dtypes: str, wanted: tuple[str, ...]):
+def test_shapes_may_have_quotes_or_brackets(shapes: str, dtypes: str, wanted: tuple[str, ...]):
     found = tensors_of(shapes, dtypes, "ND;ND")
     assert found is not None
     assert [(spec.shape, spec.dtype) for spec in found if spec] == [_spec(text) for text in wanted]
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_refused_with_line_and_column(
         read_device_profile(path)
 
 
-def test_what_is_no_profile_is_refused(tmp_path: Path):
+def test_other_files_are_refused(tmp_path: Path):
     text, damaged_database, folder = tmp_path / "a.csv", tmp_path / "a.db", tmp_path
     text.write_bytes(b"Type,Duration(us)\nRmsNormGrad,\xff\n")
     damaged_database.write_bytes(b"SQLite format 3\x00" + b"x" * 200)

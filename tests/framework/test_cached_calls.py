@@ -34,7 +34,7 @@ def refusal(changed):
     ],
     ids=str,
 )
-def test_a_call_is_refused_the_same_after_another_one_passed(changed):
+def test_a_call_is_refused_the_same_after_another_call_passed(changed):
     operator._cached_case.cache_clear()
     first = refusal(changed)
     npu_sim.plan("rms_norm_grad", **CALL)

@@ -40,7 +40,7 @@ def outcome(evaluated):
 
 
 @given(expressions, values)
-def test_an_expression_is_worth_what_python_says(text, known):
+def test_an_expression_has_the_value_that_python_gives(text, known):
     assert outcome(lambda: evaluate(text, known.__getitem__)) == outcome(
         lambda: eval(text, {}, known)
     )
@@ -59,7 +59,7 @@ def test_a_row_gives_the_same_value(text, known):
 
 
 @given(expressions, values)
-def test_every_name_is_asked_for_once_and_no_other(text, known):
+def test_exactly_the_names_of_an_expression_are_looked_up_once(text, known):
     asked = []
     outcome(lambda: evaluate(text, lambda name: asked.append(name) or known[name]))
     assert tuple(asked) == names(text)
@@ -67,13 +67,13 @@ def test_every_name_is_asked_for_once_and_no_other(text, known):
 
 
 @given(expressions)
-def test_reading_an_expression_again_changes_nothing(text):
+def test_parsing_an_expression_is_repeatable(text):
     first = in_row(text, RULES)
     assert in_row(text, RULES) == first
     assert parse(text) is parse(text)
 
 
-def test_a_name_is_found_where_it_is_said():
+def test_names_are_qualified_by_row_or_rules():
     assert in_row("num_topk <= num_topk_at_most", RULES) == "row.num_topk <= rules.num_topk_at_most"
     assert in_row("max(row, 3) < rows_below", RULES) == "max(row.row, 3) < rules.rows_below"
     assert in_row("row < rows_below") == "row.row < row.rows_below"
@@ -100,7 +100,7 @@ def test_a_name_is_found_where_it_is_said():
         ("(row := 1)", "row := 1"),
     ],
 )
-def test_what_is_not_allowed_is_named(text, part):
+def test_disallowed_syntax_is_named(text, part):
     with pytest.raises(ExpressionError) as refused:
         evaluate(text, {"row": 1, "col": 1}.__getitem__)
     message = str(refused.value)
@@ -110,12 +110,12 @@ def test_what_is_not_allowed_is_named(text, part):
 
 
 @pytest.mark.parametrize("text", ["", "row <", "row = 3", "row; col", "1 2"])
-def test_what_is_no_expression_is_said(text):
+def test_invalid_syntax_is_an_expression_error(text):
     with pytest.raises(ExpressionError, match="is no expression") as refused:
         parse(text)
     assert repr(text) in str(refused.value)
 
 
-def test_a_value_that_is_not_known_is_the_askers_error():
+def test_an_unknown_value_raises_the_error_of_the_lookup():
     with pytest.raises(KeyError, match="col"):
         evaluate("row < col", {"row": 1}.__getitem__)

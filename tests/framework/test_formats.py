@@ -24,7 +24,7 @@ CALLS = {
 
 @pytest.mark.parametrize("storage_format", sorted({*PLAIN_FORMATS, "HWCN"}))
 @pytest.mark.parametrize("operator", CALLS)
-def test_formats_that_are_not_private_change_nothing(operator, storage_format):
+def test_public_formats_do_not_change_the_tiling(operator, storage_format):
     call = CALLS[operator]
     first = next(iter(call))
     assert (

@@ -52,7 +52,7 @@ def bound(pattern, shape, sizes=None):
 
 
 @given(patterns_with_one_group())
-def test_what_is_built_gives_its_sizes_and_axes_back(drawn):
+def test_a_built_shape_binds_to_its_sizes_and_axes(drawn):
     pattern, values, groups = drawn
     found = bound(pattern, build(pattern, values, groups))
     assert found.values == values
@@ -60,7 +60,7 @@ def test_what_is_built_gives_its_sizes_and_axes_back(drawn):
 
 
 @given(patterns_with_known_groups())
-def test_what_is_built_from_the_axes_of_other_tensors_gives_its_sizes_back(drawn):
+def test_a_shape_built_from_axes_of_other_tensors_binds_to_its_sizes(drawn):
     pattern, values, groups = drawn
     found = bound(pattern, build(pattern, values, groups), Sizes(groups=dict(groups)))
     assert found.groups == groups
@@ -70,7 +70,7 @@ def test_what_is_built_from_the_axes_of_other_tensors_gives_its_sizes_back(drawn
 
 
 @given(patterns_with_one_group())
-def test_a_shape_agrees_with_what_it_said_itself_and_another_size_does_not(drawn):
+def test_a_shape_agrees_with_its_own_sizes_and_a_changed_shape_does_not(drawn):
     pattern, values, groups = drawn
     shape = build(pattern, values, groups)
     known = bound(pattern, shape)
@@ -81,7 +81,7 @@ def test_a_shape_agrees_with_what_it_said_itself_and_another_size_does_not(drawn
 
 
 @given(st.lists(sizes_of_axes, min_size=1, max_size=5).map(tuple))
-def test_of_two_unknown_groups_the_last_is_the_last_axis_alone(shape):
+def test_the_last_of_two_unknown_groups_is_the_last_axis(shape):
     found = bound("row* col+", shape)
     assert found.groups == {"row": shape[:-1], "col": shape[-1:]}
     assert found.values == {"row": prod(shape[:-1]), "col": shape[-1]}
@@ -94,7 +94,7 @@ def test_a_group_of_unknown_axes_is_built_as_one_axis(drawn):
 
 
 @given(nonempty_shapes, sizes_of_axes)
-def test_another_product_keeps_the_rank_and_the_inner_axes_where_it_can(axes, size):
+def test_reshape_keeps_the_rank_and_inner_axes_where_possible(axes, size):
     changed = reshape(axes, size)
     assert prod(changed) == size
     assert len(changed) == len(axes)
@@ -105,18 +105,18 @@ def test_another_product_keeps_the_rank_and_the_inner_axes_where_it_can(axes, si
         assert changed[1:] == axes[1:]
 
 
-def test_a_group_that_is_asked_for_another_size_is_built_with_as_many_axes():
+def test_a_group_with_another_size_is_built_with_as_many_axes():
     assert build("row* col+", {"row": 30, "col": 4}, {"row": (2, 5), "col": (4,)}) == (6, 5, 4)
     assert build("row* col+", {"row": 7, "col": 4}, {"row": (2, 5), "col": (4,)}) == (1, 7, 4)
 
 
-def test_a_group_without_axes_gets_one_for_another_size():
+def test_a_group_without_axes_gets_an_axis_for_another_size():
     assert build("row topk*", {"row": 5, "topk": 1}, {"topk": ()}) == (5,)
     assert build("row topk*", {"row": 5, "topk": 3}, {"topk": ()}) == (5, 3)
 
 
 @pytest.mark.parametrize(("axes", "built"), [((3, 4), (5, 3, 4)), ((), (5, 12)), (None, (5, 12))])
-def test_elements_in_any_shape_are_implied_in_the_axes_they_have_elsewhere(axes, built):
+def test_elements_of_any_shape_get_the_axes_of_other_tensors(axes, built):
     known = {"col": axes} if axes is not None else {}
     assert build("row col~", {"row": 5, "col": 12}, known) == built
 
@@ -134,7 +134,7 @@ def test_elements_in_any_shape_are_implied_in_the_axes_they_have_elsewhere(axes,
         ("row* 1col*", (2, 3, 1), {"row": 6}),
     ],
 )
-def test_shapes_that_have_a_pattern(pattern, shape, values):
+def test_shapes_that_match_a_pattern(pattern, shape, values):
     assert bound(pattern, shape).values == values
 
 
@@ -151,7 +151,7 @@ def test_shapes_that_have_a_pattern(pattern, shape, values):
         ("row* 1col*", (2, 3)),
     ],
 )
-def test_shapes_that_do_not(pattern, shape):
+def test_shapes_that_do_not_match_a_pattern(pattern, shape):
     assert bound(pattern, shape) is None
 
 
@@ -161,12 +161,12 @@ def test_shapes_that_do_not(pattern, shape):
     ids=["as many", "as many or fewer", "any"],
 )
 @pytest.mark.parametrize("count", range(4))
-def test_ones_are_counted_by_the_axes_they_stand_for(kind, counts, count):
+def test_axes_of_size_1_are_counted_by_the_axes_they_replace(kind, counts, count):
     known = Sizes(groups={"row": (6,), "col": (3, 4)})
     assert (bound(f"row* {kind}", (6, *[1] * count), known) is not None) == (count in counts)
 
 
-def test_ones_are_ones():
+def test_axes_declared_as_1_must_have_size_1():
     assert bound("row* 1col", (6, 2), Sizes(groups={"row": (6,), "col": (3,)})) is None
 
 
@@ -175,14 +175,14 @@ def test_ones_are_ones():
         lambda part: not AXIS.fullmatch(part)
     )
 )
-def test_a_part_that_is_no_axis_is_named(part):
+def test_an_invalid_axis_is_named(part):
     with pytest.raises(PatternError) as refused:
         parse(f"row {part}")
     assert repr(part) in str(refused.value)
 
 
 @pytest.mark.parametrize("part", ["row?", "1row+", "1row~", "2row", "row**", "*", "1", "row-col"])
-def test_the_message_names_part_and_pattern_and_says_what_is_allowed(part):
+def test_the_message_names_part_and_pattern_and_the_allowed_syntax(part):
     with pytest.raises(PatternError) as refused:
         parse(f"batch {part} hidden")
     for words in (repr(part), repr(f"batch {part} hidden"), "name*", "1name?"):
@@ -194,12 +194,12 @@ def test_more_than_two_groups_are_refused():
         parse("row* col+ rows~")
 
 
-def test_a_size_that_is_not_known_is_named():
+def test_an_unknown_size_is_named():
     with pytest.raises(KeyError, match="hidden"):
         build("tokens hidden", {"tokens": 3})
 
 
-def test_patterns_say_their_sizes_and_how_help_texts_show_them():
+def test_patterns_list_their_sizes_and_their_help_text():
     assert patterns.names("row* 1col? hidden") == ("row", "col", "hidden")
     assert patterns.text("row* 1col? hidden rows~") == "(row ..., 1 ..., hidden, rows elements)"
     assert patterns.text("") == "scalar"

@@ -13,7 +13,7 @@ from npu_sim.framework import execution
         ((1.0, 3.0), (0.5, 2.0), {"compute", "compile"}),
     ],
 )
-def test_time_in_numba_is_named_for_what_it_did(monkeypatch, kernels, passes, booked):
+def test_time_in_numba_is_reported_as_compiling_or_loading(monkeypatch, kernels, passes, booked):
     states = iter(zip(kernels, passes, strict=True))
     monkeypatch.setattr(execution, "_kernel_seconds", lambda: next(states))
     watch = execution.Stopwatch()

@@ -18,7 +18,7 @@ def test_trials_end_in_answers_and_refusals(kind):
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-def test_guarded_arrays_hold_what_they_are_given(at_end):
+def test_guarded_arrays_hold_their_values(at_end):
     values = np.arange(12, dtype=np.int16).reshape(3, 4)
     assert guarded(values, at_end).tolist() == values.tolist()
 
@@ -33,5 +33,5 @@ def test_guarded_arrays_hold_what_they_are_given(at_end):
         (1.0, 2.0, False),
     ],
 )
-def test_results_are_compared_bit_for_bit_but_for_nan(one, other, same):
+def test_results_are_compared_bit_for_bit_except_nan(one, other, same):
     assert same_bits(np.full((2, 2), one, np.float32), np.full((2, 2), other, np.float32)) == same

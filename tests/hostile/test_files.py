@@ -63,7 +63,7 @@ def test_invalid_profiles_are_refused_with_the_reason(tmp_path, text, words):
     assert (refused.value.argument, refused.value.message.count(str(path))) == ("product", 1)
 
 
-def test_an_alias_is_refused_before_it_is_unfolded(tmp_path):
+def test_an_alias_is_refused_before_expansion(tmp_path):
     """Six levels of nine aliases are half a million entries; twenty levels exceed any memory."""
     levels = [
         f"l{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]"
@@ -84,7 +84,7 @@ def device(path):
 
 
 @pytest.mark.parametrize("make", [pipe, device, Path.mkdir], ids=["pipe", "device", "folder"])
-def test_what_is_no_plain_file_is_not_waited_for(tmp_path, make):
+def test_special_files_are_refused_without_blocking(tmp_path, make):
     for name, read in (
         ("own.yaml", npu_sim.load_profile),
         ("own.npy", lambda path: read_tensor("x", str(path))),
@@ -121,7 +121,7 @@ def test_invalid_tensors_are_refused_before_memory_is_allocated(tmp_path, conten
         read_tensor("x", str(path))
 
 
-def test_lines_of_calls_are_limited_and_the_others_still_count(tmp_path):
+def test_long_lines_of_calls_are_refused_and_the_others_are_checked(tmp_path):
     long, short = b'{"op": "' + b"x" * (3 * reading.LINE_BYTES) + b'"}\n', b'{"op": "rms_norm"}\n'
     path = tmp_path / "calls.jsonl"
     path.write_bytes(short + long + short)
@@ -134,12 +134,12 @@ def test_lines_of_calls_are_limited_and_the_others_still_count(tmp_path):
     assert "longer than" in checked.message
 
 
-def test_a_long_name_is_not_compared_with_the_known_ones():
+def test_a_long_name_is_not_compared_with_known_names():
     line = json.dumps({"op": "x" * 900_000, "inputs": {}})
     assert check_line(line).outcome == "malformed"
 
 
-def test_half_a_pair_of_surrogates_goes_into_every_file_of_a_preflight(
+def test_an_unpaired_surrogate_is_written_to_every_output_of_preflight(
     tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "calls.jsonl").write_text(
@@ -206,7 +206,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
 @pytest.mark.parametrize(("target", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_targets_that_cannot_be_are_refused_before_the_work(
+def test_invalid_targets_are_refused_before_the_work(
     tmp_path, monkeypatch, capsys, command, target, words
 ):
     (tmp_path / "calls.jsonl").write_text(CALLS, encoding="utf-8")
@@ -227,7 +227,7 @@ def test_targets_that_cannot_be_are_refused_before_the_work(
 
 
 @pytest.mark.parametrize("name", ["run --out", "preflight --out", "plan --report"])
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, name):
+def test_a_full_disk_is_one_message_and_leaves_no_files(tmp_path, name):
     target = {"run --out": "y.npz"}.get(name, "out")
     (tmp_path / "calls.jsonl").write_text(CALLS * 10, encoding="utf-8")
     done = npu_sim_command(*COMMANDS[name], target, cwd=tmp_path, room=1000)
@@ -237,7 +237,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["calls.jsonl"]
 
 
-def test_a_killed_writer_leaves_nothing(tmp_path):
+def test_a_killed_writer_leaves_no_files(tmp_path):
     code = (
         "import sys, os, signal; from pathlib import Path\n"
         "from npu_sim.files.writing import whole_file\n"
@@ -253,7 +253,7 @@ def test_a_killed_writer_leaves_nothing(tmp_path):
     assert left == [] or (not writing.UNNAMED and len(left) == 1)
 
 
-def test_what_a_writer_leaves_that_is_killed_between_two_names_goes_with_the_next_write(tmp_path):
+def test_the_next_write_removes_the_temporary_file_of_a_killed_writer(tmp_path):
     """Where a file is replaced, the new one has a name of its own for a moment."""
     code = (
         "import sys, os, signal; from pathlib import Path; from npu_sim.files import writing\n"
@@ -272,7 +272,7 @@ def test_what_a_writer_leaves_that_is_killed_between_two_names_goes_with_the_nex
         assert path.read_text(encoding="utf-8") == text
 
 
-def test_writers_of_one_file_do_not_hinder_each_other(tmp_path):
+def test_concurrent_writers_of_a_file_do_not_interfere(tmp_path):
     path, texts = tmp_path / "x", [character * 100 for character in "abcd"]
 
     def write(text):
@@ -294,7 +294,7 @@ def write_half(file):
     raise Died
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_rights(tmp_path):
+def test_a_file_is_replaced_atomically_and_keeps_its_permissions(tmp_path):
     path = tmp_path / "x"
     path.write_text("old", encoding="utf-8")
     path.chmod(0o640)
@@ -307,7 +307,7 @@ def test_a_file_is_replaced_whole_and_keeps_its_rights(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
 
 
-def test_new_files_have_the_rights_of_the_umask(tmp_path):
+def test_new_files_have_the_permissions_of_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
         writing.write_text(tmp_path / "x", "new")
@@ -316,7 +316,7 @@ def test_new_files_have_the_rights_of_the_umask(tmp_path):
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
 
 
-def test_room_is_looked_for_before_the_sweep(tmp_path, monkeypatch):
+def test_disk_space_is_checked_before_the_sweep(tmp_path, monkeypatch):
     usage = type(writing.shutil.disk_usage(tmp_path))
     monkeypatch.setattr(
         writing.shutil, "disk_usage", lambda path: usage(1 << 40, (1 << 40) - 100, 100)
@@ -333,7 +333,7 @@ def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_a_sweep_takes_the_place_of_a_sweep(tmp_path):
+def test_a_sweep_replaces_an_earlier_sweep(tmp_path):
     for rows in ("1..50", "1..3"):
         folder = sweep_to(tmp_path / "plans", "rms_norm", {"rows": rows}, **COLUMNS)
     assert len(np.load(folder / "row.npy")) == 3
@@ -378,7 +378,7 @@ def _link(path):
 
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("disturb", FOREIGN.values(), ids=list(FOREIGN))
-def test_what_no_sweep_wrote_is_refused_and_stays(tmp_path, disturb, resume):
+def test_files_not_written_by_a_sweep_are_not_overwritten(tmp_path, disturb, resume):
     sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
     disturb(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -387,7 +387,7 @@ def test_what_no_sweep_wrote_is_refused_and_stays(tmp_path, disturb, resume):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_plain_file_is_no_folder_of_columns(tmp_path):
+def test_a_regular_file_is_not_a_column_folder(tmp_path):
     (tmp_path / "plans").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match="is a file"):
         sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
@@ -404,7 +404,7 @@ def interrupted(target, at=20):
 
 
 @pytest.mark.parametrize("ending", ["", ".csv", ".parquet"])
-def test_a_partial_output_that_lost_something_is_not_gone_on_with(tmp_path, ending):
+def test_a_damaged_partial_output_is_not_resumed(tmp_path, ending):
     if ending == ".parquet":
         pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     target = tmp_path / f"plans{ending}"
@@ -421,7 +421,7 @@ def test_a_partial_output_that_lost_something_is_not_gone_on_with(tmp_path, endi
     assert partial.exists()
 
 
-def test_a_partial_output_that_is_gone_is_not_gone_on_with(tmp_path):
+def test_a_missing_partial_output_is_not_resumed(tmp_path):
     target = tmp_path / "plans.csv"
     interrupted(target)
     target.with_name("plans.csv.partial").unlink()
@@ -430,7 +430,7 @@ def test_a_partial_output_that_is_gone_is_not_gone_on_with(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["", ".csv", ".parquet"])
-def test_a_sweep_that_died_at_any_step_of_its_end_goes_on(tmp_path, monkeypatch, ending):
+def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, ending):
     """The process may be killed after every system call that removes or renames."""
     if ending == ".parquet":
         pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")

@@ -20,7 +20,7 @@ ADDRESSING = [
 
 
 @pytest.mark.parametrize("operator", NAMES)
-def test_every_whole_number_among_the_inputs_is_declared_to_address_memory(operator):
+def test_every_integer_input_is_declared_as_addresses(operator):
     whole = {
         name
         for name, value in small_call(operator).items()
@@ -30,7 +30,7 @@ def test_every_whole_number_among_the_inputs_is_declared_to_address_memory(opera
 
 
 @pytest.mark.parametrize(("operator", "name"), ADDRESSING)
-def test_what_a_caller_changes_after_the_call_began_is_not_seen(operator, name, monkeypatch):
+def test_changes_to_inputs_during_a_call_have_no_effect(operator, name, monkeypatch):
     call = small_call(operator)
     expected = npu_sim.run(operator, **call).outputs
     copies = execution.own_copies
@@ -48,7 +48,7 @@ def test_what_a_caller_changes_after_the_call_began_is_not_seen(operator, name, 
 
 @pytest.mark.parametrize(("operator", "name"), ADDRESSING)
 @pytest.mark.filterwarnings("ignore:Setting the strides")
-def test_an_array_may_change_its_shape_under_a_call(operator, name, monkeypatch):
+def test_an_array_may_change_its_shape_during_a_call(operator, name, monkeypatch):
     call = small_call(operator)
     expected = npu_sim.run(operator, **call).outputs
     compute = execution.compute_case
@@ -62,7 +62,7 @@ def test_an_array_may_change_its_shape_under_a_call(operator, name, monkeypatch)
     assert all(same_bits(outputs[key], expected[key]) for key in expected)
 
 
-def test_the_workspace_does_not_decide_an_address(monkeypatch):
+def test_workspace_contents_never_become_addresses(monkeypatch):
     """The output is also an input: positions are copied, so that kernels read their own copy."""
     from npu_sim.kernels.embedding_dense_backward import gradient as kernels
 
@@ -184,7 +184,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("make", REFUSED.values(), ids=list(REFUSED))
 @pytest.mark.parametrize("operator", NAMES)
-def test_an_out_that_cannot_be_written_is_refused(operator, make):
+def test_an_unwritable_out_array_is_refused(operator, make):
     expected = npu_sim.run(operator, **small_call(operator)).outputs
     outs = tuple(make(array.shape, array.dtype) for array in expected.values())
     with pytest.raises(npu_sim.UsageError, match=r"written|result is|share memory"):

@@ -39,7 +39,7 @@ def environment(**others):
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 @pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.long), "2"])
-def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
+def test_a_child_forked_after_a_kernel_ran_can_compute(layer, threads):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads)
     command = [sys.executable, "-W", "ignore", "-c", FORK]
     done = subprocess.run(
@@ -51,7 +51,7 @@ def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_two_python_threads_compute_at_once(layer):
+def test_two_python_threads_compute_concurrently(layer):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
     command = [sys.executable, "-m", "tests.hostile.two_threads"]
     done = subprocess.run(
@@ -91,7 +91,7 @@ def busy_seconds(layer, **variables):
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 @pytest.mark.long
-def test_threads_do_not_keep_others_from_computing_when_a_call_is_done(layer):
+def test_idle_threads_use_no_processor_time_after_a_call(layer):
     assert busy_seconds(layer) < busy_seconds("omp", OMP_WAIT_POLICY="active", NPU_SIM_CHECK="") / 4
 
 
@@ -153,7 +153,7 @@ def test_an_interruption_while_modules_load_is_one_line_and_exit_130():
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
-def test_an_interruption_that_a_library_makes_another_error_of_is_one_line_and_exit_130():
+def test_an_interruption_that_a_library_converts_is_one_line_and_exit_130():
     code = (
         "import os, signal, npu_sim.__main__ as entry, npu_sim.cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

@@ -132,7 +132,7 @@ def ended(program, *arguments, **variables):
 @pytest.mark.parametrize(
     "operator", ["embedding_dense_backward", "cross_entropy_loss_grad", "moe_token_unpermute_grad"]
 )
-def test_an_output_whose_shape_another_thread_changes_is_written_whole_or_refused(operator, way):
+def test_an_output_reshaped_by_another_thread_is_written_completely_or_refused(operator, way):
     assert ended(OUT_CHANGES, operator, way) == "ended True\n"
 
 
@@ -141,12 +141,12 @@ def test_children_forked_while_threads_compute_end():
 
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
-def test_children_forked_while_a_thread_compiles_compile_too():
+def test_children_forked_while_a_thread_compiles_can_compile():
     assert ended(FORKS_WHILE_COMPILING, NPU_SIM_CACHE_DIR="") == "ended\n"
 
 
 @pytest.mark.parametrize("operator", NAMES)
-def test_a_call_between_the_kernels_of_another_changes_no_result(operator):
+def test_a_call_between_the_kernels_of_another_call_changes_no_result(operator):
     """Signal handlers and finalizers run between kernels, as this profile function does."""
     outer, inner = small_call(operator, 1), small_call(operator, 2)
     expected = npu_sim.run(operator, **outer).outputs

@@ -48,21 +48,21 @@ def plans(operator, **changed):
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
 @pytest.mark.parametrize("operator", NAMES)
-def test_strange_arguments(operator, value):
+def test_invalid_arguments_are_refused_by_name(operator, value):
     for one in load_operator(operator).arguments:
         plans(operator, **{one.name: value})
 
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
 @pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
-def test_strange_options(option, value):
+def test_invalid_options_are_refused_by_name(option, value):
     plans("rms_norm", **{option: value})
 
 
 @pytest.mark.parametrize(
     "value", [value for value in STRANGE.values() if not isinstance(value, int)]
 )
-def test_strange_operators_orders_and_seeds(value):
+def test_invalid_operators_orders_and_seeds_are_refused_by_name(value):
     with pytest.raises(NpuSimError, match="operator"):
         npu_sim.plan(value)
     with pytest.raises(NpuSimError, match="core_order"):
@@ -73,7 +73,7 @@ def test_strange_operators_orders_and_seeds(value):
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
 @pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
-def test_strange_options_of_questions(option, value):
+def test_invalid_options_of_questions_are_refused_by_name(option, value):
     for ask in (npu_sim.explain, npu_sim.compare):
         error = refusal_of(
             lambda ask=ask: ask(
@@ -85,7 +85,7 @@ def test_strange_options_of_questions(option, value):
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
 @pytest.mark.parametrize("option", ["sample", "seed", "columns", "engine", "threads"])
-def test_strange_sweeps(option, value):
+def test_invalid_sweeps_are_refused_by_name(option, value):
     if value is not None:
         error = refusal_of(lambda: npu_sim.sweep("rms_norm", {"rows": 4}, **{option: value}))
         assert error is None or error.argument == option
@@ -96,12 +96,12 @@ def test_strange_sweeps(option, value):
     [3, "x", {3: 4}, {"rows": None}, {"rows": {}}, {"rows": [[1]]}, {"rows": "1..5:+"}, {"soc": 3}],
     ids=str,
 )
-def test_strange_grids(grid):
+def test_invalid_grids_are_refused_by_name(grid):
     with pytest.raises(NpuSimError):
         npu_sim.sweep("rms_norm", grid)
 
 
-def test_long_lists_of_values_are_refused_before_they_are_listed():
+def test_long_ranges_are_refused_before_expansion():
     with pytest.raises(NpuSimError, match="16777216 values cannot be listed"):
         npu_sim.sweep("rms_norm", {"rows": np.broadcast_to(np.int64(1), 1 << 24)})
 
@@ -144,14 +144,14 @@ REFUSED_BEFORE_DATA = {
 @pytest.mark.parametrize(
     ("words", "says", "code"), REFUSED_BEFORE_DATA.values(), ids=list(REFUSED_BEFORE_DATA)
 )
-def test_data_is_drawn_for_calls_that_are_possible(capsys, monkeypatch, command, words, says, code):
+def test_random_data_is_drawn_for_legal_calls_only(capsys, monkeypatch, command, words, says, code):
     outcome = run_here(capsys, monkeypatch, *command, *words)
     assert outcome.code == code
     assert says in outcome.err
 
 
 @pytest.mark.parametrize("operator", NAMES)
-def test_numpy_scalars_are_the_values_they_are(operator):
+def test_numpy_scalars_equal_python_values(operator):
     call = small_call(operator)
     attributes = {one.name: call[one.name] for one in load_operator(operator).attributes}
     kinds = {int: np.int64, bool: np.bool_, float: np.float64, str: np.str_}
@@ -166,13 +166,13 @@ def test_numpy_scalars_are_the_values_they_are(operator):
     ) == json.loads(json.dumps(expected))
 
 
-def test_indices_of_half_precision_may_count_beyond_what_it_holds():
+def test_half_precision_indices_may_exceed_the_exact_integer_range():
     grad = np.ones((2, 4), np.float32)
     out = npu_sim.embedding_dense_backward(grad, np.array([3, 60000], np.float16), 70000)
     assert np.flatnonzero(out.any(axis=1)).tolist() == [3, 60000]
 
 
-def test_values_are_shown_on_few_characters():
+def test_long_values_are_abbreviated_in_messages():
     class Unprintable:
         def __repr__(self):
             raise RuntimeError

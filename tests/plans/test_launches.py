@@ -67,7 +67,7 @@ def test_launches_of_a_native_16_bit_call_by_release(release):
     assert spelled(planned.launches) == NATIVE_LAUNCHES[release]
 
 
-def test_release_8_3_launches_what_a_device_was_seen_to_launch():
+def test_release_8_3_has_the_launches_of_the_measured_device():
     planned = npu_sim.plan(
         "embedding_dense_backward", soc="Ascend910B3", release="8.3", **VOCABULARY
     )
@@ -88,7 +88,7 @@ def test_without_sorting_memset_alone_clears(release):
     assert [launch.kernel for launch in planned.launches] == ["MemSet", "EmbeddingDenseGradV2"]
 
 
-def test_memset_is_certain_only_where_a_device_was_seen_to_launch_it():
+def test_memset_is_certain_only_where_a_device_profile_shows_it():
     arguments = {"grad": "100x64:fp32", "indices": "100:int32", "num_weights": 5000}
     evidence = {
         release: npu_sim.plan("embedding_dense_backward", release=release, **arguments)
@@ -100,7 +100,7 @@ def test_memset_is_certain_only_where_a_device_was_seen_to_launch_it():
 
 
 @pytest.mark.parametrize("clears", [False, True], ids=["MemSet", "ZerosLike"])
-def test_the_workspace_of_the_launches_a_device_was_seen_to_launch(clears):
+def test_the_workspace_of_the_measured_launches(clears):
     """bf16 grad 1x4096x1024, int64 indices, 151936 weights: 655919616 bytes, whichever node comes first to the place of Sort."""
 
     def tensor(name, shape, dtype):
@@ -133,7 +133,7 @@ def test_the_workspace_of_the_launches_a_device_was_seen_to_launch(clears):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_call_says_what_it_launches(name):
+def test_every_plan_lists_its_launches(name):
     operator, product, arguments = CALLS[name]
     planned = npu_sim.plan(operator, product=product, **arguments)
     assert [launch.kernel for launch in planned.launches if launch.is_node] == [
@@ -156,7 +156,7 @@ def test_every_call_says_what_it_launches(name):
         )
 
 
-def test_an_operator_with_one_kernel_launches_what_its_declaration_says():
+def test_an_operator_with_one_kernel_launches_its_declared_kernel():
     (launch,) = npu_sim.plan("rms_norm_grad", dy="4096x1024:bf16", gamma="1024:bf16").launches
     assert spelled([launch]) == [
         (
@@ -182,7 +182,7 @@ def test_a_strided_input_is_copied_before_the_kernel():
 CONVOLUTION = "Transpose x3, ReduceSum, TransData x3, Conv2DBackpropInput, TransData, Conv2DBackpropFilter, TransData, Transpose x2"
 
 
-def test_a_plan_shows_its_launches_in_one_line_and_an_explanation_all():
+def test_a_plan_shows_its_launches_in_one_line_and_an_explanation_in_full():
     arguments = {
         "grad_output": "5x1x2:fp32",
         "input": "5x1x2:fp32",

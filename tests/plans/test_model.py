@@ -10,7 +10,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Plan
 
 
-def test_exact_is_earned():
+def test_evidence_is_exact_only_when_stated():
     assert Plan.model_fields["evidence"].default is Evidence.MODEL
 
 
@@ -58,14 +58,14 @@ def test_decisions_are_computed_when_they_are_read():
         {"product": "atlas_a3"},
     ],
 )
-def test_calls_that_differ_are_not_taken_for_each_other(changed):
+def test_different_calls_do_not_share_a_cached_plan(changed):
     ordinary, other = (
         [repr(cross_entropy(**call).as_dict()) for _ in range(3)] for call in ({}, changed)
     )
     assert set(ordinary).isdisjoint(other)
 
 
-def test_a_refused_call_is_not_taken_for_its_equal():
+def test_a_refused_call_does_not_share_a_cached_plan():
     for _ in range(3):
         npu_sim.plan(
             "moe_token_permute_grad",

@@ -136,7 +136,7 @@ WORKED = [
 
 
 @pytest.mark.parametrize(("operator", "arguments", "options", "total", "parts"), WORKED)
-def test_worked_examples_come_out_with_their_parts(operator, arguments, options, total, parts):
+def test_worked_examples_have_their_documented_parts(operator, arguments, options, total, parts):
     workspace = npu_sim.plan(operator, **options, **arguments).workspace
     assert workspace.total_bytes == total
     assert sum(part.bytes for part in workspace.parts) == total
@@ -159,7 +159,9 @@ def alive_together(one, other):
 
 
 @pytest.mark.parametrize(("operator", "arguments", "options", "total", "parts"), WORKED)
-def test_areas_that_live_together_never_overlap(operator, arguments, options, total, parts):
+def test_areas_with_overlapping_lifetimes_do_not_overlap(
+    operator, arguments, options, total, parts
+):
     workspace = npu_sim.plan(operator, **options, **arguments).workspace
     assert workspace.areas
     for number, area in enumerate(workspace.areas):
@@ -195,7 +197,7 @@ STRIDED = [
 
 
 @pytest.mark.parametrize(("grad", "indices", "out", "copies"), STRIDED)
-def test_embedding_copies_what_is_not_contiguous(grad, indices, out, copies):
+def test_embedding_copies_non_contiguous_tensors(grad, indices, out, copies):
     more = {} if out is None else {"out": out}
     workspace = npu_sim.plan(
         "embedding_dense_backward", grad=grad, indices=indices, num_weights=5000, **more
@@ -219,7 +221,7 @@ def test_one_row_is_not_sorted():
     assert [node.name for node in nodes] == ["ZerosLike", "EmbeddingDenseGradV2"]
 
 
-def test_atlas_train_counts_its_kernel_as_nothing():
+def test_the_kernel_has_no_workspace_on_atlas_train():
     arguments = {"grad": "100x64:fp16", "indices": "100:int64", "num_weights": 50}
     workspace = npu_sim.plan(
         "embedding_dense_backward", product="atlas_train", **arguments
@@ -228,7 +230,7 @@ def test_atlas_train_counts_its_kernel_as_nothing():
     assert workspace.total_bytes == aligned_bytes(100 * 64 * 4) + aligned_bytes(50 * 64 * 4)
 
 
-def test_sort_has_a_workspace_at_its_own_node_and_its_evidence_is_a_model():
+def test_sort_has_a_workspace_at_its_node_with_model_evidence():
     workspace = npu_sim.plan("embedding_dense_backward", **EMBEDDING_SORTED).workspace
     (part,) = next(node for node in workspace.nodes if node.name == "Sort").workspace
     assert (part.bytes, part.evidence) == (96, Evidence.MODEL)
@@ -243,7 +245,7 @@ def test_one_core_sorts_up_to_6112_rows(rows, size):
     assert sort_workspace_bytes(rows) == size
 
 
-def test_what_does_not_sort_as_fp32_is_sorted_by_the_ai_cpu_in_a_workspace_that_is_not_published():
+def test_other_dtypes_are_sorted_by_the_ai_cpu_with_an_unpublished_workspace():
     arguments = {"grad": "2139095040x1024:fp32", "indices": "2139095040:int32", "num_weights": 9}
     planned = npu_sim.plan("embedding_dense_backward", **arguments)
     assert [part.name for part in planned.workspace.unknown] == ["workspace of Sort"]
@@ -298,7 +300,7 @@ def test_the_operands_of_a_product_are_cast_only_to_fp16():
     assert kernels(2) == ["Cast", "Cast", "BatchMatMul", "Cast"] * 2
 
 
-def test_only_910_chips_are_known_to_reduce_without_workspace():
+def test_only_910_chips_reduce_without_workspace():
     known = npu_sim.plan(
         "conv_tbc_backward", product="atlas_train", **conv("fp16", cube_math_type=0)
     ).workspace
@@ -311,7 +313,7 @@ def area(name, size):
     return LaunchTensor(name=name, shape=(size,), dtype="uint8", intermediate=True)
 
 
-def test_the_last_free_bucket_is_taken():
+def test_the_last_free_bucket_is_used():
     a, b, c = area("a", 100), area("b", 1000), area("c", 5000)
     nodes = [
         Launch(kernel="a", outputs=(a, b)),
@@ -330,7 +332,7 @@ def test_the_last_free_bucket_is_taken():
     assert workspace.total_bytes == 512 + 1536 + 5120 + 512
 
 
-def test_what_is_no_node_costs_nothing_and_what_is_written_in_place_lies_where_it_was():
+def test_a_view_needs_no_memory_and_in_place_results_keep_their_area():
     result = area("result", 1000)
     nodes = [
         Launch(kernel="ZerosLike", outputs=(result,)),
@@ -403,7 +405,7 @@ def placed_as_the_page_says(nodes):
 
 @settings(max_examples=200)
 @given(executors())
-def test_every_executor_is_placed_as_the_page_says(nodes):
+def test_every_executor_is_placed_as_specified(nodes):
     workspace = executor_workspace(nodes, 0)
     expected, total = placed_as_the_page_says(nodes)
     assert {area.name: area.bucket for area in workspace.areas} == expected
@@ -433,7 +435,7 @@ def test_unknown_parts_are_listed_once():
     assert [part.name for part in parts] == ["system", "alignment", "scratch"]
 
 
-def test_an_area_is_a_view_of_the_memory_and_no_larger():
+def test_an_area_is_a_view_of_exactly_its_memory():
     workspace = executor_workspace([Launch(kernel="a", outputs=(area("numbers", 8),))], 0)
     memory = np.zeros(512, np.uint8)
     areas = Areas(memory, workspace)

@@ -91,7 +91,7 @@ def test_the_clock_is_cycles_over_time_and_cores(tmp_path):
         (forward(1024, 15.0), "kernels that are planned here"),
     ],
 )
-def test_launches_that_say_nothing_of_memory_are_skipped_and_counted(tmp_path, row, reason):
+def test_launches_without_memory_data_are_skipped_and_counted(tmp_path, row, reason):
     assert calibrate(written(tmp_path, *STREAMS, row), **DEVICE).skipped == {reason: 1}
 
 
@@ -145,7 +145,7 @@ def test_an_implausible_ratio_is_not_used_and_names_what_fits(tmp_path):
 @pytest.mark.parametrize(
     "rows", [(OTHER,), (forward(1024, 60.0),), (STREAMS[0]._replace(block_dim=20),)]
 )
-def test_a_profile_without_a_usable_row_is_refused_with_what_was_looked_for(tmp_path, rows):
+def test_a_profile_without_a_usable_row_is_refused_with_the_requirements(tmp_path, rows):
     with pytest.raises(UsageError, match="no launch to calibrate on") as refused:
         calibrate(written(tmp_path, *rows), **DEVICE)
     assert "counters" in refused.value.hint
@@ -158,7 +158,7 @@ def test_a_written_calibration_is_read_back(tmp_path):
     assert load_calibration(file) == found
 
 
-def test_a_calibration_with_a_wrong_value_names_its_line(tmp_path):
+def test_the_error_for_an_invalid_calibration_value_names_its_line(tmp_path):
     found = calibrate(written(tmp_path, *STREAMS), **DEVICE).calibration.model_dump(mode="json")
     file = tmp_path / "calibration.yaml"
     file.write_text(yaml.safe_dump({**found, "clock_mhz": -1}, sort_keys=False), encoding="utf-8")

@@ -28,7 +28,7 @@ def bound(**arguments):
     return timeline(npu_sim.plan(EMBEDDING, product=PROFILE, **arguments), PROFILE).bound_us
 
 
-def test_changes_are_those_that_remove_the_largest_launches():
+def test_changes_remove_the_largest_launches():
     found = changes(**CALL)
     assert list(found) == ["num_weights = 75968", "grad_dtype = float32"]
     assert found["grad_dtype = float32"].without == ("Cast", "Cast")
@@ -53,7 +53,7 @@ def prices(operator=EMBEDDING, **arguments):
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_both_modes_are_side_by_side_and_what_is_not_published_has_no_time(deterministic):
+def test_both_modes_are_side_by_side_and_unpublished_kernels_have_no_time(deterministic):
     call = {"grad": "8192x256:fp32", "indices": "8192:int32", "num_weights": 8000}
     off, on = prices(**call, deterministic=deterministic)
     plans = [
@@ -91,5 +91,5 @@ def test_a_call_of_one_kernel_has_nothing_to_remove():
     assert list(found) == []
 
 
-def test_a_call_without_work_stays_as_it_is():
+def test_a_call_without_work_has_no_changes():
     assert changes(grad="0x8:fp32", indices="0:int32", num_weights=3) == {}

@@ -12,7 +12,7 @@ def inside(ranges, number):
 
 
 @given(st.sets(st.integers(-50, 60)))
-def test_small_domains_are_asked_through(legal):
+def test_small_domains_are_searched_exhaustively(legal):
     ranges = legal_ranges(legal.__contains__, -50, 60)
     assert {number for number in range(-50, 61) if inside(ranges, number)} == legal
     assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))
@@ -34,7 +34,7 @@ def test_a_single_number_is_found_at_a_landmark(landmark):
 
 @pytest.mark.parametrize("cores", [30, 48])
 @pytest.mark.parametrize("bound", [1000, 40000])
-def test_ends_that_depend_on_remainders_are_followed_to_the_last_one(cores, bound):
+def test_ends_that_depend_on_remainders_are_exact(cores, bound):
     def legal(number):
         return number // cores + number % cores < bound
 

@@ -111,7 +111,7 @@ def test_bisection_equals_brute_force(operator, name, start, product, fixed, lim
         assert found == (refusal(number) is None), number
 
 
-def test_where_an_argument_that_is_no_axis_decides_the_contract_is_asked():
+def test_other_arguments_that_affect_legality_are_checked():
     table = npu_sim.limits(CROSS_ENTROPY, "N", product="atlas_a2", label_smoothing=0.5)
     assert all(row.documented.ranges == () for row in table.rows)
     assert all("label_smoothing" in row.documented.above.message for row in table.rows)
@@ -159,7 +159,7 @@ CROSS_ENTROPY_ROWS = {
 
 @pytest.mark.parametrize(("reduction", "weighted"), CROSS_ENTROPY_ROWS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_cross_entropy_rows_are_those_of_the_page(reduction, weighted, dtype):
+def test_cross_entropy_rows_equal_the_specification_page(reduction, weighted, dtype):
     fixed = {"reduction": reduction, "weighted": weighted, "dtype": dtype, "C": 32000}
     table = npu_sim.limits(CROSS_ENTROPY, "N", product="atlas_a2", **fixed)
     expected = CROSS_ENTROPY_ROWS[reduction, weighted][dtype]
@@ -184,7 +184,7 @@ def test_cross_entropy_rows_are_those_of_the_page(reduction, weighted, dtype):
     ("dtype", "hidden", "largest"),
     [("bf16", 1024, 44416), ("fp32", 1024, 43904), ("fp16", 11776, 1920), ("fp32", 15872, 1408)],
 )
-def test_moe_topk_is_512_documented_and_what_fits_by_hardware(dtype, hidden, largest):
+def test_moe_topk_is_512_documented_and_bounded_by_hardware(dtype, hidden, largest):
     for row in npu_sim.limits(MOE, "num_topk", product="atlas_a2", dtype=dtype, hidden=hidden).rows:
         assert row.documented.ranges == ((1, 512),)
         assert row.hardware.ranges == ((1, largest),)
@@ -192,7 +192,7 @@ def test_moe_topk_is_512_documented_and_what_fits_by_hardware(dtype, hidden, lar
 
 
 @pytest.mark.parametrize(("dtype", "worst"), [("bf16", 1920), ("fp32", 1408)])
-def test_every_hidden_size_takes_the_worst_topk_but_no_more(dtype, worst):
+def test_every_hidden_size_accepts_exactly_the_smallest_topk_limit(dtype, worst):
     def hidden_sizes(num_topk):
         (row, *_) = npu_sim.limits(
             MOE, "hidden", product="atlas_a2", dtype=dtype, num_topk=num_topk
@@ -217,7 +217,7 @@ def test_the_last_axis_of_rms_norm_holds_32_bytes_on_the_inference_series(dtype,
     assert "32 bytes" in by_product["atlas_inference"].documented.below.message
 
 
-def test_conv_taps_end_with_the_document_the_sequence_or_the_buffers():
+def test_conv_taps_are_limited_by_the_document_the_sequence_or_the_buffers():
     def taps(product, **fixed):
         (row, *_) = npu_sim.limits(CONV, "K", product=product, dtype="fp16", **fixed).rows
         return row
@@ -229,7 +229,7 @@ def test_conv_taps_end_with_the_document_the_sequence_or_the_buffers():
     assert buffers.largest < 4000
 
 
-def test_ends_of_the_ranges_are_exact_and_say_why():
+def test_ends_of_the_ranges_are_exact_and_have_a_reason():
     table = npu_sim.limits(
         "embedding_dense_backward",
         "num_weights",
@@ -255,7 +255,7 @@ def test_ends_of_the_ranges_are_exact_and_say_why():
             assert caught.value.message == bound.above.message
 
 
-def test_unsupported_products_say_so_and_unlimited_sizes_too():
+def test_unsupported_products_and_unlimited_sizes_are_marked():
     table = npu_sim.limits("embedding_dense_backward", "dim")
     by_product = {row.product: row for row in table.rows}
     assert by_product["atlas_inference"].documented.ranges == ()
@@ -266,7 +266,7 @@ def test_unsupported_products_say_so_and_unlimited_sizes_too():
     }
 
 
-def test_tensors_and_natural_names_say_the_same():
+def test_tensors_and_size_names_give_the_same_limits():
     natural = {
         "rows": 8,
         "num_weights": 100,
@@ -287,7 +287,7 @@ def test_tensors_and_natural_names_say_the_same():
     assert one.fixed == other.fixed
 
 
-def test_a_chip_of_your_own_has_its_own_limits(tmp_path):
+def test_an_own_product_has_its_own_limits(tmp_path):
     from npu_sim.cores import config_directory
 
     text = (config_directory() / "atlas_train.yaml").read_text(encoding="utf-8")
@@ -317,14 +317,14 @@ def test_a_chip_of_your_own_has_its_own_limits(tmp_path):
         ("dim", {"soc": "Ascend911"}, ("Ascend911",)),
     ],
 )
-def test_wrong_names_are_named(vary, fixed, words):
+def test_unknown_names_are_named_in_the_error(vary, fixed, words):
     with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.limits("embedding_dense_backward", vary, **fixed)
     for word in words:
         assert word in f"{caught.value.argument} {caught.value.message} {caught.value.hint}"
 
 
-def test_the_table_prints_what_it_holds():
+def test_the_table_prints_its_content():
     table = npu_sim.limits(
         "embedding_dense_backward",
         "dim",

@@ -19,18 +19,18 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> MeasuredProfile:
     )
 
 
-def test_our_kernels_and_the_launches_of_their_calls_are_modelled(answer: MeasuredProfile):
+def test_known_kernels_and_the_launches_of_their_calls_are_modelled(answer: MeasuredProfile):
     assert (len(answer.launches), answer.modelled) == (len(ROWS), len(ROWS) - 1)
     assert list(answer.not_modelled) == ["MatMulV2"]
 
 
-def test_the_soc_is_found_by_cores_and_clock(answer: MeasuredProfile):
+def test_the_soc_is_identified_by_cores_and_clock(answer: MeasuredProfile):
     assert answer.device is not None
     assert answer.device.profile.chip.vector_cores == 40
     assert answer.device.clock_mhz == pytest.approx(1800)
 
 
-def test_the_release_is_found_by_the_launches_of_a_call(answer: MeasuredProfile):
+def test_the_release_is_identified_by_the_launches_of_a_call(answer: MeasuredProfile):
     assert answer.release == "8.3"
     assert answer.release_found_by == "12 launches of whole calls are those of 8.3"
 
@@ -72,14 +72,14 @@ def test_a_database_gives_the_same_answer(answer: MeasuredProfile, tmp_path: Pat
     }
 
 
-def test_without_cores_the_soc_is_asked_for(tmp_path: Path):
+def test_without_core_counts_the_soc_is_required(tmp_path: Path):
     path = write_csv(tmp_path / "few.csv", [GRAD], without=["Block Dim"])
     with pytest.raises(npu_sim.UsageError, match="does not state on how many cores"):
         npu_sim.read_profile(path)
     assert npu_sim.read_profile(path, soc="Ascend910B3").modelled == 1
 
 
-def test_a_launch_that_no_call_starts_says_why(tmp_path: Path):
+def test_a_launch_that_matches_no_call_has_a_reason(tmp_path: Path):
     row = GRAD._replace(inputs="4096,1024;4096,1024;4096;512", outputs="4096,1024;512")
     (group,) = npu_sim.read_profile(write_csv(tmp_path / "odd.csv", [row])).groups
     assert group.refusal is not None
@@ -98,7 +98,7 @@ def test_the_trace_has_a_measured_and_a_bound_lane(answer: MeasuredProfile):
 @pytest.mark.parametrize(
     ("vector_us", "off"), [(37.0, False), (60.0, True), (20.0, True), (0.0, False)]
 )
-def test_a_launch_is_flagged_whose_counter_is_off_by_more_than_the_band(
+def test_a_launch_with_a_counter_outside_the_band_is_flagged(
     tmp_path: Path, vector_us: float, off: bool
 ):
     row = GRAD._replace(vector_us=vector_us)

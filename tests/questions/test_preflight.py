@@ -49,7 +49,7 @@ def test_golden_lines_are_reproduced(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_golden_line_with_a_wrong_number_is_found(kernel):
+def test_a_wrong_number_in_a_golden_line_is_reported(kernel):
     line = next(
         line for line in golden_lines(kernel) if line.get("expect", {}).get("status") == "success"
     )
@@ -62,7 +62,7 @@ def test_a_golden_line_with_a_wrong_number_is_found(kernel):
     assert not one.fine
 
 
-def test_a_call_that_runs_carries_its_plan():
+def test_a_legal_call_contains_its_plan():
     one = checked(product="atlas_train", deterministic=True)
     planned = npu_sim.plan(GOOD["op"], product="atlas_train", deterministic=True, **GOOD["inputs"])
     assert one.outcome == "runs"
@@ -71,7 +71,7 @@ def test_a_call_that_runs_carries_its_plan():
     assert one.workspace_bytes == planned.workspace.total_bytes
 
 
-def test_a_refused_call_carries_status_and_reason():
+def test_a_refused_call_has_status_and_reason():
     one = checked(inputs={**GOOD["inputs"], "indices": "63:int32"})
     assert (one.outcome, one.status, one.fine) == ("refused", 161002, False)
     assert "63" in one.message
@@ -109,7 +109,7 @@ def test_tensors_can_be_objects_and_socs_name_their_product():
     assert one.plan["arguments"]["grad"] == "64x8:fp32:strided"
 
 
-def test_profile_files_are_found_beside_the_calls(tmp_path):
+def test_profile_files_are_relative_to_the_file_of_calls(tmp_path):
     from npu_sim.cores import config_directory
 
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
@@ -162,13 +162,13 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("line", "words"), MALFORMED, ids=range(len(MALFORMED)))
-def test_malformed_lines_say_what_is_wrong(line, words):
+def test_malformed_lines_name_their_error(line, words):
     one = check_line(line, 17)
     assert (one.line, one.outcome, one.fine) == (17, "malformed", False)
     assert words in one.message
 
 
-def test_malformed_lines_do_not_stop_the_rest():
+def test_lines_after_a_malformed_line_are_checked():
     lines = [line for malformed, _ in MALFORMED for line in (malformed, json.dumps(GOOD))]
     found = list(check_lines(["", *lines, "\n"]))
     assert [one.line for one in found] == list(range(2, len(lines) + 2))
@@ -191,7 +191,7 @@ def test_equal_lines_are_checked_once_and_counted():
     assert [(fault.word, len(fault.rows)) for fault in matrix.faults()] == [("malformed", 1)]
 
 
-def test_a_matrix_says_of_every_call_what_a_single_check_says():
+def test_every_cell_of_a_matrix_equals_a_single_check():
     lines = [
         json.dumps(GOOD),
         json.dumps({**GOOD, "soc": "Ascend910ProB"}),
@@ -210,11 +210,11 @@ def test_a_matrix_says_of_every_call_what_a_single_check_says():
         (("all", "Ascend910B1,Ascend910B3"), ["Ascend910B1", "Ascend910B3"]),
     ],
 )
-def test_targets_are_named_by_what_tells_them_apart(arguments, labels):
+def test_target_labels_contain_only_what_differs(arguments, labels):
     assert [target.label for target in chosen_targets(*arguments)] == labels
 
 
-def test_a_changed_copy_of_a_product_is_a_target_of_its_own(tmp_path):
+def test_a_modified_copy_of_a_product_is_a_separate_target(tmp_path):
     from npu_sim.cores import config_directory
 
     mine = tmp_path / "mine.yml"
@@ -234,6 +234,6 @@ def test_a_changed_copy_of_a_product_is_a_target_of_its_own(tmp_path):
         ("caveat,timing", {"caveats": ["slow"], "timing": ["dx"]}, ["caveat", "timing"]),
     ],
 )
-def test_a_policy_says_what_is_not_accepted(fail_on, facts, words):
+def test_a_policy_lists_what_it_rejects(fail_on, facts, words):
     call = Checked(1, "op", "atlas_a2", "Ascend910B1", "runs", 0, facts=facts)
     assert [word for word, _ in policy_of(fail_on).faults(call)] == words

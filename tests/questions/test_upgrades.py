@@ -27,13 +27,13 @@ def test_a_change_names_the_fact_before_and_after():
     assert changes["tiling_key"].after == "10"
 
 
-def test_a_call_that_is_refused_afterwards_says_why():
+def test_a_call_that_is_refused_after_an_upgrade_has_a_reason():
     refusal = npu_sim.AclnnError(npu_sim.Status(161002), "x", "x = 1: too small", "x >= 2")
     (outcome, *_) = plan_changes(planned("9.1"), refusal)
     assert (outcome.before, outcome.after) == ("runs", "refused 161002: x = 1: too small")
 
 
-def test_more_rows_a_flush_change_bits_of_the_atomic_path_alone():
+def test_more_rows_per_flush_change_bits_of_the_atomic_path_only():
     old, new = load_profile("atlas_a2", release="8.3"), load_profile("atlas_a2", release="8.5")
     atomic = changed_bits(old, planned("8.3"), new, planned("8.5"))
     fixed = changed_bits(
@@ -52,14 +52,14 @@ def test_16_bit_gradients_that_are_no_longer_cast_change_bits(dtype, rows, chang
     assert len(changed_bits(old, planned("8.3", **call), new, planned("8.5", **call))) == changed
 
 
-def test_releases_without_a_change_are_left_out():
+def test_releases_without_a_change_are_omitted():
     profiles = [load_profile("atlas_a2", release=release) for release in release_names()]
     steps = upgrades([(profile, planned(profile.release)) for profile in profiles])
     assert ("8.3", "8.5") in {(one.before, one.after) for one in steps}
     assert all(one.changes or one.bits for one in steps)
 
 
-def test_compare_joins_releases_that_treat_a_call_alike():
+def test_compare_joins_releases_with_equal_plans():
     found = npu_sim.compare(
         "moe_token_permute_grad", product="atlas_a2", soc="Ascend910B1", release="all", **MOE
     )
@@ -72,7 +72,7 @@ def test_compare_joins_releases_that_treat_a_call_alike():
 MOE = {"permuted_output_grad": "64x64:bf16", "sorted_indices": "64:int32", "num_topk": 4}
 
 
-def test_compare_without_a_release_takes_the_newest():
+def test_compare_uses_the_newest_release_by_default():
     found = npu_sim.compare("embedding_dense_backward", product="atlas_a2", **SORTED)
     assert {row.releases for row in found.rows} == {(release_names()[-1],)}
     assert found.upgrades == ()

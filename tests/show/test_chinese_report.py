@@ -18,14 +18,14 @@ ENGLISH = re.compile(
 )
 
 
-def test_every_sentence_of_the_pictures_has_a_translation():
+def test_every_picture_sentence_has_a_translation():
     with speaking("zh"):
         assert {source for source, _ in picture_texts()} == set(TEXTS)
     assert picture_texts() == []
 
 
 @pytest.mark.parametrize("spoken", LANGUAGES)
-def test_the_estimate_of_a_vector_pipe_has_the_letter_that_the_legend_explains(spoken):
+def test_a_vector_pipe_estimate_has_the_letter_of_the_legend(spoken):
     profile = load_profile("atlas_a2")
     bound = timeline(plan("rms_norm_grad", product=profile, **CALL), profile)
     with speaking(spoken):
@@ -33,7 +33,7 @@ def test_the_estimate_of_a_vector_pipe_has_the_letter_that_the_legend_explains(s
         assert "V" in evidence_of_estimates([bound])
 
 
-def test_what_is_drawn_is_said_in_chinese(browser, tmp_path):
+def test_drawn_texts_are_chinese(browser, tmp_path):
     profile = load_profile("atlas_a2")
     with speaking("zh"):
         made = plan("rms_norm_grad", product=profile, **CALL)

@@ -127,7 +127,7 @@ def test_every_number_of_the_report_is_in_the_json(written, name):
 
 
 @pytest.mark.parametrize("name", ["diff", *CURVES])
-def test_the_report_opens_without_complaint(browser, written, name):
+def test_the_report_opens_without_console_messages(browser, written, name):
     file, _ = written(name)
     browser.open(file.as_uri(), dark=True)
     drawn = browser.driver.execute_script(
@@ -138,7 +138,7 @@ def test_the_report_opens_without_complaint(browser, written, name):
     browser.assert_quiet_and_local()
 
 
-def test_a_cut_through_a_sweep_is_what_plan_says(written):
+def test_a_cut_through_a_sweep_equals_single_plans(written):
     _, data = written("sweep")
     curves = data["curves"]
     assert curves["axis"] == "dim"
@@ -169,7 +169,7 @@ def height(stairs, x):
 
 
 @pytest.mark.parametrize("size", [1, 2, 500, 5000])
-def test_a_staircase_keeps_every_extreme(size):
+def test_a_reduced_staircase_keeps_every_extreme(size):
     x, y = np.arange(size), np.random.default_rng(size).integers(0, 9, size)
     y[size // 2] = -100
     stairs = staircase(x, y)
@@ -190,7 +190,7 @@ def swept():
     return records, sweep_map(records.space)
 
 
-def test_the_borders_of_a_map_are_those_of_the_full_sweep(swept):
+def test_map_borders_equal_those_of_the_full_sweep(swept):
     records, area = swept
     x, y = area["x"]["name"], area["y"]["name"]
     refused = {}
@@ -210,7 +210,7 @@ def test_the_borders_of_a_map_are_those_of_the_full_sweep(swept):
         assert set(found) == {area["states"][state]["refused"]}
 
 
-def test_paths_that_only_their_words_tell_apart_have_their_border_where_the_plan_has_it(swept):
+def test_paths_that_differ_only_by_name_have_the_border_of_the_plan(swept):
     _, area = swept
     names = [area["states"][column["runs"][0][3]]["label"] for column in area["columns"]]
     assert names == ["whole rows, key 0", "rows in pieces, key 0"]
@@ -224,7 +224,7 @@ def test_paths_that_only_their_words_tell_apart_have_their_border_where_the_plan
         assert ("pieces" in npu_sim.plan("moe_token_permute_grad", **call).path) == pieces
 
 
-def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, tmp_path, swept):
+def test_limits_beyond_the_map_are_arrows_and_labels_do_not_overlap(browser, tmp_path, swept):
     _, area = swept
     file = tmp_path / "map.html"
     file.write_text(
@@ -270,7 +270,7 @@ def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, 
     browser.assert_quiet_and_local()
 
 
-def test_a_curve_keeps_to_its_data_and_its_labels_apart(browser, written):
+def test_a_curve_stays_within_its_data_and_labels_do_not_overlap(browser, written):
     file, _ = written("sweep with a bound")
     browser.open(file.as_uri())
     script = """
@@ -289,7 +289,7 @@ def test_a_curve_keeps_to_its_data_and_its_labels_apart(browser, written):
         assert one["bottom"] <= other["top"] + 1
 
 
-def test_counts_stand_in_the_order_of_their_values(browser, written):
+def test_counts_are_sorted_by_value(browser, written):
     file, _ = written("sweep")
     browser.open(file.as_uri())
     bars = browser.driver.execute_script(
@@ -302,7 +302,7 @@ def test_counts_stand_in_the_order_of_their_values(browser, written):
             assert values == sorted(values, key=int)
 
 
-def test_bars_of_limits_are_to_scale_and_refused_products_keep_their_place(browser, written):
+def test_limit_bars_are_to_scale_and_refused_products_keep_their_row(browser, written):
     file, data = written("limits")
     browser.open(file.as_uri())
     script = """
@@ -322,7 +322,7 @@ def test_bars_of_limits_are_to_scale_and_refused_products_keep_their_place(brows
     assert len(drawn) + endless + refused == 2 * len(data["rows"])
 
 
-def test_the_bounds_of_a_sweep_are_those_of_limits(written, capsys, monkeypatch):
+def test_sweep_bounds_equal_those_of_limits(written, capsys, monkeypatch):
     _, data = written("sweep with a bound")
     words = (
         "limits",
@@ -348,7 +348,7 @@ def test_the_bounds_of_a_sweep_are_those_of_limits(written, capsys, monkeypatch)
     assert refused["reason"]
 
 
-def test_a_report_that_cannot_be_written_is_refused(tmp_path, capsys, monkeypatch):
+def test_an_unwritable_report_path_is_refused(tmp_path, capsys, monkeypatch):
     words = (*COMMANDS["diff"], "--report", tmp_path / "none" / "report.html", "--json")
     refused = runner.npu_sim(capsys, monkeypatch, *words)
     assert refused.code == 64

@@ -206,7 +206,7 @@ def test_a_click_on_a_core_shows_its_steps(page):
     assert browser.driver.execute_script(pressed) == ["31"]
 
 
-def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
+def test_measured_launches_are_drawn_above_their_bounds(browser, tmp_path, work):
     times = {"measured_us": 120.0}
     data = {**work, "launches": [{**one, **times} for one in work["launches"]], "pipes": []}
     file = tmp_path / "measured.html"
@@ -225,7 +225,7 @@ def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
     assert short / wide == pytest.approx(work["bound_us"] / 120, rel=0.01)
 
 
-def test_a_summation_tree_is_folded_and_its_full_text_one_click_away(page):
+def test_a_summation_tree_is_folded_and_a_click_shows_its_full_text(page):
     browser = page()
     open_all = (
         "for (const one of document.querySelectorAll('figure[data-draw=drawTrees] "
@@ -286,7 +286,7 @@ def test_axe_finds_nothing_in_a_report(page, width, dark):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_on_colours_can_be_read(page, dark):
+def test_text_on_colours_has_enough_contrast(page, dark):
     browser = page(dark)
     names = ["--on", *(f"--c{number}" for number in range(8))]
     script = (
@@ -310,7 +310,7 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_cores_are_coloured_in_proportion_and_every_one_has_its_number(plan):
+def test_core_colours_are_proportional_and_every_core_is_numbered(plan):
     html = render(plan_report(plan))
     cells = re.findall(r'height="([\d.]+)" fill-opacity="([\d.]+)" class="load c0"', html)
     heights, strengths = ([float(one[place]) for one in cells] for place in (0, 1))
@@ -334,7 +334,7 @@ def test_every_buffer_is_named_beside_its_colour(plan):
         assert re.search(rf"{colour}/></svg> Unified Buffer</td><td>{one.name}</td>", html)
 
 
-def test_single_rows_that_depend_on_timing_show_among_thousands():
+def test_single_timing_dependent_rows_are_drawn_among_thousands():
     mask = np.zeros(8000, bool)
     mask[[3, 2091, 2092, 7999]] = True
     strip = order_strip_data("grad_weight", OrderMask("row", mask))
@@ -354,7 +354,7 @@ def test_single_rows_that_depend_on_timing_show_among_thousands():
     assert widths == [250, 500, 250]
 
 
-def test_errors_are_counted_on_a_logarithmic_axis_with_every_number(tmp_path):
+def test_the_error_histogram_has_a_logarithmic_axis_and_every_count(tmp_path):
     histogram = [
         {"up_to_ulp": 0.0, "elements": 2000000},
         {"up_to_ulp": 1.0, "elements": 0},

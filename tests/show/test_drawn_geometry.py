@@ -41,7 +41,7 @@ def drawn(browser, tmp_path):
     return ask
 
 
-def test_cells_of_cores_are_as_high_and_as_strong_as_their_share(drawn, plan):
+def test_core_cells_have_height_and_opacity_in_proportion_to_their_work(drawn, plan):
     script = """
         return [...document.querySelectorAll("rect.load.c0")].map((cell) =>
             [cell.getBoundingClientRect().height, Number(getComputedStyle(cell).fillOpacity)]);
@@ -55,7 +55,7 @@ def test_cells_of_cores_are_as_high_and_as_strong_as_their_share(drawn, plan):
         )
 
 
-def test_segments_of_a_buffer_are_to_scale_and_have_the_colour_of_their_name(drawn, plan):
+def test_buffer_segments_are_to_scale_and_coloured_by_name(drawn, plan):
     script = """
         const fill = (rect) => getComputedStyle(rect).fill;
         const svg = [...document.querySelectorAll("svg")].find((one) =>
@@ -84,7 +84,7 @@ def test_segments_of_a_buffer_are_to_scale_and_have_the_colour_of_their_name(dra
         assert colours[f"{one.name} {one.bytes}"] == colour
 
 
-def test_a_few_failing_elements_are_a_bar_beside_millions(drawn, tmp_path):
+def test_a_few_failing_elements_have_a_visible_bar_beside_millions(drawn, tmp_path):
     histogram = [
         {"up_to_ulp": 0.0, "elements": MANY},
         {"up_to_ulp": 1.0, "elements": 0},
@@ -139,7 +139,7 @@ def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
     assert heights == pytest.approx(expected, abs=1.5)
 
 
-def test_single_rows_that_depend_on_timing_are_seen_among_thousands(drawn):
+def test_single_timing_dependent_rows_are_visible_among_thousands(drawn):
     mask = np.zeros(8000, bool)
     mask[[3, 2091, 2092, 7999]] = True
     strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))

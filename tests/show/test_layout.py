@@ -48,7 +48,7 @@ SOCS = Table(
 
 
 @given(SENTENCES, st.integers(1, 100))
-def test_lines_hold_whole_words_in_order_and_no_more_than_fits(text, width):
+def test_lines_hold_complete_words_in_order_within_the_width(text, width):
     lines = wrapped(text, width)
     assert " ".join(lines).split() == text.split()
     assert all(line == line.rstrip() for line in lines)
@@ -83,13 +83,13 @@ def longest_first(line):
         "2.35e+04 ulp",
     ],
 )
-def test_a_number_and_its_unit_are_one_word(quantity):
+def test_a_number_and_its_unit_are_not_separated(quantity):
     text = f"at least {quantity} more"
     assert all(any(quantity in line for line in wrapped(text, width)) for width in range(1, 40))
 
 
 @pytest.mark.parametrize("width", range(2, 60))
-def test_chinese_ends_lines_between_characters_but_not_before_punctuation(width):
+def test_chinese_lines_break_between_characters_but_not_before_punctuation(width):
     lines = wrapped(CHINESE, width)
     assert "".join(lines).replace(" ", "") == CHINESE.replace(" ", "")
     assert not [line for line in lines if line[0] in "），。" or line[-1] == "（"]
@@ -114,7 +114,7 @@ def test_labelled_lines_keep_every_word_at_every_width(lines, width):
     assert not re.search(r"[ \t]$", printed, re.M)
 
 
-def test_columns_that_fit_stand_side_by_side_without_those_in_which_nothing_stands():
+def test_columns_that_fit_are_side_by_side_and_empty_columns_are_omitted():
     assert render(SOCS, 80).splitlines() == [
         "SoC                         outcome         cores",
         "Ascend910B1, 910B2, 910B2C  runs               48",
@@ -141,7 +141,7 @@ def test_columns_that_do_not_fit_become_blocks():
     ]
 
 
-def test_a_table_may_say_itself_what_stands_in_its_place():
+def test_a_table_can_provide_its_own_narrow_form():
     table = Table((Column("call"),), [("x" * 30,)], narrow=Paragraph("too narrow"))
     assert render(table, 20) == "too narrow"
     assert render(table, 30).splitlines() == ["call", "x" * 30]
@@ -155,7 +155,7 @@ def test_without_a_width_a_record_is_one_line():
     assert len(printed[2]) < 60  # the long line beside it moves nothing
 
 
-def test_numbers_of_a_column_end_below_each_other():
+def test_numbers_of_a_column_are_right_aligned():
     table = Table(
         (Column("area"), Column("bytes", right=True)), [("sort", "786432"), ("sync", "3072")]
     )

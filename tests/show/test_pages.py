@@ -53,7 +53,7 @@ def curved():
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_plan_report_opens_without_complaint_in_light_and_dark(browser, tmp_path, dark):
+def test_a_plan_report_opens_without_console_messages_in_light_and_dark(browser, tmp_path, dark):
     file = tmp_path / "plan.html"
     file.write_text(render(plan_report(planned("small dim, scaled"))), encoding="utf-8")
     browser.open(file.as_uri(), dark)

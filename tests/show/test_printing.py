@@ -47,7 +47,7 @@ def test_every_answer_of_a_question_has_a_text():
     assert timeline._repr_html_().startswith("<iframe")
 
 
-def test_a_type_of_ones_own_is_printed_like_its_base_or_by_its_representation():
+def test_a_user_defined_type_is_printed_like_its_base_or_by_its_repr():
     class Mine(Printed):
         def __repr__(self):
             return "mine"
@@ -62,7 +62,7 @@ def test_a_type_of_ones_own_is_printed_like_its_base_or_by_its_representation():
     assert str(derived) == str(plan)
 
 
-def test_a_plan_is_made_without_the_room_that_shows_it():
+def test_planning_does_not_import_the_show_package():
     program = f"import sys, npu_sim; npu_sim.plan({OPERATOR!r}, **{CALL!r}); print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

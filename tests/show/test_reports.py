@@ -93,7 +93,7 @@ def test_every_number_of_a_plan_report_is_in_the_json(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_core_buffer_and_part_has_its_hover(name):
+def test_every_core_buffer_and_part_has_a_tooltip(name):
     plan = planned(name)
     titles = read(render(plan_report(plan))).titles
     for work in plan.cores:
@@ -112,7 +112,7 @@ def test_every_core_buffer_and_part_has_its_hover(name):
         )
 
 
-def test_sections_ask_a_plan_for_what_they_show_alone():
+def test_sections_read_only_the_parts_of_a_plan_that_they_show():
     plan = npu_sim.plan("rms_norm_grad", product="atlas_a2", **rms(1234, 7168, "bf16"))
     sections = plan_sections(plan, ("Cores", "Workspace in global memory"))
     assert [one.title for one in sections] == ["Cores", "Workspace in global memory"]
@@ -125,7 +125,7 @@ def test_idle_cores_are_drawn():
     assert {f"core {core}: idle" for core in range(1, 48)} <= set(titles)
 
 
-def test_what_does_not_fit_is_marked():
+def test_a_buffer_that_does_not_fit_is_marked():
     plan = planned("small dim")
     memory = plan.memories[0].model_copy(update={"capacity_bytes": 1000})
     html = render(plan_report(plan.model_copy(update={"memories": (memory,)})))
@@ -140,7 +140,7 @@ def test_texts_are_escaped():
     read(html)
 
 
-def test_a_notebook_shows_the_report_in_a_frame_of_its_own(result):
+def test_a_notebook_shows_the_report_in_an_iframe(result):
     for shown in (planned("small dim"), result):
         page = Page()
         page.feed(shown._repr_html_())
@@ -170,7 +170,7 @@ def test_a_run_shows_its_order_strip_and_the_json_has_its_bins(result):
     assert "rows 45..60: 0 of 15 depend on timing" in page.titles
 
 
-def test_a_run_is_said_in_chinese(result):
+def test_a_run_report_is_translated_to_chinese(result):
     with speaking("zh"):
         assert result_report(result).sentence.endswith("：已运行")
 
@@ -207,7 +207,7 @@ def test_every_number_of_a_timeline_report_is_in_the_json():
     assert any("lower bound" in text for text in page.texts)
 
 
-def test_one_row_of_many_that_can_differ_is_seen_on_the_strip():
+def test_a_single_row_that_can_differ_is_visible_on_the_strip():
     mask = np.zeros(8000, np.bool_)
     mask[2091] = True
     strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))

@@ -45,7 +45,7 @@ def test_the_report_of_a_run_has_the_numbers_of_its_json(ran):
     assert any("depend on timing" in title for title in page.titles)
 
 
-def test_the_strip_counts_what_the_run_counted(ran):
+def test_the_strip_has_the_counts_of_the_run(ran):
     _, data = ran
     strip = data["order_strips"][0]
     assert (
@@ -56,7 +56,7 @@ def test_the_strip_counts_what_the_run_counted(ran):
     assert strip["bins"][-1]["order_dependent"] == 0  # indices stay below 40 of 90 weights
 
 
-def test_the_trace_of_a_run_is_the_one_of_its_plan(ran):
+def test_the_trace_of_a_run_equals_that_of_its_plan(ran):
     folder, data = ran
     trace = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
     assert trace["otherData"]["timelines"][0]["bound_us"] == data["timeline"]["bound_us"] > 0

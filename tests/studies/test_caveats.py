@@ -10,11 +10,11 @@ def numbers(name):
     return find_caveat(name).experiment()
 
 
-def test_names_are_unique_and_known():
+def test_caveat_names_are_unique():
     assert len({one.name for one in CAVEATS}) == len(CAVEATS) >= 8
 
 
-def test_counters_lose_what_fp32_cannot_hold():
+def test_fp32_counters_lose_increments_beyond_their_precision():
     found = numbers("counters")["counters"]
     for name, rows in (("1 row", 1), ("10 rows (deterministic)", 10), ("11 rows (default)", 11)):
         counter = np.float32(2**24)
@@ -67,7 +67,7 @@ def test_the_size_wraps_at_four_gib():
     assert [one["need_chunk"] for one in found["columns"].values()] == [1, 0]
 
 
-def test_conversions_cost_what_their_mantissas_say():
+def test_conversion_errors_match_the_mantissa_lengths():
     errors = {int(name[0]): one for name, one in numbers("conversion")["relative_errors"].items()}
     assert errors[0]["grad_weight"] < 2**-20
     assert 2**-16 < errors[3]["grad_weight"] < 2**-11
@@ -92,7 +92,7 @@ def test_an_empty_input_gives_a_constant_bias():
     assert numbers("empty-bias") == {"grad_bias": [15.0, 15.0], "sum_of_self": 3.75}
 
 
-def test_a_mean_over_nothing_is_nan():
+def test_the_mean_of_no_elements_is_nan():
     assert numbers("all-ignored") == {"mean": "nan", "sum": 0.0}
 
 

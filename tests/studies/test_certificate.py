@@ -83,14 +83,14 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_tree_probed_from_the_kernel_is_the_declared_one(path):
+def test_the_tree_probed_from_the_kernel_equals_the_declared_tree(path):
     operator, call = PATHS[path]
     certificates = certify(operator, **call)
     assert certificates
     assert all(one.agrees for one in certificates)
 
 
-def test_a_wrong_declaration_is_found_out():
+def test_a_wrong_declaration_is_detected():
     def outside(codes):
         sizes = trees.meeting_sizes(((0, 1), 2), 3)
         return np.array([3 - sizes[list(code).index(1), list(code).index(-1)] for code in codes])
@@ -100,7 +100,7 @@ def test_a_wrong_declaration_is_found_out():
     assert probed_tree(3, wrong.outside) != trees.canonical(wrong.tree)
 
 
-def test_without_a_probe_nothing_is_claimed_of_the_kernel():
+def test_without_a_probe_agreement_is_unknown():
     (one, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
     assert (one.probe, one.agrees) == ("none", None)
     assert one.as_dict()["tree"] == {"fold": [0, 1]}

@@ -44,7 +44,7 @@ def results(operator, output, call):
 
 
 @pytest.mark.parametrize("path", NON_DETERMINISTIC)
-def test_the_study_spans_what_the_kernel_really_gives(path):
+def test_the_range_of_the_study_contains_every_kernel_result(path):
     operator, output, call = NON_DETERMINISTIC[path]
     study = next(
         one
@@ -64,7 +64,7 @@ def test_the_study_spans_what_the_kernel_really_gives(path):
 
 
 @pytest.mark.parametrize("path", NON_DETERMINISTIC)
-def test_the_worst_element_adds_up_as_it_says(path):
+def test_the_worst_element_equals_the_sum_of_its_listed_terms(path):
     operator, output, call = NON_DETERMINISTIC[path]
     study = next(
         one
@@ -135,7 +135,7 @@ def random_case(operator, seed):
 @pytest.mark.parametrize(
     "operator", ["embedding_dense_backward", "rms_norm_grad", "conv_tbc_backward"]
 )
-def test_no_element_outside_the_mask_ever_differs(operator):
+def test_no_element_outside_the_mask_differs(operator):
     moved = 0
     for seed in range(200):
         output, call = random_case(operator, seed)

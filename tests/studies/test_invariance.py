@@ -10,7 +10,7 @@ def answers(operator, call):
     }
 
 
-def test_a_row_of_rms_norm_does_not_see_its_batch_but_dgamma_sees_the_cores():
+def test_a_row_of_rms_norm_is_batch_invariant_but_dgamma_depends_on_the_cores():
     found = answers("rms_norm_grad", calls.rms_norm(230, 300))
     assert found["batch twice as large", "dx"] is False
     assert found["8 padding rows", "dx"] is False
@@ -21,7 +21,7 @@ def test_a_row_of_rms_norm_does_not_see_its_batch_but_dgamma_sees_the_cores():
     assert found["batch twice as large", "dgamma"] is None
 
 
-def test_an_embedding_row_sees_batch_position_cores_and_mode():
+def test_an_embedding_row_depends_on_batch_position_cores_and_mode():
     found = answers("embedding_dense_backward", calls.embedding(900, 40, 40, words=30))
     for change in (
         "batch twice as large",
@@ -31,7 +31,7 @@ def test_an_embedding_row_sees_batch_position_cores_and_mode():
         assert found[change, "grad_weight"] is True
 
 
-def test_tokens_and_losses_see_nothing():
+def test_tokens_and_losses_are_invariant():
     for operator, output, call in (
         ("moe_token_permute_grad", "input_grad", calls.moe(20, 4, 16)),
         ("moe_token_unpermute", "unpermuted_tokens", calls.unpermute(20, 4, 16)),
@@ -45,7 +45,7 @@ def test_tokens_and_losses_see_nothing():
         assert found["batch twice as large", output] is False
 
 
-def test_a_mean_sees_its_batch():
+def test_a_mean_depends_on_its_batch():
     assert (
         answers("cross_entropy_loss_grad", calls.cross_entropy(20, 16))[
             "batch twice as large", "x_grad"

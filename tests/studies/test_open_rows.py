@@ -41,7 +41,7 @@ def studied(name, **options):
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_the_rows_are_those_of_the_mask(name):
+def test_the_rows_equal_those_of_the_mask(name):
     operator, output, call = OPEN[name]
     mask = npu_sim.run(operator, **call).order_dependent[output]
     rows = studied(name).rows
@@ -50,7 +50,7 @@ def test_the_rows_are_those_of_the_mask(name):
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_spread_and_ulp_are_of_one_element_and_the_worst_one_leads(name):
+def test_spread_and_ulp_belong_to_one_element_and_the_worst_row_is_first(name):
     study = studied(name)
     worst, first = study.worst, study.rows.as_dicts()[0]
     assert worst.spread == worst.highest - worst.lowest
@@ -66,7 +66,7 @@ def test_spread_and_ulp_are_of_one_element_and_the_worst_one_leads(name):
     assert all(one["spread_ulp"] <= first["spread_ulp"] for one in study.rows.as_dicts())
 
 
-def test_a_row_of_a_table_counts_its_terms_and_the_cores_that_send_them():
+def test_a_table_row_counts_its_terms_and_their_cores():
     _, _, call = OPEN["rows of a table"]
     occurrences = np.bincount(call["indices"].ravel(), minlength=call["num_weights"])
     for one in studied("rows of a table").rows.as_dicts():
@@ -75,12 +75,12 @@ def test_a_row_of_a_table_counts_its_terms_and_the_cores_that_send_them():
 
 
 @pytest.mark.parametrize("name", ["columns", "columns in pieces"])
-def test_a_column_adds_up_all_rows_from_every_core(name):
+def test_a_column_sums_all_rows_from_every_core(name):
     rows, plan = studied(name).rows, npu_sim.run(OPEN[name][0], **OPEN[name][2]).plan
     assert {(int(one["terms"]), int(one["cores"])) for one in rows.table} == {(100, plan.block_dim)}
 
 
-def test_the_terms_of_a_weight_are_the_times_that_its_tap_reaches():
+def test_the_terms_of_a_weight_are_the_time_steps_of_its_tap():
     _, _, call = OPEN["elements"]
     times, batch, pad = call["grad_output"].shape[0], call["input"].shape[1], call["pad"]
     reached = [
@@ -92,7 +92,7 @@ def test_the_terms_of_a_weight_are_the_times_that_its_tap_reaches():
         assert one["terms"] == reached[one["element"][0]]
 
 
-def test_a_spread_is_told_relative_to_what_was_added_up():
+def test_a_spread_is_relative_to_the_sum_of_its_terms():
     _, _, call = OPEN["rows of a table"]
     grad, words = call["grad"].reshape(-1, call["grad"].shape[-1]), call["indices"].ravel()
     moved = [one for one in studied("rows of a table").rows.as_dicts() if one["spread"]]
@@ -113,7 +113,7 @@ def test_a_run_lists_the_rows_of_its_study(name):
     assert np.array_equal(rows.table, studied(name).rows.table)
 
 
-def test_deterministic_computation_leaves_no_row_open():
+def test_deterministic_computation_has_no_open_row():
     operator, _, call = OPEN["columns"]
     result = npu_sim.run(operator, deterministic=True, **call)
     assert [

@@ -20,7 +20,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("operator", CALLS)
-def test_every_dtype_passes_the_standard_it_is_made_for(operator):
+def test_every_dtype_passes_its_standard(operator):
     study = study_precision(operator, **CALLS[operator])
     assert {one.dtype for one in study.outputs} >= {"float32"}
     assert len({one.variant for one in study.outputs}) == (
@@ -31,7 +31,7 @@ def test_every_dtype_passes_the_standard_it_is_made_for(operator):
 
 
 @pytest.mark.parametrize("operator", CALLS)
-def test_the_terms_of_an_element_add_up_to_the_formula(operator):
+def test_the_error_terms_of_an_element_equal_the_formula(operator):
     call = study_call(operator, CALLS[operator])
     golden = plain(operator, call.arguments, call.tensors)
     for output, values in golden.items():
@@ -41,7 +41,7 @@ def test_the_terms_of_an_element_add_up_to_the_formula(operator):
             assert total == pytest.approx(float(values[index]), rel=1e-6, abs=1e-9), (output, index)
 
 
-def test_copies_cost_nothing_and_places_have_no_ulp():
+def test_copies_have_no_error_and_positions_have_no_ulp():
     outputs = study_precision("moe_token_permute", **CALLS["moe_token_permute"]).outputs
     assert {(one.output, one.max_ulp) for one in outputs} == {("permuted_tokens", 0.0)}
 
@@ -52,13 +52,13 @@ def test_the_histogram_counts_every_element_once():
         assert tuple(edge for edge, _ in one.histogram) == HISTOGRAM_EDGES
 
 
-def test_rounding_once_costs_half_an_ulp_at_most():
+def test_a_single_rounding_has_an_error_of_at_most_half_an_ulp():
     for one in study_precision("moe_token_permute_grad", **CALLS["moe_token_permute_grad"]).outputs:
         final = next(cause for cause in one.causes if cause.name == "final rounding")
         assert 0.25 < final.max_ulp <= 0.5
 
 
-def test_hf32_costs_more_than_fp32_and_bias_is_never_converted():
+def test_hf32_has_larger_errors_than_fp32_and_bias_is_never_converted():
     study = study_precision("conv_tbc_backward", **CALLS["conv_tbc_backward"])
     by_variant = {
         (one.variant.split(",")[0], one.variant.split()[2], one.output): one.max_ulp

@@ -32,7 +32,7 @@ def test_numbers_equal_a_direct_float64_calculation(dtype):
     assert errors.small_count == np.count_nonzero(absolute[~large] > verdicts.SMALL_ERROR[dtype])
 
 
-def test_one_element_in_a_hundred_may_miss_the_mixed_tolerance():
+def test_one_percent_of_elements_may_exceed_the_mixed_tolerance():
     golden, actual = np.ones(1000), np.ones(1000, np.float32)
     actual[:10] += 0.005
     assert verdicts.mixed_tolerance(actual, golden, "float32").passed
@@ -40,7 +40,7 @@ def test_one_element_in_a_hundred_may_miss_the_mixed_tolerance():
     assert not verdicts.mixed_tolerance(actual, golden, "float32").passed
 
 
-def test_one_error_beyond_the_limit_fails_unless_it_is_few_ulp():
+def test_a_single_error_beyond_the_limit_fails_unless_it_is_few_ulp():
     golden, actual = np.full(1000, 2.0**20), np.full(1000, 2.0**20, np.float32)
     actual[0] += 2.0
     assert verdicts.mixed_tolerance(actual, golden, "float32").passed
@@ -57,7 +57,7 @@ def test_the_dual_benchmark_compares_with_the_second_implementation():
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_inf_and_nan_must_stand_where_the_golden_value_has_them(value):
+def test_inf_and_nan_must_be_at_the_positions_of_the_golden_result(value):
     golden, actual = np.ones(10), np.ones(10, np.float32)
     golden[3] = actual[3] = value
     assert verdicts.single_benchmark(actual, golden, "float32").passed

@@ -69,7 +69,7 @@ def test_words_switches_and_vendor_names(name, given, values):
         ({"num_weights": 1, "numWeights": 2}, ("same axis",)),
     ],
 )
-def test_what_is_wrong_with_a_grid_is_named(grid, names):
+def test_the_error_in_a_grid_is_named(grid, names):
     if names is None:
         assert make_space(EMBEDDING, grid).profiles[0].name == "atlas_train"
         return
@@ -79,7 +79,7 @@ def test_what_is_wrong_with_a_grid_is_named(grid, names):
         assert name.removeprefix(":") in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_a_grid_is_the_product_of_its_axes_the_last_one_fastest():
+def test_a_grid_is_the_product_of_its_axes_with_the_last_fastest():
     space = make_space(
         EMBEDDING, {"rows": [1, 2, 3], "dim": [4, 5], "product": "atlas_a2,atlas_train"}
     )
@@ -88,7 +88,7 @@ def test_a_grid_is_the_product_of_its_axes_the_last_one_fastest():
     assert [(profile.name, values["dim"], values["rows"]) for profile, values in calls] == expected
 
 
-def test_all_socs_of_all_products_can_be_asked_for():
+def test_all_socs_of_all_products_can_be_selected():
     profiles = make_space(EMBEDDING, {"product": "all", "soc": "all"}).profiles
     assert len({(profile.name, profile.soc) for profile in profiles}) == len(profiles) > 10
 
@@ -119,7 +119,7 @@ def test_samples_differ_by_seed_and_only_by_seed():
     assert draw(1) != draw(2)
 
 
-def test_the_fingerprint_follows_whatever_decides_the_results(tmp_path):
+def test_the_fingerprint_depends_on_everything_that_affects_the_results(tmp_path):
     from npu_sim.cores import config_directory
 
     one = make_space(EMBEDDING, {"rows": "1..10"}).fingerprint
@@ -146,7 +146,7 @@ def test_releases_are_an_axis_of_the_devices():
     assert space.rows == 8
 
 
-def test_a_changed_copy_of_a_product_is_a_device_of_its_own(tmp_path):
+def test_a_modified_copy_of_a_product_is_a_separate_device(tmp_path):
     from npu_sim.cores import config_directory
 
     mine = tmp_path / "mine.yaml"

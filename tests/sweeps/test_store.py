@@ -59,7 +59,7 @@ def test_a_folder_of_columns_is_read_by_numpy(small, records, tmp_path):
     assert described["rows"] == len(records)
 
 
-def test_csv_lines_say_what_the_records_say(small, records, tmp_path):
+def test_csv_lines_equal_the_records(small, records, tmp_path):
     operator, grid, options = small
     path = sweep_to(tmp_path / "plans.csv", operator, grid, chunk_rows=CHUNK, **options)
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -70,7 +70,7 @@ def test_csv_lines_say_what_the_records_say(small, records, tmp_path):
         assert lines[row + 1] == ",".join(str(words[name][row]) for name in words)
 
 
-def test_parquet_says_what_the_records_say(small, records, tmp_path):
+def test_parquet_equals_the_records(small, records, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
     operator, grid, options = small
     path = sweep_to(tmp_path / "plans.parquet", operator, grid, chunk_rows=CHUNK, **options)
@@ -85,7 +85,7 @@ def test_parquet_says_what_the_records_say(small, records, tmp_path):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("dies_at", [0, 1, 4 * CHUNK, 13650])
-def test_a_sweep_that_died_ends_with_the_same_bytes(small, tmp_path, ending, dies_at):
+def test_a_resumed_sweep_ends_with_the_same_bytes(small, tmp_path, ending, dies_at):
     skip_without_pyarrow(ending)
     operator, grid, options = small
     whole = sweep_to(tmp_path / f"whole{ending}", operator, grid, chunk_rows=CHUNK, **options)
@@ -112,7 +112,7 @@ sweep_to(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
 
 
 @pytest.mark.long
-def test_a_process_killed_at_a_random_moment_goes_on(small, tmp_path):
+def test_a_process_killed_at_a_random_moment_can_be_resumed(small, tmp_path):
     operator, _, options = small
     grid = {
         "rows": "1..5000",
@@ -137,7 +137,7 @@ def test_a_process_killed_at_a_random_moment_goes_on(small, tmp_path):
     assert content(target) == content(whole)
 
 
-def test_an_interrupted_sweep_is_not_overwritten_by_accident(small, tmp_path):
+def test_an_interrupted_sweep_is_not_overwritten_without_the_option(small, tmp_path):
     operator, grid, options = small
     target = tmp_path / "plans.csv"
     with pytest.raises(Died):
@@ -150,7 +150,7 @@ def test_an_interrupted_sweep_is_not_overwritten_by_accident(small, tmp_path):
         )
 
 
-def test_resuming_a_finished_sweep_does_it_again(small, tmp_path):
+def test_resuming_a_finished_sweep_repeats_it(small, tmp_path):
     operator, grid, options = small
     target = sweep_to(tmp_path / "plans.csv", operator, grid, chunk_rows=CHUNK, **options)
     before = content(target)
@@ -158,7 +158,7 @@ def test_resuming_a_finished_sweep_does_it_again(small, tmp_path):
     assert content(target) == before
 
 
-def test_the_summary_goes_on_too(small, tmp_path):
+def test_the_summary_is_resumed(small, tmp_path):
     operator, grid, options = small
     options = {**options, "chunk_rows": CHUNK}
     whole, _ = run_sweep(operator, grid, **options)
@@ -173,7 +173,7 @@ def test_the_summary_goes_on_too(small, tmp_path):
     ("name", "words"),
     [("missing/plans", "does not exist"), ("plans.xlsx", "not a format"), ("taken", "no sweep")],
 )
-def test_outputs_that_cannot_be_are_named(small, tmp_path, name, words):
+def test_invalid_outputs_are_named(small, tmp_path, name, words):
     operator, grid, options = small
     (tmp_path / "taken").mkdir()
     with pytest.raises(UsageError, match=words):
@@ -181,6 +181,6 @@ def test_outputs_that_cannot_be_are_named(small, tmp_path, name, words):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 
 
-def test_a_folder_that_holds_no_sweep_is_named(tmp_path):
+def test_a_folder_without_a_sweep_is_named(tmp_path):
     with pytest.raises(UsageError, match="holds no sweep"):
         open_columns(tmp_path)

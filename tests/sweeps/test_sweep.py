@@ -68,7 +68,7 @@ COMPILED_LONG = ("conv_tbc_backward",)
     ],
 )
 @pytest.mark.long
-def test_rows_equal_the_plan_of_a_single_call_and_the_contract(operator):
+def test_rows_equal_the_plan_of_a_single_call_and_its_check(operator):
     everywhere = {"product": "all", "soc": "all", "release": "all"}
     records = npu_sim.sweep(operator, {**WIDE_GRIDS[operator], **everywhere}, sample=3000, seed=7)
     assert mismatches(records, sampled_rows(250, len(records), seed=1)) == []
@@ -77,7 +77,7 @@ def test_rows_equal_the_plan_of_a_single_call_and_the_contract(operator):
 
 
 @pytest.mark.parametrize("operator", sorted(WIDE_GRIDS))
-def test_what_a_call_is_made_of_can_be_read_back(operator):
+def test_the_arguments_of_a_call_can_be_read_back(operator):
     declaration = load_operator(operator)
     space = make_space(declaration, WIDE_GRIDS[operator], sample=200, seed=3)
     for row in range(space.rows):
@@ -86,7 +86,7 @@ def test_what_a_call_is_made_of_can_be_read_back(operator):
         assert read.items() <= values.items() or 0 in values.values()
 
 
-def test_a_grid_counts_up_like_an_odometer(small):
+def test_the_last_axis_of_a_grid_varies_fastest(small):
     operator, grid, _ = small
     records = npu_sim.sweep(
         operator,
@@ -98,7 +98,7 @@ def test_a_grid_counts_up_like_an_odometer(small):
         assert {name: records[name][row] for name in expected} == expected
 
 
-def test_any_part_of_a_sweep_is_the_same_alone(small):
+def test_any_part_of_a_sweep_gives_the_same_records_alone(small):
     operator, grid, options = small
     whole = npu_sim.sweep(operator, grid, **options)
     engine = LocalEngine(whole.space, whole.columns, threads=1)
@@ -109,7 +109,7 @@ def test_any_part_of_a_sweep_is_the_same_alone(small):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_do_not_matter(small, threads):
+def test_results_do_not_depend_on_the_number_of_threads(small, threads):
     operator, grid, options = small
     assert np.array_equal(
         npu_sim.sweep(operator, grid, threads=threads, **options),
@@ -117,7 +117,7 @@ def test_threads_do_not_matter(small, threads):
     )
 
 
-def test_records_are_a_structured_array_that_knows_its_words(small):
+def test_records_are_a_structured_array_with_labels(small):
     operator, grid, options = small
     records = npu_sim.sweep(operator, grid, **options)
     assert isinstance(records, np.ndarray)
@@ -156,7 +156,7 @@ def test_columns_are_as_narrow_as_their_bounds():
         ({"sample": -1}, ("sample",)),
     ],
 )
-def test_wrong_options_are_named(small, options, words):
+def test_invalid_options_are_named(small, options, words):
     operator, grid, _ = small
     with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.sweep(operator, grid, **options)
@@ -169,7 +169,7 @@ def test_sizes_beyond_64_bits_are_refused():
         npu_sim.sweep("embedding_dense_backward", {"num_weights": 2**40, "dim": 2**40})
 
 
-def test_spaces_travel_to_other_processes(small):
+def test_spaces_can_be_pickled(small):
     operator, grid, options = small
     records = npu_sim.sweep(operator, grid, **options)
     space, columns = pickle.loads(pickle.dumps((records.space, records.columns)))
@@ -179,7 +179,7 @@ def test_spaces_travel_to_other_processes(small):
 
 
 @pytest.mark.long
-def test_the_whole_workspace_is_that_of_the_specification_page():
+def test_the_total_workspace_equals_the_specification_page():
     """Examples of the page ``workspace``: small dim with scale, sorted path, document sample."""
     columns = ("rows", "dim", "num_weights", "total_workspace_bytes")
     call = {"grad_dtype": "fp16", "indices_dtype": "int64", "rows": 1000, "num_weights": 5000}
@@ -199,7 +199,7 @@ def test_the_whole_workspace_is_that_of_the_specification_page():
     ]
 
 
-def test_a_chip_of_your_own_is_swept_like_any_other(small, tmp_path):
+def test_an_own_product_can_be_swept(small, tmp_path):
     from npu_sim.cores import config_directory
 
     operator, grid, options = small
@@ -233,7 +233,7 @@ def sweep_anew(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_planners_on_disk_are_those_of_the_same_contract(sweep_anew):
+def test_planners_on_disk_belong_to_the_same_declaration(sweep_anew):
     declaration = load_operator("moe_token_permute_grad")
     stricter = replace(
         declaration, checks=(*declaration.checks, Holds("hidden < 7", "permuted_output_grad"))
