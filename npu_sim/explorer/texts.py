@@ -1,4 +1,4 @@
-"""Every word of the page itself, in one table; what it is told of calls comes with the answers."""
+"""Texts of the page itself; texts about calls arrive with the answers."""
 
 from types import MappingProxyType
 
@@ -68,7 +68,7 @@ TEXTS = (
     "{name}, slider",
     "{seconds} s",
 )
-"""What stands in the page and in its scripts; {names} are holes."""
+"""Texts of the page and of its scripts; {names} are fields."""
 STAGES = (
     "waiting",
     "starting",
@@ -81,10 +81,10 @@ STAGES = (
     "cancelled",
     UNFINISHED,
 )
-"""What a computation says of itself."""
+"""Stages of a computation."""
 
 
 def page_texts(language: str) -> dict[str, str]:
-    """Return the table that is sent to the page: its words, which are the keys, in a language."""
+    """Return the texts of the page in a language, by their English text."""
     with speaking(language):
         return {text: translated(text) for text in (*TEXTS, *STAGES)}

@@ -1,4 +1,4 @@
-"""Translation of what people read: English in the code, one gettext catalogue for each other language.
+"""Translation: English in the code, one gettext catalogue for each other language.
 
 Front ends, show and exceptions render texts. Data and JSON stay English.
 """

@@ -1,4 +1,4 @@
-"""The language in use: chosen for a block of code, by NPU_SIM_LANG, or by the locale, in this order."""
+"""The language in use: chosen for a block, by NPU_SIM_LANG, or by the locale, in this order."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Texts that keep their template and fields, so that front ends can render them in another language.
+"""Texts that keep their template and fields, for rendering in another language.
 
 A :class:`Text` is the finished English sentence: JSON, comparisons and logs see a plain ``str``.
 Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue.
@@ -13,6 +13,8 @@ from npu_sim.language.choice import LANGUAGES, language
 
 PUNCTUATION = ("; ", ", ", ": ")
 """What a template without words consists of, beside its fields."""
+_DIGITS = "0123456789., "
+"""Characters of numbers and lists of them, which need no translation."""
 _FIELD = re.compile(r"\{\w+[^{}]*\}")
 _KEPT = (str, int, float)
 """Types of fields that are kept; others become texts."""
@@ -123,7 +125,7 @@ def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
     """Return a field in another language; None when it is a Text without a translation."""
     if isinstance(value, Text):
         return value.rendered(lookup)
-    if not isinstance(value, str) or isinstance(value, Verbatim):
+    if not isinstance(value, str) or isinstance(value, Verbatim) or not value.strip(_DIGITS):
         return value
     target = lookup(value)
     return value if target is None else target

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 
 from npu_sim.cores import Profile
+from npu_sim.language import Verbatim, joined
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 KIB = 1024
@@ -38,7 +39,7 @@ def products_view(profiles: Sequence[Profile]) -> Group:
             ),
             lines_table(
                 [
-                    ("dtypes", f"{', '.join(product.dtypes)}; {overflow}"),
+                    ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
                     ("operators", ", ".join(product.operators)),
                 ]
             ),

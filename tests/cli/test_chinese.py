@@ -1,4 +1,4 @@
-"""The command line in Chinese: typer's words too, and never what people type."""
+"""The command line in Chinese, including typer's messages; arguments and commands stay as typed."""
 
 import re
 

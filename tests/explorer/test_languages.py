@@ -1,4 +1,4 @@
-"""Answers of the explorer are in the language of the page; keys for scripts are not translated."""
+"""The explorer answers in the language of the request; names that scripts look for stay."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The words of the page and the table that is sent to it are the same."""
+"""The texts of the page are those of the table that is sent to it."""
 
 import re
 from importlib import resources

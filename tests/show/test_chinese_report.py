@@ -1,4 +1,4 @@
-"""A report in Chinese: its texts and the texts of its pictures are Chinese."""
+"""A report in Chinese: its texts, and what its scripts draw."""
 
 import re
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -124,7 +124,7 @@ def _per_core(tiling: tiler.Tiling) -> str:
         pieces = _parts_text(
             tiling.columns, tiler.PIECE_COLUMNS, "piece", "pieces", "pieces of columns"
         )
-        return f"{groups}, {pieces}"
+        return joined((groups, pieces), ", ")
     batches = _parts_text(
         tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows"
     )
