@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
+from npu_sim.cli.options import require_separate_files
 from npu_sim.language import Verbatim, say, translated
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
@@ -25,7 +26,12 @@ class _Helpful:
 
 
 class HelpfulCommand(_Helpful, TyperCommand):
-    """A command with this layout of its help."""
+    """A command with this layout of its help, which writes to none of the files that it reads."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        require_separate_files(ctx)
+        return super().invoke(ctx)
 
 
 class HelpfulGroup(_Helpful, TyperGroup):

@@ -5,7 +5,9 @@ option, from which typer builds the command.
 """
 
 import inspect
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -17,6 +19,10 @@ from npu_sim.language import Text
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
+
+
+OUTPUT_FILES = ("out", "junit", "report", "rows_out", "trace")
+"""Options that name files to be written."""
 
 
 def flattened(handler: Callable[..., None]) -> Callable[..., None]:
@@ -59,11 +65,42 @@ def _default_of(field: "Field[Any]") -> Any:
 
 def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a file can be written, while options are read and before any work is done."""
+    assert parameter.name in OUTPUT_FILES
     if path is not None:
         from npu_sim.files.writing import require_target
 
         require_target(path, str(parameter.name))
     return path
+
+
+def require_separate_files(ctx: typer.Context) -> None:
+    """Check that the files of a command to be written are none of the others it names.
+
+    Raises
+    ------
+    UsageError
+        For an output that is an input or another output.
+    """
+    options = {**ctx.find_root().params, **ctx.params}
+    outputs = {name: Path(options.pop(name)) for name in OUTPUT_FILES if options.get(name)}
+    if outputs:
+        from npu_sim.files.writing import require_separate
+
+        require_separate(outputs, _named_files(list(options.values())))
+
+
+def _named_files(value: Any) -> Iterator[Path]:
+    """Yield the existing files that options name, in lists (``a.yaml,b.yaml``) too."""
+    if isinstance(value, list | tuple):
+        for entry in value:
+            yield from _named_files(entry)
+    elif value == "-":
+        yield Path("/dev/stdin")
+    elif isinstance(value, str | Path):
+        text = re.sub(r"(?<=\.npy):\w+$", "", str(value))
+        names = {text, *re.split("[,=]", text)}
+        # Path.is_file raises for a text that is too long for a name.
+        yield from (Path(name) for name in names if os.path.isfile(name))  # noqa: PTH113
 
 
 def seed_of(typed: str | int) -> int:

@@ -1,7 +1,7 @@
 """Writing files whole or not at all, and removing only what npu_sim wrote.
 
-Commands check a target before long work: :func:`require_target` for the path, :func:`require_room`
-for the free space.
+Commands check a target before long work: :func:`require_target` for the path,
+:func:`require_separate` for the other files of the command, :func:`require_room` for the free space.
 """
 
 import errno
@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
@@ -68,6 +68,42 @@ def require_target(path: Path, argument: str = "out") -> None:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise cannot_write(argument, path, error) from None
+
+
+def require_separate(outputs: Mapping[str, Path], inputs: Iterable[Path]) -> None:
+    """Check that no output replaces an input or another output.
+
+    Files are compared by identity: links and other spellings of a path name the same file.
+
+    Parameters
+    ----------
+    outputs
+        Paths by the names of their arguments.
+
+    Raises
+    ------
+    UsageError
+        With the output and what it would replace.
+    """
+    used = dict.fromkeys(map(_identity, inputs), "")
+    for argument, path in outputs.items():
+        other = used.setdefault(_identity(path), argument)
+        if not other:
+            message = Text("{path} is an input of this command", path=_shown(path))
+        elif other != argument:
+            message = Text("{path} is also given as {other}", path=_shown(path), other=other)
+        else:
+            continue
+        raise UsageError(argument, message, "name another file")
+
+
+def _identity(path: Path) -> object:
+    """Return what identifies a file: device and inode, or the resolved path of one to be made."""
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
 
 
 def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
