@@ -1,4 +1,4 @@
-"""A headless Chromium for the pages: Debian's packages chromium and chromium-driver."""
+"""A headless Chromium for browser tests: Debian packages chromium and chromium-driver."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ FLAGS = (
 )
 AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 LOCAL_HOSTS = ("127.0.0.1", "")
-"""Hosts that a page may request: the explorer, and none (files and data)."""
+"""Hosts that a page may request: the explorer, and the empty host of files and data."""
 
 
 @dataclass
@@ -31,14 +31,14 @@ class Browser:
     driver: object
 
     def open(self, address, dark=False):
-        """Open a page afresh, in light or dark, with empty logs."""
+        """Open a page in light or dark mode, with empty logs."""
         self.driver.get("about:blank")
         self.logs()
         self.set_theme(dark)
         self.driver.get(address)
 
     def set_theme(self, dark):
-        """Choose light or dark."""
+        """Set light or dark mode."""
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
 
@@ -92,7 +92,7 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """A Chromium for the whole session; the test is skipped where there is none."""
+    """A Chromium for the whole session; tests are skipped without one."""
     webdriver = pytest.importorskip("selenium.webdriver")
     program, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or chromedriver is None:

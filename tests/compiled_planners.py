@@ -1,4 +1,4 @@
-"""Compile a planner as sweeps do: planners promise that Numba can, without importing it."""
+"""Compile a planner as sweeps do: planners must be compilable without importing Numba."""
 
 from functools import cache
 

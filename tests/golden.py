@@ -9,12 +9,12 @@ DATA = Path(__file__).parent / "data"
 
 
 def tiling_lines(kernel: str) -> list[dict[str, Any]]:
-    """Golden planner results of one kernel, one dict a line."""
+    """Return golden planner results of one kernel, one dict per line."""
     return _lines(DATA / "tiling" / kernel)
 
 
 def release_lines(kernel: str) -> list[dict[str, Any]]:
-    """Lines of :func:`tiling_lines` that an older ``release`` plans differently."""
+    """Return lines of :func:`tiling_lines` that an older ``release`` plans differently."""
     return _lines(DATA / "releases" / kernel)
 
 

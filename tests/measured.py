@@ -1,4 +1,4 @@
-"""Profiles of our own making, in the formats of the vendor's profilers."""
+"""Synthetic profiles in the formats of the vendor's profilers."""
 
 import csv
 import sqlite3
@@ -78,7 +78,7 @@ HEADER = {
     ),
     "aiv_vec_time(us)": lambda row, start: str(row.vector_us),
 }
-"""Columns of ``kernel_details.csv``: name, and its cell of a row."""
+"""Columns of ``kernel_details.csv``: name and cell of a row."""
 
 SUMMARY_NAMES = {
     "Name": "Op Name",
@@ -95,7 +95,7 @@ def write_csv(
     names: dict[str, str] | None = None,
     without: Iterable[str] = (),
 ) -> Path:
-    """Write a profile; ``names`` renames columns, ``without`` leaves some out."""
+    """Write a profile; ``names`` renames columns, ``without`` omits some."""
     columns = {name: cell for name, cell in HEADER.items() if name not in without}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

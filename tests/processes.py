@@ -11,7 +11,7 @@ ALL_THREADS = """
 from npu_sim.kernels.engine import threads
 threads.ALONE_BYTES = threads.ALONE_OPERATIONS = 0
 """
-"""Start of a program in which even small work is spread over all threads."""
+"""Preamble of a program in which even small work is split over all threads."""
 
 
 def words_printed_by(program, *words, **environment):
@@ -36,5 +36,5 @@ def words_printed_by(program, *words, **environment):
 
 
 def interruptible():
-    """Undo what a test run in the background hands down: that interruptions are ignored."""
+    """Handle interruptions again: a test run in the background inherits that they are ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

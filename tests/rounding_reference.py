@@ -8,13 +8,13 @@ EVERY_16_BITS = np.arange(1 << 16, dtype=np.uint16)
 
 
 def to_fp64(values):
-    """Exact; NumPy would warn about signalling nan."""
+    """Convert exactly, without NumPy's warning about signalling nan."""
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64)
 
 
 def unit(values, one):
-    """Distance of neighbours of a format at each fp64 value."""
+    """Return the distance of neighbours of a format at each fp64 value."""
     _, exponent = np.frexp(values)  # values = fraction * 2**exponent, 0.5 <= fraction < 1
     lowest = 1 - one.bias
     return np.ldexp(1.0, np.maximum(exponent - 1, lowest) - one.mantissa_bits)
@@ -32,12 +32,12 @@ def round_to(values, name, towards_zero=False):
 
 
 def around(bits):
-    """Every given fp32 pattern, the one before and the one after."""
+    """Return every given fp32 pattern with its predecessor and successor."""
     return np.concatenate([bits - np.uint32(1), bits, bits + np.uint32(1)])
 
 
 def fp32_sample(random_size, seed=20260):
-    """Patterns of fp32: all around 16-bit and hf32 values and their midpoints, and random ones."""
+    """Return fp32 patterns around all 16-bit and hf32 values and their midpoints, and random patterns."""
     random = np.random.default_rng(seed)
     wide = EVERY_16_BITS.astype(np.uint32)
     bf16 = wide << 16

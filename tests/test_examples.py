@@ -1,4 +1,4 @@
-"""The programs in ``examples/`` print what the product documents say, or imply."""
+"""The programs in ``examples/`` print the results of the product documents."""
 
 import math
 import os

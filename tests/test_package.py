@@ -1,4 +1,4 @@
-"""What is built and installed: everything that it needs, under one version."""
+"""Wheel and source distribution: complete, with one version."""
 
 import re
 import subprocess
@@ -48,7 +48,7 @@ def test_the_wheel_has_package_types_profiles_and_licence(built):
 
 
 def test_the_source_distribution_can_be_tested(built):
-    """Everything in the repository that its tests and its CI read is in it."""
+    """The distribution contains every file that its tests and its CI read."""
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     tracked = [
@@ -77,7 +77,7 @@ def test_there_is_one_version(capsys, monkeypatch):
 
 
 def test_constraints_satisfy_the_declared_requirements():
-    """CI runs with the newest versions of the constraints and with the lowest that are declared."""
+    """CI runs with the versions of the constraints and with the lowest declared versions."""
     pinned = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
     )

@@ -1,4 +1,4 @@
-"""Python as a face: what one sees at a prompt, in a notebook, in an editor and in a traceback."""
+"""The Python interface: prompt, notebook, editor and traceback."""
 
 import os
 import re
@@ -28,7 +28,7 @@ OPERATOR = "embedding_dense_backward"
 
 @pytest.fixture(scope="module")
 def answers():
-    """One of everything that a call returns, and a word of its text."""
+    """One answer of every type, with a word of its text."""
     result = npu_sim.run(OPERATOR, **CALL)
     return {
         "plan": (result.plan, "workspace"),
@@ -191,7 +191,7 @@ def test_the_product_argument_has_one_name():
 
 
 def test_the_stubs_are_up_to_date():
-    """``python ci/signatures.py`` writes it anew."""
+    """``python ci/signatures.py`` updates the stubs."""
     for path, text in signatures.stubs().items():
         assert path.read_text(encoding="utf-8") == text, path.name
 

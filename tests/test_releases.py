@@ -1,4 +1,4 @@
-"""Releases of the product's software: data with a source, chosen beside the chip."""
+"""Releases of the product's software: data with a source, selected independently of the chip."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Benchmarks: PyTorch's ways compute the same results, and numbers become tables and plots."""
+"""Benchmarks: PyTorch's implementations compute the same results; tables and plots."""
 
 import sys
 from importlib import import_module

@@ -7,7 +7,7 @@ from tests.cli import runner
 
 @pytest.fixture(autouse=True)
 def in_a_pipe(monkeypatch):
-    """Nothing says how wide the output is, unless a test does."""
+    """The output has no width unless a test sets one."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 

@@ -1,4 +1,4 @@
-"""Running the command line inside the test's process."""
+"""Run the command line inside the process of the test."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from npu_sim.cli import main
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command printed, and its exit code."""
+    """Output of a command and its exit code."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ class Outcome:
 def npu_sim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object
 ) -> Outcome:
-    """Run ``npu-sim`` with these words."""
+    """Run ``npu-sim`` with these arguments."""
     monkeypatch.setattr("sys.argv", ["npu-sim", *map(str, words)])
     code = 0
     try:

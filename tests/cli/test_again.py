@@ -1,4 +1,4 @@
-"""Every report shows the command that makes exactly it again, whatever its defaults become."""
+"""Every report shows the command that reproduces it, independently of later defaults."""
 
 import re
 import shlex
@@ -53,7 +53,7 @@ REPORTS = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with data and a file of calls, in which commands run."""
+    """A working directory with data and a file of calls."""
     random = np.random.default_rng(3)
     np.save(tmp_path / "g.npy", random.standard_normal((400, 16)).astype(np.float32))
     np.save(tmp_path / "i.npy", random.integers(0, 50, 400, dtype=np.int32))
@@ -66,7 +66,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def without_times(page):
-    """Return a report without the time that a run took."""
+    """Return a report without the duration of the run."""
     return re.sub(r"<details><summary>wall time.*?</details>", "", page)
 
 

@@ -1,4 +1,4 @@
-"""The command line in Chinese, including typer's messages; arguments and commands stay as typed."""
+"""The command line in Chinese: Typer's own texts are translated, typed names are not."""
 
 import re
 
@@ -22,7 +22,7 @@ ENGLISH = re.compile(
 
 @pytest.fixture
 def help_of(cli, monkeypatch):
-    """The help of a command in a language, every example of a call in one line."""
+    """Return the help of a command in a language, with every example on one line."""
 
     def asked(language, *words):
         monkeypatch.setenv("NPU_SIM_LANG", language)

@@ -1,4 +1,4 @@
-"""Flips say what comes of them: the path that a change leads to, or that it is refused."""
+"""Flips state their outcome: the path that a change leads to, or that it is refused."""
 
 import pytest
 

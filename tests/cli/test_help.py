@@ -14,12 +14,12 @@ from npu_sim.registry import OPERATORS, load_operator
 
 NAMES = [one.name for one in OPERATORS]
 PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)
-"""A heading of the help, and the lines below it."""
+"""A heading of the help and the lines below it."""
 
 
 @pytest.fixture
 def helped(cli):
-    """The panels of the help of a command by heading, and the text below them."""
+    """Return the panels of the help of a command by heading, and the text below them."""
 
     def panels(*words):
         text = cli(*words, "--help").out

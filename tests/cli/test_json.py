@@ -1,4 +1,4 @@
-"""Every JSON document names its form."""
+"""Every JSON document names its schema."""
 
 import json
 import re

@@ -103,7 +103,7 @@ def test_a_usage_error_exits_with_64_and_names_its_cause(
     assert done.err.startswith("npu-sim: ")
     assert says in done.err
     assert "ACLNN" not in done.err
-    if words[0] == "record":  # what stands behind the script is the script's
+    if words[0] == "record":  # arguments after the script belong to the script
         return
     as_json = cli(*words, "--json")
     assert (as_json.code, as_json.err) == (64, "")

@@ -1,4 +1,4 @@
-"""Names of products, SoCs, dtypes and operators as people write them; near misses."""
+"""Aliases of products, SoCs, dtypes and operators; suggestions for misspelt names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Buffers that do not fit the chip: an outcome of its own, wherever one looks."""
+"""Buffers that do not fit the chip: a separate outcome in every command."""
 
 import json
 from xml.etree import ElementTree
@@ -20,7 +20,7 @@ USED, USABLE = 131456, 98304 - 256
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A product like Atlas A2 whose Unified Buffers are half as large."""
+    """A product like Atlas A2 with Unified Buffers of half the size."""
     path = tmp_path_factory.mktemp("products") / "small_ub.yaml"
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
     path.write_text(
@@ -124,7 +124,7 @@ def test_preflight_does_not_accept_an_overflow(cli, small, tmp_path):
     }
     calls.write_text(json.dumps(call) + "\n", encoding="utf-8")
     done = cli("preflight", calls, "--junit", junit)
-    assert done.code == 1  # some call is not accepted
+    assert done.code == 1  # a call is not accepted
     assert "0 runs, 1 overflows" in done.out
     assert f"overflows: the buffers take {USED} bytes" in done.out
     assert ElementTree.parse(junit).find(".//failure").get("message") == "overflows"

@@ -21,7 +21,7 @@ PLAN = (
 
 @pytest.fixture
 def files(tmp_path):
-    """Input files of a small call, and where its output goes."""
+    """Input files of a small call, and its output folder."""
     rng = np.random.default_rng(3)
     grad, indices = (
         rng.standard_normal((50, 8)).astype(np.float32),

@@ -11,7 +11,7 @@ from npu_sim.studies.verdicts import MEANINGS
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
-    """A terminal on which no phrase is wrapped."""
+    """A terminal wide enough that no phrase is wrapped."""
     monkeypatch.setenv("COLUMNS", "220")
 
 
@@ -230,6 +230,6 @@ def test_a_study_shows_progress_on_a_terminal_only(cli, monkeypatch, kind):
     assert cli(*words).err == ""
     monkeypatch.setenv(
         "FORCE_COLOR", "1"
-    )  # what rich takes for a terminal, so that the bar is drawn
+    )  # makes rich assume a terminal and draw the bar
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "%" in cli(*words).err

@@ -1,6 +1,6 @@
 """Examples and help of every command fit 60, 80 and 120 columns; in a pipe a record is one line.
 
-A command runs once; what it shows is laid out again at every width.
+A command runs once; its output is laid out again at every width.
 """
 
 import re
@@ -28,7 +28,7 @@ README = Path(__file__).parents[2] / "README.md"
 NAMES = [one.name for one in OPERATORS]
 PLANNED = ("plan", "explain", "diff", "limits", "timeline", "workspace")
 BOUNDED = 4
-"""Limits are the slowest to find, and look alike: those of every fourth operator are."""
+"""The slowest command, with similar output for all operators: tested for every fourth operator."""
 STUDIED = ("determinism", "precision", "invariance", "certificate")
 QUANTITY = re.compile(r"[\d.]+(?:e[-+]\d+)? (?:us|ms|bytes|KiB|MiB|GiB|ulp|%|MHz)(?!\w)")
 OTHERS = (
@@ -68,7 +68,7 @@ def examples():
 
 
 def helps(command, words=()):
-    """Go through the help of a command and of those below it."""
+    """Yield the help of a command and its subcommands."""
     yield " ".join([*words, "--help"])
     for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
         yield from helps(command.get_command(None, name), (*words, name))
@@ -118,7 +118,7 @@ def test_every_command_has_an_example():
     assert {name for names in HEADINGS.values() for name in names} - shown == {
         "explore",
         "record",
-    }  # a server; and a script's own
+    }  # a server; and the arguments of a script
 
 
 @pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])

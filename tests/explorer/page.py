@@ -1,4 +1,4 @@
-"""The page of the explorer as a user works with it."""
+"""Page object of the explorer."""
 
 import json
 from base64 import b64encode
@@ -54,13 +54,13 @@ class PageObject:
         )
 
     def asked(self, path, query="location.hash.slice(1)"):
-        """The server's answer for a pane as parsed here: a browser rounds integers above 2^53."""
+        """Return the server's answer for a pane, parsed in Python: a browser rounds integers above 2^53."""
         return json.loads(
             self.script(f"return fetch('api/{path}?' + {query}).then((reply) => reply.text())")
         )
 
     def plan(self):
-        """The plan behind the screen, as the server sends it."""
+        """Return the plan on screen, as the server sends it."""
         return self.asked("json")["plan"]
 
     def look(self):
@@ -81,7 +81,7 @@ class PageObject:
         self.settle()
 
     def chip(self, beginning):
-        """The button that offers a change."""
+        """Return the button that offers a change."""
         return next(one for one in self.find(".chips button") if one.text.startswith(beginning))
 
     def copied(self, button):

@@ -1,4 +1,4 @@
-"""The explorer answers in the language of the request; names that scripts look for stay."""
+"""Answers of the explorer are in the language of the page; keys for scripts are untranslated."""
 
 import pytest
 

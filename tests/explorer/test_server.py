@@ -32,7 +32,7 @@ STATE = {
 
 @pytest.fixture(scope="module")
 def explorer():
-    """An explorer without a server: its application is called directly."""
+    """An explorer without a server: tests call its application directly."""
     explorer = Explorer({name: load_profile(name) for name in shipped_products()})
     yield explorer
     explorer.close()
@@ -60,7 +60,7 @@ def ask(explorer):
 
 @pytest.fixture(scope="module")
 def own(ask):
-    """Headers of the page itself, with the token that stands in it."""
+    """Request headers of the page, with its token."""
     token = re.search(rb'name="token" content="([^"]+)"', ask("/")[1]).group(1).decode()
     return {"Content-Type": "application/json", "X-Npu-Sim-Token": token}
 
@@ -353,7 +353,7 @@ def test_the_numbers_of_waiting_runs_and_threads_are_limited(explorer, ask, own)
 
 @pytest.fixture
 def served(monkeypatch):
-    """An explorer behind its real server, with short time limits."""
+    """An explorer with its real server and short time limits."""
     monkeypatch.setattr(server, "HEADER_SECONDS", 0.5)
     monkeypatch.setattr(application, "BODY_SECONDS", 0.5)
     with serving(Explorer({"atlas_a2": load_profile("atlas_a2")})) as explorer:

@@ -1,4 +1,4 @@
-"""The texts of the page are those of the table that is sent to it."""
+"""The texts of the page and the table sent to it are the same."""
 
 import re
 from importlib import resources

@@ -96,7 +96,7 @@ def test_sizes_are_accepted_in_common_notations(page, text, number):
     page.type("hidden", text)
     page.settle()
     assert page.plan()["arguments"]["permuted_output_grad"].endswith(f"x{number}:bf16")
-    page.one("#field-hidden").send_keys("\ue013")  # the arrow up
+    page.one("#field-hidden").send_keys("\ue013")  # arrow up
     page.settle()
     assert page.one("#field-hidden").get_attribute("value") == str(number + 1)
 
@@ -113,7 +113,7 @@ def test_changes_are_offered_once_with_their_outcome(page):
 
 
 def lines_once(page, pane):
-    """The lines of a pane whose name stands there once: name, and (text, whether it is marked)."""
+    """Return the lines of a pane whose name occurs once: name -> (text, whether it is marked)."""
     lines = page.script(
         """
         const of = (line) => [line.textContent, line.nextElementSibling];

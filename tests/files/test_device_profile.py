@@ -1,4 +1,4 @@
-"""Profiles of a device are read in every form that profilers write."""
+"""Device profiles in every format that profilers write."""
 
 from pathlib import Path
 

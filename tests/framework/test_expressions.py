@@ -1,4 +1,4 @@
-"""Conditions as text: they are worth what Python says, of one call and in whole rows, and what is not allowed is named."""
+"""Conditions as text have the value that Python gives, for calls and rows; errors name the syntax."""
 
 import re
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ values = st.fixed_dictionaries({name: st.integers(-1, 40) for name in NAMES + RU
 
 
 def outcome(evaluated):
-    """The value, or that it divides by zero."""
+    """Return the value, or a marker for division by zero."""
     try:
         return evaluated()
     except ZeroDivisionError:

@@ -1,4 +1,4 @@
-"""Formats of storage: which tensors are what their shape says."""
+"""Storage formats: public formats are accepted, private formats are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Patterns of shapes: what is built from sizes is read back as these sizes, and what is no pattern is named."""
+"""Patterns of shapes: building and binding are inverse, and errors name the invalid part."""
 
 import re
 from math import prod
@@ -19,7 +19,7 @@ nonempty_shapes = st.lists(sizes_of_axes, min_size=1, max_size=4).map(tuple)
 
 @st.composite
 def patterns_with_one_group(draw):
-    """A pattern of single axes and one group at most, the sizes it speaks of, and the axes of the group."""
+    """Draw a pattern with at most one group, its sizes, and the axes of the group."""
     names = draw(st.permutations(NAMES).map(lambda order: order[: draw(st.integers(0, 5))]))
     values = {name: draw(sizes_of_axes) for name in names}
     groups, tokens = {}, list(names)
@@ -34,7 +34,7 @@ def patterns_with_one_group(draw):
 
 @st.composite
 def patterns_with_known_groups(draw):
-    """A pattern with two groups that other tensors have already said, ones for them, and single axes."""
+    """Draw a pattern with two groups known from other tensors, axes of size 1, and single axes."""
     groups = {"row": draw(shapes), "col": draw(nonempty_shapes)}
     tokens = draw(
         st.permutations(("row*", "col+", "1col", "batch")).map(
@@ -46,7 +46,7 @@ def patterns_with_known_groups(draw):
 
 
 def bound(pattern, shape, sizes=None):
-    """What a shape says of the sizes, as far as nothing contradicts; None when it does not have the pattern."""
+    """Return the sizes of a shape, or None if it does not match the pattern or known sizes."""
     found = Sizes() if sizes is None else sizes
     return found if bind(pattern, shape, found) else None
 

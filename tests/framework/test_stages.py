@@ -1,4 +1,4 @@
-"""Where the time of a run goes: what came from the cache of kernels was loaded, not compiled."""
+"""Stages of a run: kernels from the cache are reported as loaded, not compiled."""
 
 import pytest
 

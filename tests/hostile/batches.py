@@ -39,7 +39,7 @@ def trials(kind: str, seeds: range) -> Count:
     count, parent = Count(), multiprocessing.parent_process()
     for seed in seeds:
         if parent is not None and not parent.is_alive():
-            os._exit(1)  # the parent is gone
+            os._exit(1)  # the parent process has ended
         try:
             answered = attempt(TRIALS[kind], seed)
         except Exception:

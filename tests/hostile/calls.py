@@ -1,4 +1,4 @@
-"""Small legal calls with data, made from declarations: tests here cover new operators too."""
+"""Small legal calls with data, built from declarations, so that tests cover new operators too."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from npu_sim.registry import OPERATORS, load_operator
 
 NAMES = tuple(entry.name for entry in OPERATORS)
 MOST = 6
-"""Sizes of the calls, where the operator allows such small ones."""
+"""Sizes of the calls, where the operator allows such small sizes."""
 
 
 def small_call(operator: str, seed: int = 0, **changed: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def small_call(operator: str, seed: int = 0, **changed: Any) -> dict[str, Any]:
             values[axis.name] = max(MOST, axis.low)
     built = declared.build(declared.call({**values, **changed}))
     specs = {one.name: built[one.name] for one in declared.arguments if built[one.name] is not None}
-    npu_sim.plan(operator, limits="hardware", **specs)  # data is drawn for calls that are possible
+    npu_sim.plan(operator, limits="hardware", **specs)  # random data is drawn for legal calls only
     tensors = generate(operator, built, seed)
     return {**{one.name: built[one.name] for one in declared.attributes}, **tensors}
 

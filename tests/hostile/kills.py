@@ -1,8 +1,8 @@
-"""Commands that are killed at random moments and then continued, until they end.
+"""Commands that are killed at random moments and resumed until they end.
 
 After a kill the output is missing or complete, and in the end the folder has the same bytes as
-after an undisturbed command. Commands run in forks of a process that has loaded all modules and run
-nothing, so that kills hit their work and not the start of Python.
+after an undisturbed command. Commands run in forks of a process that has loaded all modules, so
+that kills occur during their work and not while Python starts.
 """
 
 import os
@@ -30,9 +30,9 @@ LOADED = (
     "npu_sim.show.preflight",
 )
 CHUNK_ROWS = 5000
-"""Of sweeps, which write after every one."""
+"""Rows per chunk of sweeps, which write after every chunk."""
 GIVEN = "given"
-"""Folder of a command's own inputs."""
+"""Folder of the command's inputs."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class Interrupted:
     Attributes
     ----------
     words
-        What stands behind ``npu-sim``.
+        Arguments of ``npu-sim``.
     output
-        File or folder it writes, by name.
+        Name of the file or folder it writes.
     on_the_way
-        What else may lie there while it is not complete.
+        Other files that may exist while the output is incomplete.
     again
-        Words that are added to go on with what lies there.
+        Arguments that resume an incomplete output.
     anew
-        Words with which it takes the place of what it has completed.
+        Arguments that overwrite a complete output.
     cold
-        Whether it compiles its kernels, into a folder beside its output.
+        Whether it compiles its kernels, into a folder next to its output.
     """
 
     words: tuple[str, ...]

@@ -162,7 +162,7 @@ def test_an_unpaired_surrogate_is_written_to_every_output_of_preflight(
 
 
 def npu_sim_command(*words, cwd, room=None):
-    """Run the command line by itself, with at most so many bytes for a file."""
+    """Run the command line in its own process with a limit on the size of files."""
 
     def limit():
         if room is not None:
@@ -254,7 +254,7 @@ def test_a_killed_writer_leaves_no_files(tmp_path):
 
 
 def test_the_next_write_removes_the_temporary_file_of_a_killed_writer(tmp_path):
-    """Where a file is replaced, the new one has a name of its own for a moment."""
+    """A file is written under a temporary name and then renamed."""
     code = (
         "import sys, os, signal; from pathlib import Path; from npu_sim.files import writing\n"
         "writing.os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -286,7 +286,7 @@ def test_concurrent_writers_of_a_file_do_not_interfere(tmp_path):
 
 
 class Died(Exception):  # noqa: N818
-    """Stands for the process being killed."""
+    """Simulates a kill of the process."""
 
 
 def write_half(file):

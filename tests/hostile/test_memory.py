@@ -86,7 +86,7 @@ def test_workspace_contents_never_become_addresses(monkeypatch):
 
 @pytest.mark.long
 def test_racing_threads_end_in_results_or_refusals():
-    """A thread writes invalid indices for two seconds while calls run; the process survives."""
+    """A thread writes invalid indices for two seconds during calls; the process does not crash."""
     command = [sys.executable, "-m", "tests.hostile.race", "--seconds", "2"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
@@ -99,7 +99,7 @@ def test_racing_threads_end_in_results_or_refusals():
 
 
 class CopyingArray:
-    """An array-like that shows a copy of itself to everybody."""
+    """An array-like that returns a copy of its memory."""
 
     def __init__(self, array):
         self.array = array
@@ -109,7 +109,7 @@ class CopyingArray:
 
 
 class SharingArray(CopyingArray):
-    """An array-like that shows its memory."""
+    """An array-like that returns its memory."""
 
     def __array__(self, dtype=None, copy=None):
         return self.array

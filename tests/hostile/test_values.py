@@ -31,7 +31,7 @@ STRANGE = {
 
 
 def refusal_of(call):
-    """The refusal of a call; None when there is none. Any other exception is a failure."""
+    """Return the refusal of a call, or None. Any other exception is a failure."""
     try:
         call()
     except NpuSimError as error:
@@ -40,7 +40,7 @@ def refusal_of(call):
 
 
 def plans(operator, **changed):
-    """Plan a small call with something changed; what is refused is refused by name."""
+    """Plan a small call with a changed argument; a refusal names the argument."""
     call = small_call(operator)
     error = refusal_of(lambda: json.dumps(npu_sim.plan(operator, **{**call, **changed}).as_dict()))
     assert error is None or (error.argument in {*changed, *call} and len(str(error)) < 2000)

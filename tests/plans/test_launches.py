@@ -1,4 +1,4 @@
-"""What the device starts in a call: specification pages ``workspace``, ``releases`` and the launches of a public device profile."""
+"""Launches of a call: pages ``workspace`` and ``releases``, and a public device profile."""
 
 import pytest
 
@@ -15,7 +15,7 @@ OUT = "151936x1024"
 
 
 def spelled(launches):
-    """Launches as a profile lists them: kernel, inputs and outputs with shape and dtype."""
+    """Return launches as a profile lists them: kernel, inputs and outputs with shape and dtype."""
     return [
         (
             launch.kernel,
@@ -56,7 +56,7 @@ CAST_LAUNCHES = [
     ("EmbeddingDenseGradV2", "1x4096x1024:fp32 4096:int32 4096:int32", f"{OUT}:fp32"),
     ("Cast", f"{OUT}:fp32", f"{OUT}:bf16"),
 ]
-"""As a device of release 8.3 was seen to launch them."""
+"""Launches of a device with release 8.3, from a profile."""
 
 
 @pytest.mark.parametrize("release", NATIVE_LAUNCHES)
@@ -101,7 +101,7 @@ def test_memset_is_certain_only_where_a_device_profile_shows_it():
 
 @pytest.mark.parametrize("clears", [False, True], ids=["MemSet", "ZerosLike"])
 def test_the_workspace_of_the_measured_launches(clears):
-    """bf16 grad 1x4096x1024, int64 indices, 151936 weights: 655919616 bytes, whichever node comes first to the place of Sort."""
+    """bf16 grad 1x4096x1024, int64 indices, 151936 weights: 655919616 bytes in either node order."""
 
     def tensor(name, shape, dtype):
         return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)

@@ -1,4 +1,4 @@
-"""Workspace: the worked examples of the specification page, and what holds for every layout."""
+"""Workspace: the worked examples of the specification page, and invariants of every layout."""
 
 import numpy as np
 import pytest
@@ -126,7 +126,7 @@ WORKED = [
             "sorted indices": 4000,
             "positions": 4000,
             "system": SYSTEM,
-            "alignment": 1728,  # the 96 bytes of Sort lie where the result lies later
+            "alignment": 1728,  # the 96 bytes of Sort share the area of the later result
         },
     ),
     ("conv_tbc_backward", CONV_SAMPLE, {}, 4608, None),
@@ -351,7 +351,7 @@ def test_a_view_needs_no_memory_and_in_place_results_keep_their_area():
 
 @st.composite
 def executors(draw):
-    """Kernels that read some of what earlier ones wrote, write up to three tensors, and may have a workspace."""
+    """Kernels that read results of earlier kernels, write up to three, and may have a workspace."""
     nodes, written = [], []
     for number in range(draw(st.integers(1, 9))):
         inputs = (
@@ -377,7 +377,7 @@ def executors(draw):
 
 
 def placed_as_the_page_says(nodes):
-    """Entries node by node, the node's own workspace first; return the bucket of every entry, and the total."""
+    """Return the bucket of every entry (by node, its workspace first) and the total."""
     entries = []
     for number, node in enumerate(nodes):
         entries += [(part.name, part.bytes, number, number) for part in node.workspace]

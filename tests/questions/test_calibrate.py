@@ -1,4 +1,4 @@
-"""Calibrating on a profile: clock, ceilings and vector ratios, from rows of our own making."""
+"""Calibrating on a profile: clock, ceilings and vector ratios, from synthetic rows."""
 
 import pytest
 import yaml

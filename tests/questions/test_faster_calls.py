@@ -1,4 +1,4 @@
-"""What would make a call faster: every change is planned and bounded like a call of its own."""
+"""Changes that make a call faster: each is planned and bounded like a separate call."""
 
 import pytest
 

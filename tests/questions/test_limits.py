@@ -62,7 +62,7 @@ def test_the_embedding_frontier_follows_the_closed_formula():
             expected = embedding_formula(limits, 32, row.at, 4)
             assert getattr(row, limits).ranges == (
                 (0, max(expected, 0)),
-            )  # no column at all is always legal
+            )  # zero columns are always legal
     listed = npu_sim.limits(
         "embedding_dense_backward",
         ["dim", "num_weights=7,1000"],
@@ -99,7 +99,7 @@ BRUTE = [
 @pytest.mark.parametrize(("operator", "name", "start", "product", "fixed"), BRUTE)
 @pytest.mark.parametrize("limits", ["documented", "hardware"])
 def test_bisection_equals_brute_force(operator, name, start, product, fixed, limits):
-    """The search runs over the whole domain, brute force over six hundred numbers of it."""
+    """The search covers the whole domain, brute force six hundred numbers of it."""
     declaration = load_operator(operator)
     fixed = dict(fixed)
     call = fixed_call(declaration, fixed, bool(fixed.pop("deterministic", False)))
@@ -242,7 +242,7 @@ def test_ends_of_the_ranges_are_exact_and_have_a_reason():
             bound = getattr(row, limits)
             assert (
                 len(bound.ranges) > 20
-            )  # the remainder of num_weights by the cores counts: legal and refused alternate at the end
+            )  # the remainder of num_weights by the cores matters: legal and refused alternate at the end
             assert bound.smallest == 1
             assert bound.below.argument == "num_weights"
             call = {"grad": "1024x1533:fp32", "indices": "1024:int32", "scale_grad_by_freq": True}

@@ -1,4 +1,4 @@
-"""Effects of another release on a call: facts of the plan, and bits of the result."""
+"""Effects of another release on a call: fields of the plan and bits of the result."""
 
 import pytest
 

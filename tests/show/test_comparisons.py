@@ -90,13 +90,13 @@ COMMANDS = {
     "timeline": ("timeline", "embedding_dense_backward", *CALL, "--socs", "all"),
 }
 CURVES = {"frontier": 1, "frontier from 0": 1, "sweep": 6, "sweep with a bound": 4}
-"""How many figures a report has, where it has any: a cut of a sweep has three, and there is one for
-every count of several values."""
+"""Number of figures of a report: a cut of a sweep has three, and one for every count of several
+values."""
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Reports that were made, with the JSON of their calls, by name."""
+    """Written reports with the JSON of their calls, by name."""
     return tmp_path_factory.mktemp("reports"), {}
 
 
@@ -162,7 +162,7 @@ def test_a_cut_through_a_sweep_equals_single_plans(written):
 
 
 def height(stairs, x):
-    """How high a staircase is at a place."""
+    """Return the height of a staircase at a position."""
     return next(
         y for corner, y in reversed(list(zip(stairs["x"], stairs["y"], strict=True))) if corner <= x
     )
@@ -184,7 +184,7 @@ def test_a_reduced_staircase_keeps_every_extreme(size):
 
 @pytest.fixture(scope="module")
 def swept():
-    """A small sweep of two sizes: every call of it, and its map."""
+    """A small sweep of two sizes: its records and its map."""
     grid = {"hidden": "13000..13700:+20", "num_topk": "500..523", "tokens": 64}
     records = npu_sim.sweep("moe_token_permute_grad", grid)
     return records, sweep_map(records.space)
@@ -238,7 +238,7 @@ def test_limits_beyond_the_map_are_arrows_and_labels_do_not_overlap(browser, tmp
     assert [text[-1] for text, _ in labels] == [
         "2",
         "\u2191",
-    ]  # 512 lies in the map, the hardware's beyond
+    ]  # 512 is within the map, the hardware limit beyond it
     assert all(one["bottom"] <= other["top"] + 1 for (_, one), (_, other) in pairwise(labels))
     script = """
         return [...document.querySelectorAll("[data-run]")].map((one) => {

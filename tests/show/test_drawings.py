@@ -1,4 +1,4 @@
-"""Pictures drawn by scripts, read from a browser and compared with plans; accessibility."""
+"""Pictures drawn by scripts, compared in a browser with plans; accessibility."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def work(plan):
 
 @pytest.fixture(scope="module")
 def page(browser, plan, work, tmp_path_factory):
-    """A report with a picture of every kind, opened in a browser."""
+    """A report with every kind of picture, open in a browser."""
     report = plan_report(plan, work=work)
     rows = [
         ("atlas_a2, documented", ((1, 512),), False, "1 .. 512", ""),
@@ -235,7 +235,7 @@ def test_a_summation_tree_is_folded_and_a_click_shows_its_full_text(page):
         "return document.querySelectorAll('figure[data-draw=drawTrees] details').length"
     )
     assert folded == 1
-    for _ in range(4):  # what is inside is made when it is opened
+    for _ in range(4):  # the content is created on opening
         browser.driver.execute_script(open_all)
         browser.driver.execute_async_script(
             "requestAnimationFrame(() => setTimeout(arguments[0], 0))"
@@ -269,7 +269,7 @@ def test_nothing_scrolls_sideways(page):
         set_width(browser, width)
         waiting = WebDriverWait(
             browser.driver, 10, 0.02
-        )  # curves follow the width of the page a moment later
+        )  # curves are resized after the page
         assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
 
 
@@ -300,7 +300,7 @@ def test_text_on_colours_has_enough_contrast(page, dark):
 
 
 def luminance(colour):
-    """Relative luminance of WCAG 2."""
+    """Return the relative luminance (WCAG 2)."""
     digits = colour.lstrip("#")
     digits = "".join(2 * one for one in digits) if len(digits) == 3 else digits
     levels = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]

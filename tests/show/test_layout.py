@@ -1,4 +1,4 @@
-"""Tables and paragraphs at every width: whole words, no trailing blanks, blocks when narrow."""
+"""Tables and paragraphs at every width: complete words, no trailing blanks, blocks when narrow."""
 
 import re
 
@@ -60,7 +60,7 @@ def test_lines_hold_complete_words_in_order_within_the_width(text, width):
 
 
 def longest_first(line):
-    """The first piece of a line: a word, or a number with its unit."""
+    """Return the first piece of a line: a word, or a number with its unit."""
     return re.match(
         (
             r"[-+(]?\d[\d.,]*(?:e[-+]?\d+)? "
@@ -152,7 +152,7 @@ def test_without_a_width_a_record_is_one_line():
     printed = render(stack("title " * 100, lines_table(lines)), UNLIMITED).splitlines()
     assert len(printed) == 3
     assert printed[2].split() == ["cores", "48", "note"]
-    assert len(printed[2]) < 60  # the long line beside it moves nothing
+    assert len(printed[2]) < 60  # a long line in the same table does not change the columns
 
 
 def test_numbers_of_a_column_are_right_aligned():

@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 class Page(HTMLParser):
-    """Text of a page, its commands and external resources; checks that elements nest."""
+    """Text, commands and external resources of a page; checks that elements are nested."""
 
     def __init__(self):
         super().__init__()

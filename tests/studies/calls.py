@@ -17,7 +17,7 @@ def embedding(
     words: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """An embedding gradient whose indices are drawn from the first ``words`` words."""
+    """An embedding gradient with indices drawn from the first ``words`` weight rows."""
     rng = np.random.default_rng(seed)
     indices = rng.integers(0, words or num_weights, rows, dtype=np.int32)
     return {

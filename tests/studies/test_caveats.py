@@ -1,4 +1,4 @@
-"""Every caveat experiment against a small calculation of its own."""
+"""Every caveat experiment compared with a small independent calculation."""
 
 import numpy as np
 import pytest

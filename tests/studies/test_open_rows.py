@@ -1,4 +1,4 @@
-"""Rows that can differ between runs: which they are, what they add up, and how far they move."""
+"""Rows that can differ between runs: their indices, terms and spread."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Borders of maps, held against full sweeps: every call lies in a run of its own path."""
+"""Borders of maps compared with full sweeps: every call lies in a run of its own path."""
 
 import numpy as np
 import pytest

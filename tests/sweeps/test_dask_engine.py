@@ -52,7 +52,7 @@ def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_no_records_are_lost_when_workers_die_one_after_another(address):
-    """Both workers that there were in the beginning; others take their places."""
+    """Kill both initial workers; the cluster replaces them."""
     operator, grid, options = (
         "rms_norm",
         {"rows": "1..4000"},

@@ -23,7 +23,7 @@ def records(small):
 
 
 def content(path):
-    """All bytes of an output, file by file."""
+    """Return all bytes of an output, by file."""
     if path.is_dir():
         return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
     return {"": path.read_bytes()}
@@ -35,7 +35,7 @@ def skip_without_pyarrow(ending):
 
 
 class Died(Exception):  # noqa: N818
-    """Stands for the process being killed."""
+    """Simulates a kill of the process."""
 
 
 def die_at(row):

@@ -36,8 +36,8 @@ EQUAL_TO_ANOTHER_COLUMN = {
         "older.block_dim",
     },
 }
-"""Numbers of a tiling that an axis or another column also has. Sweeps record few numbers of the
-cube models of a convolution."""
+"""Numbers of a tiling that equal an axis or another column. Sweeps record few numbers of the cube
+models of a convolution."""
 
 
 @pytest.mark.parametrize("operator", sorted(EQUAL_TO_ANOTHER_COLUMN))
@@ -57,7 +57,7 @@ def test_every_operator_is_swept():
 
 
 COMPILED_LONG = ("conv_tbc_backward",)
-"""The largest planners, slow to compile."""
+"""The largest planners, which are slow to compile."""
 
 
 @pytest.mark.parametrize(
