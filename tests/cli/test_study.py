@@ -228,8 +228,6 @@ def test_the_progress_bar_of_a_certificate_advances_with_every_class():
 def test_a_study_shows_progress_on_a_terminal_only(cli, monkeypatch, kind):
     words = ("study", kind, *TOKENS, "--json")
     assert cli(*words).err == ""
-    monkeypatch.setenv(
-        "FORCE_COLOR", "1"
-    )  # makes rich assume a terminal and draw the bar
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich assume a terminal and draw the bar
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "%" in cli(*words).err

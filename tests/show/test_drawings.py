@@ -267,9 +267,7 @@ def test_nothing_scrolls_sideways(page):
     fits = "return document.scrollingElement.scrollWidth <= arguments[0]"
     for width in (360, 375, 480, 640, 860, 1024, 1280, 1920):
         set_width(browser, width)
-        waiting = WebDriverWait(
-            browser.driver, 10, 0.02
-        )  # curves are resized after the page
+        waiting = WebDriverWait(browser.driver, 10, 0.02)  # curves are resized after the page
         assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
 
 
