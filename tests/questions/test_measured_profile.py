@@ -112,4 +112,4 @@ def test_a_launch_with_a_counter_outside_the_band_is_flagged(
     told = measured_profile_text(
         npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200
     )
-    assert ("look here" in told) is off
+    assert ("outside the estimate" in told) is off
