@@ -1,4 +1,4 @@
-"""Small legal calls of every operator through the two-phase interface, as the statuses and workspace tests vary them."""
+"""Small legal calls of every operator through the C interface, which the tests vary."""
 
 import inspect
 from typing import Any
@@ -17,17 +17,20 @@ FP32, FP16, BF16, INT32, INT64 = (
     AclDataType.ACL_INT64,
 )
 TITLES = {entry.name: entry.title for entry in OPERATORS}
-OUTPUTS = {name: tuple(one.parameter for one in load_operator(name).outputs) for name in TITLES}
-ARGUMENTS = {
-    name: {one.parameter: one.name for one in load_operator(name).prototype} for name in TITLES
+OUTPUTS = {
+    name: tuple(output.parameter for output in load_operator(name).outputs) for name in TITLES
 }
-"""Arguments here by the parameters of the C functions."""
+ARGUMENTS = {
+    name: {argument.parameter: argument.name for argument in load_operator(name).prototype}
+    for name in TITLES
+}
+"""Names of arguments in npu_sim by the parameters of the C functions."""
 
 
 def tensor(
     *shape: int, kind: int = FP32, layout: int = AclFormat.ACL_FORMAT_ND, high: int | None = None
 ) -> AclTensor:
-    """A tensor over memory: normal numbers, or whole numbers below ``high``; always the same for the same shape."""
+    """Return a tensor of random values, or of integers below ``high``; equal for equal shapes."""
     dtype = AclDataType(kind).numpy
     if dtype is None or min(shape, default=0) < 0:
         return AclTensor(shape, kind, format=layout)
@@ -39,7 +42,7 @@ def tensor(
 
 
 def strided(*shape: int, kind: int = FP32, high: int | None = None) -> AclTensor:
-    """The same tensor with gaps between its elements and an offset."""
+    """Return the same tensor with gaps between its elements and an offset."""
     compact = tensor(*shape, kind=kind, high=high)
     memory = np.zeros((*shape[:-1], 2 * shape[-1] + 1), compact.array.dtype)
     memory[..., 1::2] = compact.array
@@ -223,7 +226,7 @@ def second_stage(operator: str, workspace: Any, size: int, executor: Any) -> int
 
 
 def workspace_of(size: int, fill: int) -> np.ndarray | None:
-    """Memory of a size, every byte the same: 0xff makes nan of every floating-point type."""
+    """Return memory filled with a byte; 0xff is nan in every floating-point type."""
     _, memory = aclnn.aclrtMalloc(size)
     if memory is not None:
         memory[:] = fill
@@ -233,7 +236,7 @@ def workspace_of(size: int, fill: int) -> np.ndarray | None:
 def run(
     operator: str, values: dict[str, Any], fill: int = 0xFF
 ) -> tuple[int, dict[str, np.ndarray]]:
-    """Run both stages in a workspace filled with a byte; return the status and the outputs' bits."""
+    """Run both stages in a workspace filled with a byte; return the status and output bits."""
     for name in OUTPUTS[operator]:
         if values[name] is not None and values[name].array is not None:
             values[name].array[...] = 77
@@ -247,6 +250,6 @@ def run(
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """A copy of an array as unsigned integers, so that nan equals itself."""
+    """Return a copy of an array as unsigned integers, in which nan equals itself."""
     copy = np.ascontiguousarray(array)
     return copy.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[copy.itemsize])

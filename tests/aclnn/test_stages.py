@@ -1,4 +1,4 @@
-"""What the two stages promise beyond statuses: workspace, executors, settings, messages, threads."""
+"""Both stages of a call: workspace, executors, settings, messages, threads."""
 
 import inspect
 import re
@@ -48,15 +48,17 @@ PROTOTYPES = {
     "rms_norm": "x gamma epsilon yOut rstdOut",
     "rms_norm_grad": "dy x rstd gamma dxOut dgammaOut",
     "cross_entropy_loss_grad": (
-        "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction ignoreIndex labelSmoothing "
-        "lseSquareScaleForZloss xGradOut"
+        "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction "
+        "ignoreIndex labelSmoothing lseSquareScaleForZloss xGradOut"
     ),
     "moe_token_permute": "tokens indices numOutTokens paddedMode permuteTokensOut sortedIndicesOut",
     "moe_token_permute_grad": "permutedOutputGrad sortedIndices numTopk paddedModeOptional out",
-    "moe_token_unpermute": "permutedTokens sortedIndices probsOptional paddedMode restoreShapeOptional out",
+    "moe_token_unpermute": (
+        "permutedTokens sortedIndices probsOptional paddedMode restoreShapeOptional out"
+    ),
     "moe_token_unpermute_grad": (
-        "permutedTokensOptional unpermutedTokensGrad sortedIndices probsOptional paddedMode restoreShapeOptional permutedTokensGradOut "
-        "probsGradOut"
+        "permutedTokensOptional unpermutedTokensGrad sortedIndices probsOptional paddedMode "
+        "restoreShapeOptional permutedTokensGradOut probsGradOut"
     ),
 }
 """Parameters of the product documents ("接口原型"), in their order."""
@@ -75,12 +77,14 @@ def test_parameters_are_those_of_the_product_document(operator):
     ]
     declared = ARGUMENTS[operator]
     assert list(declared) == PROTOTYPES[operator].split()
-    assert set(declared.values()) == {one.name for one in load_operator(operator).arguments}
+    assert set(declared.values()) == {
+        argument.name for argument in load_operator(operator).arguments
+    }
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)
 @pytest.mark.long
-def test_the_workspace_must_be_there_and_large_enough(operator):
+def test_the_workspace_must_exist_and_be_large_enough(operator):
     call = CALLS[operator]()
     _, size, executor = first_stage(operator, call)
     before = {name: bits(call[name].array) for name in OUTPUTS[operator]}
@@ -92,11 +96,11 @@ def test_the_workspace_must_be_there_and_large_enough(operator):
         "the memory is smaller than its size says"
     )
     assert second_stage(operator, memory, size - 1, executor) == INVALID
-    for name, kept in before.items():
-        np.testing.assert_array_equal(bits(call[name].array), kept)
+    for name, expected in before.items():
+        np.testing.assert_array_equal(bits(call[name].array), expected)
     assert (memory == 0xFF).all(), "nothing ran"
     assert second_stage(operator, memory, size, executor) == 0, (
-        "a refused second stage leaves the executor usable"
+        "an error in the second stage leaves the executor usable"
     )
 
 
@@ -164,8 +168,8 @@ VARIANTS = [
 ]
 
 
-def arguments_here(operator, call):
-    """The same call for npu_sim.run."""
+def arguments_of(operator, call):
+    """Return the arguments of the same call for npu_sim.run."""
     names = ARGUMENTS[operator]
     values = {
         names[name]: value.array if isinstance(value, AclTensor) else value
@@ -190,7 +194,7 @@ def test_nan_in_the_workspace_changes_nothing(operator, make, options, determini
         operator,
         deterministic=deterministic,
         core_order="round_robin",
-        **arguments_here(operator, call),
+        **arguments_of(operator, call),
     )
     for name, expected in zip(OUTPUTS[operator], plain.outputs.values(), strict=True):
         np.testing.assert_array_equal(filled[name], zeroed[name])
@@ -210,7 +214,7 @@ def test_nan_in_the_workspace_changes_nothing_on_the_native_16_bit_paths(kind, d
     status, filled = run("embedding_dense_backward", call)
     assert status == 0
     plain = npu_sim.run(
-        "embedding_dense_backward", **arguments_here("embedding_dense_backward", call)
+        "embedding_dense_backward", **arguments_of("embedding_dense_backward", call)
     )
     np.testing.assert_array_equal(filled["out"], bits(plain.outputs["grad_weight"]))
 
@@ -247,7 +251,7 @@ def test_an_executor_runs_once_unless_it_is_made_repeatable(operator):
     assert second_stage(operator, memory, size, executor) == INVALID
 
 
-def test_executors_are_load_distinct():
+def test_the_second_stage_checks_the_executor():
     _, size, executor = first_stage("rms_norm_grad", rms_norm_grad())
     assert second_stage("moe_token_permute_grad", workspace_of(size, 0), size, executor) == INVALID
     assert "aclnnRmsNormGrad" in aclGetRecentErrMsg()
@@ -263,7 +267,7 @@ def test_a_tensor_without_memory_is_planned_but_not_run():
     assert second_stage("rms_norm_grad", workspace_of(size, 0), size, executor) == MISSING
 
 
-def test_memory_that_tensors_share_is_refused():
+def test_shared_memory_is_an_error():
     shared = embedding()["out"]
     grad = AclTensor((20, 24), FP32, data=shared.array)
     indices = AclTensor.from_array(np.arange(20))
@@ -289,7 +293,7 @@ def test_memory_that_tensors_share_is_refused():
     )
 
 
-def test_arrays_and_bytes_are_taken_as_they_are():
+def test_arrays_and_bytes_are_accepted():
     grad, indices, out = (
         np.ones((4, 8), np.float32),
         np.array([1, 1, 2, 0]),
@@ -428,7 +432,7 @@ def test_calls_of_many_threads_do_not_disturb_each_other():
         np.testing.assert_array_equal(result, right)
 
 
-def test_both_faces_are_reached_from_the_package():
+def test_the_package_has_aclnn_as_an_attribute():
     assert npu_sim.aclnn is aclnn
 
 
@@ -437,9 +441,10 @@ def test_the_first_stage_loads_no_compiler():
     import sys
 
     code = (
-        "import sys; from npu_sim.aclnn import *; from npu_sim import aclnn; t = AclTensor((60, 128), 0); "
-        "s = aclnn.aclnnRmsNormGradGetWorkspaceSize(t, t, AclTensor((60,), 0), AclTensor((128,), 0), t, AclTensor((128,), 0)); "
-        "assert s.status == 0 and 'numba' not in sys.modules"
+        "import sys; from npu_sim import aclnn; from npu_sim.aclnn import AclTensor; "
+        "x, rstd, gamma = (AclTensor(shape, 0) for shape in ((60, 128), (60,), (128,))); "
+        "stage = aclnn.aclnnRmsNormGradGetWorkspaceSize(x, x, rstd, gamma, x, gamma); "
+        "assert stage.status == 0 and 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

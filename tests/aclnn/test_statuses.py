@@ -1,4 +1,4 @@
-"""Every status of the contract pages through the two-phase calls: a legal call with one thing changed."""
+"""Every status of the contract pages, returned for a legal call with one change."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def integers(values, kind=INT64):
     return AclTensor.from_array(np.array(values, AclDataType(kind).numpy))
 
 
-# operator, what is changed, status, device
+# operator, changed arguments, status, device
 CASES = [
     # EmbeddingDenseBackward, checks 1 to 8 and the run-time check
     ("embedding_dense_backward", {}, 0, {}),

@@ -8,7 +8,7 @@ from npu_sim import aclnn
 from npu_sim.aclnn import AclDataType, AclFormat, AclTensor, aclCreateTensor, aclDestroyTensor
 
 
-def test_a_view_of_memory_is_what_shape_strides_and_offset_say():
+def test_a_view_has_its_shape_strides_and_offset():
     memory = np.arange(12, dtype=np.float32)
     view = aclCreateTensor(
         (2, 3), AclDataType.ACL_FLOAT, (6, 2), 1, AclFormat.ACL_FORMAT_ND, (12,), memory
@@ -24,7 +24,7 @@ def test_a_view_of_memory_is_what_shape_strides_and_offset_say():
 @pytest.mark.parametrize(
     ("strides", "offset"), [((6, 2), 2), ((8, 2), 0), ((6, 4), 0), ((6, -2), 0)]
 )
-def test_a_view_beyond_its_memory_is_refused(strides, offset):
+def test_a_view_beyond_its_memory_is_an_error(strides, offset):
     with pytest.raises(ValueError, match="does not lie in a memory of 48 bytes"):
         AclTensor((2, 3), AclDataType.ACL_FLOAT, strides, offset, data=np.zeros(12, np.float32))
 
@@ -34,7 +34,7 @@ def test_strides_and_shape_have_one_length():
         AclTensor((2, 3), AclDataType.ACL_FLOAT, (1,))
 
 
-@pytest.mark.parametrize("kind", [one for one in AclDataType if one.numpy is not None])
+@pytest.mark.parametrize("kind", [kind for kind in AclDataType if kind.numpy is not None])
 def test_arrays_keep_their_type_and_memory(kind):
     array = np.zeros((3, 4), kind.numpy)[:, 1:3]
     tensor = AclTensor.from_array(array)
@@ -77,7 +77,7 @@ def test_contiguous(shape, strides, contiguous):
     assert AclTensor(shape, AclDataType.ACL_FLOAT, strides).contiguous is contiguous
 
 
-def test_the_vendors_names_are_there():
+def test_constants_have_the_values_of_the_vendor():
     assert (aclnn.ACL_FLOAT, aclnn.ACL_BF16, aclnn.ACL_FORMAT_ND, aclnn.ACL_FORMAT_NCL) == (
         0,
         27,

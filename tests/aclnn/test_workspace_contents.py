@@ -1,4 +1,4 @@
-"""What a run leaves in its workspace: the intermediate values themselves, in the areas that the executor names."""
+"""Intermediate values that a run leaves in the areas of its workspace."""
 
 import ml_dtypes
 import numpy as np
@@ -24,8 +24,8 @@ from tests.aclnn.calls import (
 )
 
 
-def run_and_look(operator, call, **settings):
-    """Run a call in a workspace of nan; return its areas, and the executor."""
+def run_call(operator, call, **settings):
+    """Run a call in a workspace of nan; return its areas and the executor."""
     with device(**settings):
         status, size, executor = first_stage(operator, call)
     assert status == 0
@@ -34,9 +34,9 @@ def run_and_look(operator, call, **settings):
     return Areas(memory, executor.workspace), executor
 
 
-def test_embedding_keeps_its_casts_and_its_sorted_list():
+def test_embedding_stores_casts_and_sorted_indices():
     call = embedding(BF16, dim=600)
-    areas, _ = run_and_look("embedding_dense_backward", call)
+    areas, _ = run_call("embedding_dense_backward", call)
     grad, indices, out = (call[name].array for name in ("grad", "indices", "out"))
     np.testing.assert_array_equal(
         areas.array("grad as fp32", (60, 600), "float32"), grad.astype(np.float32)
@@ -46,7 +46,7 @@ def test_embedding_keeps_its_casts_and_its_sorted_list():
     np.testing.assert_array_equal(
         np.maximum(positions, ~positions), np.argsort(indices, kind="stable")
     )
-    # The result took over the memory that Sort worked in, and out is the result rounded once.
+    # The result reuses the workspace of Sort, and out is the result rounded once.
     buckets = {area.name: area.bucket for area in areas_of(call)}
     assert buckets["result"] == buckets["workspace of Sort"]
     result = areas.array("result", (20, 600), "float32")
@@ -59,7 +59,7 @@ def areas_of(call):
 
 def test_embedding_counts_in_the_workspace():
     call = embedding(FP32, scale=True)
-    areas, _ = run_and_look("embedding_dense_backward", call)
+    areas, _ = run_call("embedding_dense_backward", call)
     counts = np.bincount(call["indices"].array, minlength=20)
     counts[call["paddingIdx"]] = 0
     np.testing.assert_array_equal(areas.array("frequency counters", (20,), "float32"), counts)
@@ -71,7 +71,7 @@ def test_embedding_counts_in_the_workspace():
 def test_embedding_stages_the_ends_of_every_core_on_the_native_path():
     call = embedding(BF16, rows=600, dim=520, weights=101000)
     call["indices"].array[...] //= 20000
-    areas, executor = run_and_look("embedding_dense_backward", call)
+    areas, executor = run_call("embedding_dense_backward", call)
     cores = executor.plan.block_dim
     staged = areas.array("stage indices", (2 * cores,), "int32")
     rows = areas.array("stage rows", (2 * cores, 520), "float32")
@@ -88,9 +88,9 @@ def test_embedding_stages_the_ends_of_every_core_on_the_native_path():
             )
 
 
-def test_strided_embedding_copies_lie_in_the_workspace():
+def test_copies_of_strided_embedding_tensors_are_in_the_workspace():
     call = embedding(FP32) | {"grad": strided(60, 24), "out": strided(20, 24)}
-    areas, _ = run_and_look("embedding_dense_backward", call)
+    areas, _ = run_call("embedding_dense_backward", call)
     np.testing.assert_array_equal(
         areas.array("contiguous grad", (60, 24), "float32"), call["grad"].array
     )
@@ -98,9 +98,9 @@ def test_strided_embedding_copies_lie_in_the_workspace():
 
 
 @pytest.mark.parametrize(("columns", "stored"), [(700, 704), (6100, 6104)])
-def test_rms_norm_keeps_the_dgamma_of_every_core(columns, stored):
+def test_rms_norm_stores_the_dgamma_of_every_core(columns, stored):
     call = rms_norm_grad(rows=2000, columns=columns)
-    areas, executor = run_and_look("rms_norm_grad", call, deterministic=True)
+    areas, executor = run_call("rms_norm_grad", call, deterministic=True)
     cores = executor.plan.block_dim
     vectors = areas.array("dgamma of every core", (cores, stored), "float32")[:, :columns]
     total = np.zeros(columns, np.float32)
@@ -114,9 +114,9 @@ def test_rms_norm_keeps_the_dgamma_of_every_core(columns, stored):
 
 
 @pytest.mark.parametrize("weight", [False, True])
-def test_cross_entropy_keeps_the_sum_of_every_core(weight):
+def test_cross_entropy_stores_the_sum_of_every_core(weight):
     call = cross_entropy(rows=600, weight=weight)
-    areas, executor = run_and_look("cross_entropy_loss_grad", call)
+    areas, executor = run_call("cross_entropy_loss_grad", call)
     target = call["target"].array
     terms = (call["weightOptional"].array if weight else np.ones(40, np.float32))[target] * (
         target != call["ignoreIndex"]
@@ -138,7 +138,7 @@ def test_strided_moe_inputs_are_copied_at_the_end(name):
     like = call[name]
     call[name] = strided(*like.shape, kind=like.dtype, high=60 if name == "sortedIndices" else None)
     np.testing.assert_array_equal(call[name].array, like.array)
-    areas, executor = run_and_look("moe_token_permute_grad", call)
+    areas, executor = run_call("moe_token_permute_grad", call)
     (copy,) = [area for area in executor.workspace.areas if area.name.startswith("contiguous")]
     assert copy.offset == 16 * 2**20
     np.testing.assert_array_equal(areas.array(copy.name, like.shape, like.array.dtype), like.array)
@@ -149,16 +149,16 @@ def test_strided_tokens_and_indices_are_copied_at_the_end(name):
     call = moe_permute()
     like = call[name]
     call[name] = strided(*like.shape, kind=like.dtype, high=9 if name == "indices" else None)
-    areas, executor = run_and_look("moe_token_permute", call)
+    areas, executor = run_call("moe_token_permute", call)
     (copy,) = [area for area in executor.workspace.areas if area.name.startswith("contiguous")]
     np.testing.assert_array_equal(areas.array(copy.name, like.shape, like.array.dtype), like.array)
     assert executor.workspace.kernel_bytes == 24 * 60 + 64 * 48 + 16 * 2**20
 
 
 @pytest.mark.parametrize("kind", [FP32, BF16])
-def test_conv_leaves_both_gradients_behind(kind):
+def test_conv_stores_both_gradients(kind):
     call = conv(kind, math=2)
-    areas, executor = run_and_look("conv_tbc_backward", call)
+    areas, executor = run_call("conv_tbc_backward", call)
     own = call["input"].array.dtype
     weight = areas.array("gradWeight in fp32", (4, 5, 3), "float32")
     np.testing.assert_array_equal(
@@ -176,19 +176,19 @@ def test_conv_copies_strided_operands_twice(kind):
     call = conv(kind)
     shapes = {"self": (7, 3, 4), "input": (7, 3, 5), "weight": (3, 5, 4)}
     spread = call | {name: strided(*shape, kind=kind) for name, shape in shapes.items()}
-    _, executor = run_and_look("conv_tbc_backward", spread)
+    _, executor = run_call("conv_tbc_backward", spread)
     nodes = [node.name for node in executor.workspace.nodes]
     assert nodes[:9] == ["Contiguous"] * 3 + ["Contiguous", "Transpose"] * 3
     results = {name: bits(spread[name].array) for name in ("gradInput", "gradWeight", "gradBias")}
-    run_and_look("conv_tbc_backward", call)
+    run_call("conv_tbc_backward", call)
     for name, result in results.items():
         np.testing.assert_array_equal(result, bits(call[name].array))
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_conv_as_matrix_products_runs_in_the_workspace_it_asks_for(batch):
+def test_conv_as_matrix_products_runs_in_its_workspace(batch):
     call = conv(steps=3, batch=batch, pad=0)
-    _, executor = run_and_look("conv_tbc_backward", call)
+    _, executor = run_call("conv_tbc_backward", call)
     assert executor.workspace.total_bytes > 0
     tensors = {
         name: call[parameter].array

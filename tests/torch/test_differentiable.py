@@ -1,4 +1,4 @@
-"""Functions whose backward is the simulator, against PyTorch's own backward."""
+"""Functions with a simulated backward pass, against PyTorch's own gradients."""
 
 import pytest
 
@@ -14,14 +14,16 @@ from npu_sim.torch.simulation import array_as_tensor, tensor_as_array  # noqa: E
 
 A2_BOTH_MODES = [("atlas_a2", False), ("atlas_a2", True), ("atlas_a3", False)]
 RELATIVE = 2e-5
-"""fp32 has 24 bits; sums of some hundred terms in another order."""
+"""Tolerance of fp32 sums of some hundred terms in another order."""
 
 
 def gradients(function, *inputs):
-    """The function's value and the gradients of a weighted sum of it, for fresh copies of the inputs that need one."""
+    """Return a function's value, and the gradients of a weighted sum of it."""
     copies = [
-        one.detach().clone().requires_grad_(one.requires_grad) if torch.is_tensor(one) else one
-        for one in inputs
+        value.detach().clone().requires_grad_(value.requires_grad)
+        if torch.is_tensor(value)
+        else value
+        for value in inputs
     ]
     value = function(*copies)
     weights = (
@@ -30,7 +32,7 @@ def gradients(function, *inputs):
         .to(value.dtype)
     )
     (value * weights).sum().backward()
-    return value, [one.grad for one in copies if torch.is_tensor(one) and one.requires_grad]
+    return value, [copy.grad for copy in copies if torch.is_tensor(copy) and copy.requires_grad]
 
 
 def assert_same_gradients(ours, theirs, *inputs, relative=RELATIVE):
@@ -50,7 +52,7 @@ def normal(*shape, dtype=torch.float32):
     return torch.randn(shape, generator=generator).to(dtype).requires_grad_()
 
 
-def whole(high, *shape):
+def integers(high, *shape):
     return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(high + len(shape)))
 
 
@@ -72,7 +74,7 @@ def test_embedding(device, dim, padding_idx, scale):
     assert_same_gradients(
         lambda indices, weight: simulated.embedding(indices, weight, padding_idx, scale),
         theirs,
-        whole(20, 6, 50),
+        integers(20, 6, 50),
         normal(20, dim),
     )
 
@@ -95,10 +97,12 @@ def test_conv_tbc(device, taps, pad):
     )
 
 
-def test_conv_tbc_of_lower_precision_keeps_the_bits_of_hf32():
+def test_conv_tbc_of_lower_precision_is_close():
     inputs = normal(20, 4, 10), normal(3, 10, 12), normal(12)
-    _, exact = gradients(lambda *them: torch.conv_tbc(*them, 1), *inputs)
-    _, rounded = gradients(lambda *them: simulated.conv_tbc(*them, 1, cube_math_type=1), *inputs)
+    _, exact = gradients(lambda *tensors: torch.conv_tbc(*tensors, 1), *inputs)
+    _, rounded = gradients(
+        lambda *tensors: simulated.conv_tbc(*tensors, 1, cube_math_type=1), *inputs
+    )
     assert not torch.equal(exact[0], rounded[0])
     for grad, right in zip(rounded, exact, strict=True):
         torch.testing.assert_close(grad, right, rtol=2**-9, atol=2**-9 * float(right.abs().max()))
@@ -124,7 +128,7 @@ def test_rms_norm(device, shape, gamma):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_cross_entropy(device, reduction, weighted):
     weight = normal(40).detach().abs() if weighted else None
-    target = whole(40, 64)
+    target = integers(40, 64)
 
     def ours(logits):
         return simulated.cross_entropy(logits, target, weight, ignore_index=7, reduction=reduction)
@@ -145,7 +149,7 @@ def permuted_in_pytorch(tokens, indices, num_out_tokens=None):
     ("shape", "dropped"), [((30, 2), None), ((30,), None), ((30, 4), 100), ((30, 3), -7)]
 )
 def test_moe_token_permute(device, shape, dropped):
-    indices = whole(8, *shape)
+    indices = integers(8, *shape)
     for tokens in (normal(30, 24), normal(30, 4, 6)):
         assert_same_gradients(
             lambda tokens: simulated.moe_token_permute(tokens, indices, dropped)[0],
@@ -156,7 +160,7 @@ def test_moe_token_permute(device, shape, dropped):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_moe_token_permute_has_the_bits_of_the_product_both_ways(device, dtype):
-    tokens, indices = normal(50, 33, dtype=dtype), whole(8, 50, 4)
+    tokens, indices = normal(50, 33, dtype=dtype), integers(8, 50, 4)
     permuted, places = simulated.moe_token_permute(tokens, indices, 170)
     first, second = npu_sim.run(
         "moe_token_permute",
@@ -181,8 +185,8 @@ def test_moe_token_permute_has_the_bits_of_the_product_both_ways(device, dtype):
     )
 
 
-def test_sorted_indices_say_where_each_copy_went():
-    tokens, indices = normal(9, 4), whole(5, 9, 3)
+def test_sorted_indices_are_the_rows_of_the_copies():
+    tokens, indices = normal(9, 4), integers(5, 9, 3)
     permuted, places = simulated.moe_token_permute(tokens, indices)
     assert places.dtype == torch.int32
     assert not places.requires_grad
@@ -192,11 +196,11 @@ def test_sorted_indices_say_where_each_copy_went():
     assert torch.equal(experts, experts.sort().values)
 
 
-def test_bf16_gradients_are_close_and_keep_their_dtype():
+def test_bf16_gradients_are_close_and_have_the_dtype_of_their_inputs():
     assert_same_gradients(
         lambda indices, weight: simulated.embedding(indices, weight).float(),
         lambda indices, weight: functional.embedding(indices, weight).float(),
-        whole(20, 30),
+        integers(20, 30),
         normal(20, 16, dtype=torch.bfloat16),
         relative=2.0**-6,
     )
@@ -206,7 +210,7 @@ def test_bf16_gradients_are_close_and_keep_their_dtype():
 
 
 def test_the_device_is_that_of_the_backward_call_or_else_of_the_forward_call():
-    indices, weight = whole(2, 5000), normal(2, 12)
+    indices, weight = integers(2, 5000), normal(2, 12)
 
     def grad_of(forward, backward):
         leaf = weight.detach().clone().requires_grad_()
@@ -225,7 +229,7 @@ def test_the_device_is_that_of_the_backward_call_or_else_of_the_forward_call():
     assert torch.equal(grad_of(timed, fixed), grad_of(fixed, fixed))
 
 
-def test_a_product_that_refuses_says_so_in_the_backward_call():
+def test_an_unsupported_product_raises_in_the_backward_call():
     x, gamma = normal(4, 64), normal(64)
     with (
         simulated.use("atlas_train"),
@@ -234,7 +238,7 @@ def test_a_product_that_refuses_says_so_in_the_backward_call():
         simulated.rms_norm(x, gamma).sum().backward()
 
 
-def test_second_derivatives_are_refused():
+def test_second_derivatives_raise():
     x, gamma = normal(4, 64), normal(64)
     (grad,) = torch.autograd.grad(simulated.rms_norm(x, gamma).pow(2).sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="rms_norm_grad has no gradient"):
@@ -280,7 +284,7 @@ SIMULATED = (
 def losses(functions, steps=10):
     model = TwoLayers(functions)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    tokens, targets = whole(50, 12, 8), whole(50, 12, 8).flip(0)
+    tokens, targets = integers(50, 12, 8), integers(50, 12, 8).flip(0)
     history = []
     for _ in range(steps):
         optimizer.zero_grad()

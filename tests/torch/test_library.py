@@ -1,4 +1,4 @@
-"""The operators as PyTorch's own: for every declared operator what the compiler, tracing, meta tensors and autocast ask of them."""
+"""Operators registered with PyTorch: compiler, tracing, meta tensors and autocast."""
 
 import pytest
 
@@ -20,7 +20,7 @@ SMALL = 8
 
 
 def small_call(name):
-    """The arguments of a small call of an operator, from its declaration."""
+    """Return the arguments of a small call of an operator, from its declaration."""
     operator = load_operator(name)
     values = {
         axis.name: min(axis.default, SMALL) if isinstance(axis, Number) else axis.default
@@ -73,7 +73,7 @@ REGISTERED = {
 
 
 def step(function, tensors):
-    """The value of a function and its gradients."""
+    """Return a function's value and gradients."""
     value = function(*tensors)
     return value, *torch.autograd.grad((value * torch.cos(value.detach())).sum(), tensors)
 
@@ -95,25 +95,20 @@ def test_meta_tensors_give_the_shapes_of_the_results(name):
         getattr(simulated, name) if name not in FORWARDS else getattr(torch.ops.npu_sim, name)
     )
     expected = function(**call)
-    found = function(
+    actual = function(
         **{
             key: value.to("meta") if torch.is_tensor(value) else value
             for key, value in call.items()
         }
     )
-    for one, right in zip(
-        *(result if isinstance(result, tuple) else (result,) for result in (found, expected)),
-        strict=True,
-    ):
-        assert (one.device.type, one.shape, one.dtype, one.stride()) == (
-            "meta",
-            right.shape,
-            right.dtype,
-            right.stride(),
-        )
+    pairs = (result if isinstance(result, tuple) else (result,) for result in (actual, expected))
+    for tensor, right in zip(*pairs, strict=True):
+        assert tensor.device.type == "meta"
+        assert (tensor.shape, tensor.dtype) == (right.shape, right.dtype)
+        assert tensor.stride() == right.stride()
 
 
-def test_meta_tensors_are_refused_as_others_are():
+def test_meta_tensors_are_checked_as_others_are():
     with pytest.raises(npu_sim.AclnnError, match="63"):
         simulated.embedding_dense_backward(
             torch.zeros(64, 4, device="meta"), torch.zeros(63, dtype=torch.int64, device="meta"), 5
@@ -126,17 +121,17 @@ def test_a_compiled_step_has_the_bits_of_the_plain_one(name):
     inputs = tensors()
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    for one, right in zip(step(compiled, inputs), step(function, inputs), strict=True):
-        assert torch.equal(one, right)
+    for actual, right in zip(step(compiled, inputs), step(function, inputs), strict=True):
+        assert torch.equal(actual, right)
 
 
 @pytest.mark.parametrize("name", FORWARDS)
 def test_a_traced_step_computes_with_other_values(name):
     function, tensors = FORWARDS[name]
     traced = make_fx(lambda *inputs: step(function, inputs))(*tensors())
-    others = [(2 * one).detach().requires_grad_() for one in tensors()]
-    for one, right in zip(traced(*others), step(function, others), strict=True):
-        assert torch.equal(one, right)
+    others = [(2 * tensor).detach().requires_grad_() for tensor in tensors()]
+    for actual, right in zip(traced(*others), step(function, others), strict=True):
+        assert torch.equal(actual, right)
 
 
 PLAIN = {
@@ -148,13 +143,13 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_autocast_takes_the_dtypes_that_pytorch_takes(name):
+def test_autocast_converts_to_the_dtypes_of_pytorch(name):
     function, tensors = FORWARDS[name]
     results = []
-    for one in (function, PLAIN[name]):
+    for compute in (function, PLAIN[name]):
         inputs = tensors()
         with torch.autocast("cpu", torch.bfloat16):
-            value = one(*inputs)
+            value = compute(*inputs)
         value.float().sum().backward()
         results.append((value, *(tensor.grad for tensor in inputs)))
     for ours, theirs in zip(*results, strict=True):
@@ -162,7 +157,7 @@ def test_autocast_takes_the_dtypes_that_pytorch_takes(name):
         torch.testing.assert_close(ours, theirs, rtol=2**-6, atol=2**-5)
 
 
-REFUSED = [
+ERRORS = [
     (lambda: simulated.cross_entropy(torch.zeros(5), torch.tensor(1)), "input has shape"),
     (
         lambda: simulated.cross_entropy(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int32)),
@@ -182,7 +177,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_what_the_product_does_not_take_is_refused_in_words(call, words):
-    with pytest.raises(npu_sim.NpuSimError, match=words):
+@pytest.mark.parametrize(("call", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_an_unsupported_call_raises_an_error(call, message):
+    with pytest.raises(npu_sim.NpuSimError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""A block of experts whose way back is the simulator, forward and backward, against the same block of PyTorch in float64."""
+"""Permutation and weighted sum of experts' rows, against PyTorch in float64."""
 
 import pytest
 
@@ -23,14 +23,14 @@ def drawn(dtype, probs_dtype):
 
 
 def in_pytorch(rows, indices, probs):
-    """Gather, multiply and add up; an index beyond the rows finds zeros."""
+    """Gather, multiply and add up; an index beyond the rows reads zeros."""
     padded = torch.cat([rows, torch.zeros(1, rows.shape[1], dtype=rows.dtype)])
     gathered = padded[indices.long().clamp(max=len(rows))].reshape(*probs.shape, -1)
     return (gathered * probs.unsqueeze(-1)).sum(dim=1)
 
 
-def there_and_back(kept):
-    """A block whose experts do nothing: tokens are permuted, all but the ``kept`` rows are dropped, and put back with their weights."""
+def permute_and_unpermute(kept):
+    """Return a block that permutes tokens, keeps the first rows, and adds them up with weights."""
 
     def block(tokens, experts, probs):
         permuted, places = simulated.moe_token_permute(tokens, experts, kept)
@@ -39,7 +39,7 @@ def there_and_back(kept):
     return block
 
 
-def there_and_back_in_pytorch(kept):
+def permute_and_unpermute_in_pytorch(kept):
     def block(tokens, experts, probs):
         order = torch.argsort(experts.reshape(-1), stable=True)
         rows = tokens[order[:kept] // experts.shape[1]]
@@ -49,8 +49,8 @@ def there_and_back_in_pytorch(kept):
 
 
 def both(function, rows, indices, probs):
-    """The block's value, and the gradients of a weighted sum of it."""
-    rows, probs = (one.detach().clone().requires_grad_() for one in (rows, probs))
+    """Return the block's value, and the gradients of a weighted sum of it."""
+    rows, probs = (tensor.detach().clone().requires_grad_() for tensor in (rows, probs))
     value = function(rows, indices, probs)
     weights = (
         torch.cos(torch.arange(value.numel(), dtype=torch.float32))
@@ -78,22 +78,22 @@ def test_the_block_agrees_with_float64(dtype, probs_dtype, dropped):
 
 @pytest.mark.parametrize("kept", [TOKENS * TOP_K, 130])
 @pytest.mark.parametrize("dtype", NAMES)
-def test_the_way_there_and_back_agrees_with_float64(dtype, kept):
+def test_permute_and_unpermute_agrees_with_float64(dtype, kept):
     generator = torch.Generator().manual_seed(7)
     tokens = torch.randn(TOKENS, HIDDEN, generator=generator).to(dtype)
     experts = torch.rand(TOKENS, 16, generator=generator).argsort(dim=1)[:, :TOP_K].to(torch.int32)
     probs = drawn(dtype, dtype)[2]
     with simulated.use("atlas_a2", release="9.0"):
-        ours = both(there_and_back(kept), tokens, experts, probs)
+        ours = both(permute_and_unpermute(kept), tokens, experts, probs)
     assert_passes(
-        ours, both(there_and_back_in_pytorch(kept), tokens.double(), experts, probs.double())
+        ours, both(permute_and_unpermute_in_pytorch(kept), tokens.double(), experts, probs.double())
     )
 
 
 @pytest.mark.filterwarnings("ignore:Input #")  # gradcheck prefers float64, which no product takes
 @pytest.mark.parametrize("kept", [18, 13])
 def test_gradients_are_those_of_differences(kept):
-    """The block is linear in its tokens and in its weights, so that differences over large steps are exact but for rounding."""
+    """The block is bilinear: differences over large steps are exact except for rounding."""
     tokens = torch.randn(6, 5, generator=torch.Generator().manual_seed(8), requires_grad=True)
     experts = (
         torch.rand(6, 4, generator=torch.Generator().manual_seed(9))
@@ -102,7 +102,7 @@ def test_gradients_are_those_of_differences(kept):
     )
     probs = torch.rand(6, 3, generator=torch.Generator().manual_seed(10), requires_grad=True)
     with simulated.use("atlas_a2", release="9.0"):
-        block = there_and_back(kept)
+        block = permute_and_unpermute(kept)
         assert torch.autograd.gradcheck(
             lambda tokens, probs: block(tokens, experts, probs),
             (tokens, probs),
@@ -113,11 +113,11 @@ def test_gradients_are_those_of_differences(kept):
 
 
 def assert_passes(ours, theirs):
-    """The precision page's verdicts on what one function gives, against the same in float64."""
-    for found, golden in zip(ours, theirs, strict=True):
-        actual, judged = tensor_as_array(found), NAMES[found.dtype]
-        assert verdicts.mixed_tolerance(actual, golden.numpy(), judged).passed
-        assert verdicts.single_benchmark(actual, golden.numpy(), judged).passed
+    """Check results with the verdicts of the precision page against float64."""
+    for result, golden in zip(ours, theirs, strict=True):
+        actual, dtype = tensor_as_array(result), NAMES[result.dtype]
+        assert verdicts.mixed_tolerance(actual, golden.numpy(), dtype).passed
+        assert verdicts.single_benchmark(actual, golden.numpy(), dtype).passed
 
 
 def test_forward_and_backward_are_the_operators():
@@ -151,7 +151,7 @@ def test_without_probs_rows_are_put_in_order_and_back():
     assert gradient.shape == rows.shape
 
 
-def test_the_way_there_and_back_is_the_identity_times_the_weights():
+def test_permute_and_unpermute_is_the_identity_times_the_weights():
     tokens = torch.randn(12, 16, generator=torch.Generator().manual_seed(2), requires_grad=True)
     experts = torch.randint(0, 5, (12, 3), generator=torch.Generator().manual_seed(3))
     permuted, places = simulated.moe_token_permute(tokens, experts)
@@ -162,7 +162,7 @@ def test_the_way_there_and_back_is_the_identity_times_the_weights():
     assert torch.allclose(tokens.grad, torch.ones(12, 16))
 
 
-def test_gradients_of_dropped_tokens_are_refused_at_9_1():
+def test_gradients_of_dropped_tokens_are_an_error_at_9_1():
     rows, indices, probs = drawn(torch.float32, torch.float32)
     with pytest.raises(npu_sim.AclnnError, match="159 rows"):
         both(simulated.moe_token_unpermute, rows[:-1], indices, probs)

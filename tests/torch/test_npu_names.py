@@ -1,4 +1,4 @@
-"""The functions under the names of torch_npu: signatures, values of the forward, and what is not supported."""
+"""Functions with names of torch_npu: signatures, forward values, and unsupported arguments."""
 
 import inspect
 
@@ -22,9 +22,12 @@ from npu_sim.torch.simulation import array_as_tensor, tensor_as_array  # noqa: E
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",
     npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
-    npu_moe_token_unpermute: "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None",
+    npu_moe_token_unpermute: (
+        "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None"
+    ),
     npu_cross_entropy_loss: (
-        "input target weight=None reduction=mean ignore_index=-100 label_smoothing=0.0 lse_square_scale_for_zloss=0.0 return_zloss=False"
+        "input target weight=None reduction=mean ignore_index=-100 label_smoothing=0.0 "
+        "lse_square_scale_for_zloss=0.0 return_zloss=False"
     ),
 }
 
@@ -32,10 +35,13 @@ SIGNATURES = {
 @pytest.mark.parametrize("function", SIGNATURES)
 def test_signatures(function):
     parameters = inspect.signature(function).parameters.values()
-    words = [
-        one.name if one.default is one.empty else f"{one.name}={one.default}" for one in parameters
+    shown = [
+        parameter.name
+        if parameter.default is parameter.empty
+        else f"{parameter.name}={parameter.default}"
+        for parameter in parameters
     ]
-    assert words == SIGNATURES[function].split()
+    assert shown == SIGNATURES[function].split()
 
 
 @pytest.mark.parametrize(
@@ -57,8 +63,8 @@ def test_rms_norm_returns_y_and_rstd(shape, gamma, rstd_shape):
 def test_rms_norm_has_the_bits_of_the_product(dtype):
     x, gamma = torch.randn(30, 300, dtype=dtype), torch.randn(300, dtype=dtype)
     arrays = npu_sim.run("rms_norm", x=tensor_as_array(x), gamma=tensor_as_array(gamma)).outputs
-    for one, right in zip(npu_rms_norm(x, gamma), arrays.values(), strict=True):
-        assert torch.equal(one, array_as_tensor(right))
+    for tensor, right in zip(npu_rms_norm(x, gamma), arrays.values(), strict=True):
+        assert torch.equal(tensor, array_as_tensor(right))
 
 
 def test_rms_norm_of_bf16_is_rounded_once():
@@ -131,10 +137,10 @@ def test_moe_token_permute_example():
         ),
     ],
 )
-def test_what_is_not_supported_is_refused(call, argument):
-    with pytest.raises(npu_sim.AclnnError) as refused:
+def test_unsupported_arguments_are_errors(call, argument):
+    with pytest.raises(npu_sim.AclnnError) as raised:
         call(torch.randn(4, 6, requires_grad=True))
-    assert (refused.value.status, refused.value.argument) == (161002, argument)
+    assert (raised.value.status, raised.value.argument) == (161002, argument)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +156,7 @@ def test_what_is_not_supported_is_refused(call, argument):
         (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2, dtype=torch.int64)), "tokens"),
     ],
 )
-def test_the_forward_refuses_as_the_product(call, argument):
-    with pytest.raises(npu_sim.AclnnError) as refused:
+def test_the_forward_has_the_statuses_of_the_product(call, argument):
+    with pytest.raises(npu_sim.AclnnError) as raised:
         call(torch.randn(4, 6, requires_grad=True))
-    assert (refused.value.status, refused.value.argument) == (561002, argument)
+    assert (raised.value.status, raised.value.argument) == (561002, argument)

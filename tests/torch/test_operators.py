@@ -1,4 +1,4 @@
-"""The operators on tensors: the same bits as on arrays, and memory is shared."""
+"""Operators on tensors: the bits are those of arrays, and memory is shared."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def test_memory_is_shared_both_ways(dtype):
     assert back.data_ptr() == tensor.data_ptr()
 
 
-def test_sparse_tensors_are_refused():
+def test_sparse_tensors_are_an_error():
     with pytest.raises(TypeError, match="sparse"):
         tensor_as_array(torch.zeros(3, 4).to_sparse())
 
@@ -69,11 +69,10 @@ CALLS = {
 
 @pytest.mark.parametrize("operator", CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tensors_give_the_bits_that_arrays_give(operator, dtype):
-    kept = ("rstd",)
+def test_tensors_have_the_bits_of_arrays(operator, dtype):
     call = {
         name: value.to(dtype)
-        if torch.is_tensor(value) and value.is_floating_point() and name not in kept
+        if torch.is_tensor(value) and value.is_floating_point() and name != "rstd"
         else value
         for name, value in CALLS[operator].items()
     }
@@ -82,22 +81,21 @@ def test_tensors_give_the_bits_that_arrays_give(operator, dtype):
         for name, value in call.items()
     }
     expected = [
-        array_as_tensor(one)
-        for one in npu_sim.run(operator, deterministic=True, **arrays).outputs.values()
+        array_as_tensor(array)
+        for array in npu_sim.run(operator, deterministic=True, **arrays).outputs.values()
     ]
     with simulated.use(deterministic=True):
         result = getattr(simulated, operator)(**call)
-        outs = tuple(torch.empty_like(one) for one in expected)
+        outs = tuple(torch.empty_like(tensor) for tensor in expected)
         given = getattr(simulated, operator)(**call, out=outs if len(outs) > 1 else outs[0])
     for results in (result, given):
-        for one, right in zip(
-            results if isinstance(results, tuple) else (results,), expected, strict=True
-        ):
-            assert torch.equal(one, right)
+        tensors = results if isinstance(results, tuple) else (results,)
+        for tensor, right in zip(tensors, expected, strict=True):
+            assert torch.equal(tensor, right)
     assert (given if isinstance(given, tuple) else (given,))[0] is outs[0]
 
 
-def test_without_pytorch_the_import_says_what_to_install():
+def test_without_pytorch_the_import_error_names_the_extra():
     code = (
         "import sys; sys.modules['torch'] = None; import npu_sim, npu_sim.cli; import npu_sim.torch"
     )
@@ -107,7 +105,8 @@ def test_without_pytorch_the_import_says_what_to_install():
 
 
 def test_the_package_does_not_load_pytorch():
-    call = "npu_sim.plan('embedding_dense_backward', grad='4x4:fp32', indices='4:int32', num_weights=3)"
+    arguments = "grad='4x4:fp32', indices='4:int32', num_weights=3"
+    call = f"npu_sim.plan('embedding_dense_backward', {arguments})"
     code = f"import sys, npu_sim, npu_sim.aclnn; {call}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -1,4 +1,4 @@
-"""Recording a model: what is seen, how it is named and merged, and that nothing is left out without a word."""
+"""Recording of models: recognised calls, their names and merging, and code not recognised."""
 
 import json
 
@@ -34,7 +34,7 @@ class LibraryRMSNorm(nn.Module):
 
 
 class Scale(LibraryRMSNorm):
-    """The same under a name that says nothing."""
+    """The same computation in a class without a telling name."""
 
 
 class GatedRMSNorm(LibraryRMSNorm):
@@ -43,7 +43,7 @@ class GatedRMSNorm(LibraryRMSNorm):
 
 
 class InlineNorm(nn.Module):
-    """A layer that normalises in a module, and once more by hand."""
+    """A layer that normalises in an inner module, then by hand."""
 
     def __init__(self):
         super().__init__()
@@ -67,19 +67,19 @@ class Router(nn.Module):
 
 
 class Experts(nn.Module):
-    """An expert: its own rows in, its own rows out, or every row through it."""
+    """A block of experts that computes in a given way."""
 
-    def __init__(self, way, experts=4):
+    def __init__(self, compute, experts=4):
         super().__init__()
-        self.gate, self.way = Router(experts), way
+        self.gate, self.compute = Router(experts), compute
         self.matrices = nn.Parameter(torch.randn(experts, HIDDEN, HIDDEN))
 
     def forward(self, hidden):
         rows = hidden.reshape(-1, HIDDEN)
-        return self.way(rows, *self.gate(rows), self.matrices).reshape(hidden.shape)
+        return self.compute(rows, *self.gate(rows), self.matrices).reshape(hidden.shape)
 
 
-def one_by_one(rows, weights, chosen, matrices):
+def expert_by_expert(rows, weights, chosen, matrices):
     out = torch.zeros_like(rows)
     for expert, matrix in enumerate(matrices):
         token, place = torch.where(chosen == expert)
@@ -101,13 +101,13 @@ def all_rows_through_all(rows, weights, chosen, matrices):
 
 
 def calls_of(step):
-    """What is recorded of a step, by operator: the inputs and how often."""
+    """Return the recorded inputs and counts of a step by operator, and the recording."""
     with simulated.record() as recording:
         step()
-    found = {}
+    calls = {}
     for line in recording:
-        found.setdefault(line["op"], []).append((line["inputs"], line["count"]))
-    return found, recording
+        calls.setdefault(line["op"], []).append((line["inputs"], line["count"]))
+    return calls, recording
 
 
 def leaf(*shape, dtype=torch.float32):
@@ -117,7 +117,7 @@ def leaf(*shape, dtype=torch.float32):
 LOGITS = {"log_prob": "12x50:fp32", "target": "12:int64", "reduction": "mean", "ignore_index": -100}
 NORMED = {"x": "2x6x32:fp32", "gamma": "32:fp32"}
 LABELS = torch.arange(TOKENS)
-SEEN = {
+RECOGNISED = {
     "functional.embedding": (
         lambda: functional.embedding(
             torch.zeros(2, 6, dtype=torch.int32), leaf(WORDS, HIDDEN), padding_idx=-1
@@ -187,7 +187,7 @@ SEEN = {
         "rms_norm_grad",
         {"dy": "2x6x32:fp32", **NORMED},
     ),
-    "a normalisation that says nothing": (
+    "a normalisation without a telling name": (
         lambda: Scale(HIDDEN)(hidden=leaf(2, 6, HIDDEN)).sum(),
         "rms_norm_grad",
         {"dy": "2x6x32:fp32", **NORMED},
@@ -203,8 +203,8 @@ SEEN = {
             "pad": 1,
         },
     ),
-    "experts one by one": (
-        lambda: Experts(one_by_one)(leaf(2, 6, HIDDEN)).sum(),
+    "expert by expert": (
+        lambda: Experts(expert_by_expert)(leaf(2, 6, HIDDEN)).sum(),
         "moe_token_permute_grad",
         {"permuted_output_grad": "24x32:fp32", "sorted_indices": "24:int32", "num_topk": 2},
     ),
@@ -216,38 +216,38 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("form", SEEN)
-def test_a_gradient_is_recorded_whatever_form_it_has(form):
-    loss, operator, inputs = SEEN[form]
-    found, recording = calls_of(lambda: loss().backward())
-    assert found[operator] == [(inputs, 1)]
+@pytest.mark.parametrize("form", RECOGNISED)
+def test_a_gradient_is_recorded_for_every_form_of_the_forward(form):
+    loss, operator, inputs = RECOGNISED[form]
+    calls, recording = calls_of(lambda: loss().backward())
+    assert calls[operator] == [(inputs, 1)]
     assert not recording.not_recognised
 
 
-@pytest.mark.parametrize("form", SEEN)
-def test_what_was_recorded_goes_through_preflight(form):
-    _, recording = calls_of(lambda: SEEN[form][0]().backward())
+@pytest.mark.parametrize("form", RECOGNISED)
+def test_preflight_reads_recorded_calls(form):
+    _, recording = calls_of(lambda: RECOGNISED[form][0]().backward())
     checked = list(check_lines(json.dumps(line) for line in recording))
     assert checked
-    assert [one.outcome for one in checked] == ["runs"] * len(checked)
+    assert [line.outcome for line in checked] == ["runs"] * len(checked)
 
 
 def test_without_a_backward_call_only_forward_calls_are_recorded():
-    found, _ = calls_of(
+    calls, _ = calls_of(
         lambda: (
             LibraryRMSNorm(HIDDEN)(leaf(2, HIDDEN)),
             functional.embedding(LABELS, leaf(WORDS, HIDDEN)),
         )
     )
-    assert found.keys() == {"rms_norm"}
+    assert calls.keys() == {"rms_norm"}
 
 
-def test_gradients_that_nobody_needs_are_not_recorded():
+def test_gradients_that_are_not_required_are_not_recorded():
     frozen = torch.randn(WORDS, HIDDEN)
-    found, _ = calls_of(
+    calls, _ = calls_of(
         lambda: (functional.embedding(LABELS, frozen) * leaf(HIDDEN)).sum().backward()
     )
-    assert not found
+    assert not calls
 
 
 NOT_RECOGNISED = {
@@ -289,22 +289,22 @@ NOT_RECOGNISED = {
 
 
 @pytest.mark.parametrize("form", NOT_RECOGNISED)
-def test_what_looks_like_an_operator_is_listed_where_it_is_not_recognised(form):
-    run, words = NOT_RECOGNISED[form]
-    found, recording = calls_of(run)
-    assert "rms_norm_grad" not in found
+def test_code_that_resembles_an_operator_is_listed_with_a_reason(form):
+    run, reason = NOT_RECOGNISED[form]
+    calls, recording = calls_of(run)
+    assert "rms_norm_grad" not in calls
     reasons = [(why, place.file) for _, why, place in recording.not_recognised]
     assert len(reasons) == 1
-    assert words in reasons[0][0]
+    assert reason in reasons[0][0]
 
 
 class Model(nn.Module):
     """A transformer without attention."""
 
-    def __init__(self, layers=3, again=False):
+    def __init__(self, layers=3, checkpointing=None):
         super().__init__()
-        self.again = again
-        self.words = nn.Embedding(WORDS, HIDDEN)
+        self.checkpointing = checkpointing
+        self.embedding = nn.Embedding(WORDS, HIDDEN)
         self.layers = nn.ModuleList(
             nn.Sequential(LibraryRMSNorm(HIDDEN), nn.Linear(HIDDEN, HIDDEN)) for _ in range(layers)
         )
@@ -312,11 +312,11 @@ class Model(nn.Module):
         self.head = nn.Linear(HIDDEN, WORDS)
 
     def forward(self, tokens, labels):
-        hidden = self.words(tokens)
+        hidden = self.embedding(tokens)
         for layer in self.layers:
             hidden = hidden + (
-                checkpoint(layer, hidden, use_reentrant=self.again == "reentrant")
-                if self.again
+                checkpoint(layer, hidden, use_reentrant=self.checkpointing == "reentrant")
+                if self.checkpointing
                 else layer(hidden)
             )
         return functional.cross_entropy(
@@ -342,7 +342,7 @@ def test_a_model_is_recorded_by_layers_with_names_and_places(device):
     assert {name: place["count"] for name, place in places.items()} == {"layers.*.*": 3, "norm": 1}
     assert places["norm"]["parameter"] == "norm.weight"
     assert places["norm"]["file"].endswith("test_recording.py")
-    assert lines["embedding_dense_backward"]["name"] == "words"
+    assert lines["embedding_dense_backward"]["name"] == "embedding"
     assert lines["cross_entropy_loss_grad"]["name"] == "Model"
     assert recording.not_modelled["aten::addmm"] + recording.not_modelled["aten::mm"] > 0
     assert (
@@ -352,23 +352,23 @@ def test_a_model_is_recorded_by_layers_with_names_and_places(device):
     assert not recording.not_recognised
 
 
-@pytest.mark.parametrize("again", ["kept", "reentrant"])
-def test_layers_that_are_computed_again_have_one_gradient_and_two_forward_calls(again):
-    found, _ = calls_of(step_of(Model(again=again)))
-    assert sum(count for _, count in found["rms_norm_grad"]) == 4
-    assert sum(count for _, count in found["rms_norm"]) == 3 * 2 + 1
+@pytest.mark.parametrize("checkpointing", ["not reentrant", "reentrant"])
+def test_checkpointed_layers_have_one_gradient_and_two_forward_calls(checkpointing):
+    calls, _ = calls_of(step_of(Model(checkpointing=checkpointing)))
+    assert sum(count for _, count in calls["rms_norm_grad"]) == 4
+    assert sum(count for _, count in calls["rms_norm"]) == 3 * 2 + 1
 
 
-def test_recording_changes_no_bit_and_leaves_nothing_behind():
+def test_recording_changes_no_bit_and_ends_with_the_block():
     torch.manual_seed(3)
     model = Model()
     step_of(model)()
-    expected = [one.grad.clone() for one in model.parameters()]
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     _, recording = calls_of(step_of(model))
     assert all(
-        torch.equal(one.grad, right)
-        for one, right in zip(model.parameters(), expected, strict=True)
+        torch.equal(parameter.grad, right)
+        for parameter, right in zip(model.parameters(), expected, strict=True)
     )
     before = len(recording)
     step_of(model)()
@@ -405,17 +405,17 @@ def test_names_of_torch_npu_exist_while_recording_only():
         with pytest.raises(AttributeError, match="npu_rms_norm"):
             torch_npu.npu_fusion_attention(y)
 
-    found, _ = calls_of(step)
-    assert found["rms_norm"] == [({"x": "4x64:fp32", "gamma": "64:fp32"}, 1)]
-    assert found["rms_norm_grad"] == [
+    calls, _ = calls_of(step)
+    assert calls["rms_norm"] == [({"x": "4x64:fp32", "gamma": "64:fp32"}, 1)]
+    assert calls["rms_norm_grad"] == [
         ({"dy": "4x64:fp32", "x": "4x64:fp32", "rstd": "4x1:fp32", "gamma": "64:fp32"}, 1)
     ]
-    assert found["cross_entropy_loss_grad"][0][1] == 1
+    assert calls["cross_entropy_loss_grad"][0][1] == 1
     with pytest.raises(ImportError):
         import torch_npu  # noqa: F401
 
 
-def test_a_file_begins_with_what_its_calls_do_not_cover(tmp_path):
+def test_a_file_starts_with_the_code_that_its_calls_do_not_cover(tmp_path):
     with simulated.record(tmp_path / "calls.jsonl") as recording:
         step_of(Model())()
     head, *lines = [
