@@ -37,15 +37,16 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
 def require_target(path: Path, argument: str = "out") -> None:
     """Check that a file can be written.
 
-    Its folder must exist and be writable, and the path must be free or a regular file.
+    Its folder must exist and be writable, and the path must be free or a regular file. A link
+    stands for its target.
 
     Raises
     ------
     UsageError
         With the obstacle.
     """
-    folder = path.parent
     try:
+        folder = link_target(path).parent
         if path.is_dir():
             raise UsageError(
                 argument, Text("{path} is a folder", path=_shown(path)), "name a file in it"
@@ -97,6 +98,12 @@ def require_separate(outputs: Mapping[str, Path], inputs: Iterable[Path]) -> Non
         raise UsageError(argument, message, "name another file")
 
 
+def link_target(path: Path) -> Path:
+    """Return the path itself, or the file that a link names."""
+    is_link = os.path.islink(path)  # noqa: PTH114 - False where is_symlink raises: a name too long
+    return Path(os.path.realpath(path)) if is_link else path
+
+
 def _identity(path: Path) -> object:
     """Return what identifies a file: device and inode, or the resolved path of one to be made."""
     try:
@@ -115,7 +122,7 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
         With the needed and the free bytes.
     """
     try:
-        free = shutil.disk_usage(path.parent).free
+        free = shutil.disk_usage(link_target(path).parent).free
     except OSError as error:
         raise cannot_write(argument, path, error) from None
     if needed_bytes > free:
@@ -132,7 +139,7 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
 def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
     """Open a file that appears at ``path`` when the block ends without an error.
 
-    Readers see the old file or the complete new one.
+    Readers see the old file or the complete new one. A link stays, and its target is replaced.
 
     Raises
     ------
@@ -140,14 +147,15 @@ def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
         When it cannot be written, or the disk becomes full.
     """
     require_target(path, argument)
+    target = link_target(path)
     try:
-        file, temporary = _open_nameless(path.parent)
+        file, temporary = _open_nameless(target.parent)
         try:
             with file:
                 yield file
                 file.flush()
-                os.fchmod(file.fileno(), _mode_of(path))
-                _publish(file, temporary, path)
+                os.fchmod(file.fileno(), _mode_of(target))
+                _publish(file, temporary, target)
         finally:
             if temporary is not None:
                 temporary.unlink(missing_ok=True)

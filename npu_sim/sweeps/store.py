@@ -20,6 +20,7 @@ from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import (
     cannot_write,
     foreign_entry,
+    link_target,
     remove_own,
     require_room,
     require_target,
@@ -81,15 +82,16 @@ class Store:
         chunk_rows: int,
         overwrite: bool = True,
     ) -> None:
-        self.target = target
+        ending = target.suffix
+        self.target = target = link_target(target) if ending else target
         self.overwrite = overwrite
         self.partial = target.with_name(target.name + ".partial")
         self.progress_file = target.with_name(target.name + ".progress.json")
-        self.writer = _writer(self.partial, target.suffix, space, columns)
+        self.writer = _writer(self.partial, ending, space, columns)
         names = [f"{column.name}:{column.dtype}" for column in columns]
         self.identity = {
             "sweep": space.fingerprint,
-            "format": target.suffix or "columns",
+            "format": ending or "columns",
             "columns": names,
             "chunk_rows": chunk_rows,
         }
@@ -205,8 +207,7 @@ class Store:
         A sweep that died while it replaced an older one leaves a folder without its description, or
         an empty one.
         """
-        columns = not self.target.suffix
-        if not columns:
+        if self.identity["format"] != "columns":
             require_target(self.target)
             return
         if not self.target.exists() and not self.target.is_symlink():

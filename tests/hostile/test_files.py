@@ -307,6 +307,30 @@ def test_a_file_is_replaced_atomically_and_keeps_its_permissions(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.parametrize("before", ["old", None], ids=["a file", "no file"])
+def test_a_link_stays_and_its_target_is_written(tmp_path, before):
+    (tmp_path / "data").mkdir()
+    target, link = tmp_path / "data" / "x.csv", tmp_path / "link.csv"
+    link.symlink_to("data/x.csv")
+    for write in (
+        lambda: writing.write_text(link, "new"),
+        lambda: sweep_to(link, *SWEEP, **COLUMNS),
+    ):
+        target.unlink(missing_ok=True)
+        if before is not None:
+            target.write_text(before, encoding="utf-8")
+        write()
+        assert link.is_symlink()
+        assert target.read_text(encoding="utf-8") not in ("", before)
+        assert names(tmp_path) == ["data", "data/x.csv", "link.csv"]
+
+
+def test_a_link_into_a_missing_folder_is_refused(tmp_path):
+    (tmp_path / "link.npy").symlink_to("missing/x.npy")
+    with pytest.raises(UsageError, match="does not exist"):
+        writing.require_target(tmp_path / "link.npy")
+
+
 def test_new_files_have_the_permissions_of_the_umask(tmp_path):
     before = os.umask(0o027)
     try:
