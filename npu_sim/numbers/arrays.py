@@ -116,9 +116,20 @@ def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
+    kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
+    if not _has_memory(obj):
+        raise TypeError(
+            Text(
+                "this {kind} has no memory for its elements: it is fake, functional or freed",
+                kind=kind,
+            )
+        )
     if getattr(obj, "requires_grad", False) and hasattr(obj, "detach"):
         obj = obj.detach()  # libraries refuse to export a tensor that records gradients
     try:
+        if hasattr(obj, "resolve_neg"):
+            # PyTorch negates and conjugates lazily, by a bit that DLPack does not carry.
+            obj = obj.resolve_conj().resolve_neg()
         if str(getattr(obj, "dtype", "")).endswith("bfloat16"):
             return np.from_dlpack(_BfloatAsInteger(obj)).view(bfloat16())
         return np.from_dlpack(obj)
@@ -128,7 +139,6 @@ def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
                 return np.asarray(obj)  # some libraries copy from another device here
         except (RuntimeError, TypeError, ValueError):
             pass
-        kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
         raise TypeError(
             Text(
                 "cannot reach the memory of this {kind} over DLPack: {error}",
@@ -136,6 +146,26 @@ def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
                 error=error,
             )
         ) from error
+
+
+def _has_memory(tensor: Any) -> bool:
+    """Return whether all elements of a PyTorch tensor lie in its storage; True for other objects.
+
+    NumPy gives new, uninitialised memory for a null pointer.
+    """
+    try:
+        storage, itemsize = tensor.untyped_storage(), tensor.element_size()
+        if storage.device.type == "meta":  # of a FakeTensor, which warns about data_ptr
+            return False
+        sizes, strides = tuple(tensor.shape), tensor.stride()
+        offset = tensor.storage_offset()
+        start = tensor.data_ptr() - offset * itemsize
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return True  # a tensor without a storage, which DLPack refuses
+    if 0 in sizes:
+        return True
+    last = offset + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
+    return bool(start != 0 and (last + 1) * itemsize <= storage.nbytes())
 
 
 class _BfloatAsInteger:

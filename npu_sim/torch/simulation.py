@@ -16,7 +16,7 @@ import torch
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
-from npu_sim.numbers.arrays import bfloat16
+from npu_sim.numbers.arrays import as_array, bfloat16
 from npu_sim.operators import run, signature_of
 from npu_sim.registry import load_operator
 from npu_sim.settings import chosen_device, device
@@ -27,12 +27,12 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 def tensor_as_array(tensor: torch.Tensor) -> Array:
-    """Return the memory of a CPU tensor as a writable array of the same shape and strides.
+    """Return a CPU tensor as an array; it shares memory unless the negative bit is set.
 
     Raises
     ------
     TypeError
-        For a sparse tensor or a tensor on another device.
+        For a sparse tensor, a tensor on another device or one without memory.
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise TypeError(
@@ -42,12 +42,7 @@ def tensor_as_array(tensor: torch.Tensor) -> Array:
                 device=tensor.device,
             )
         )
-    detached = tensor.detach()
-    if detached.dtype == torch.bfloat16:
-        bits: Array = detached.view(torch.int16).numpy()
-        return bits.view(bfloat16())
-    array: Array = detached.numpy()
-    return array
+    return as_array(tensor)
 
 
 def array_as_tensor(array: Array) -> torch.Tensor:
@@ -92,7 +87,7 @@ def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any =
         core_order=target.order.core_order,
         seed=target.order.seed,
         limits=target.limits,
-        out=None if outs is None else tuple(tensor_as_array(tensor) for tensor in outs),
+        out=outs,  # tensors: an array could be a copy of a tensor with the negative bit
         **arrays,
     )
     if outs is not None:
