@@ -50,6 +50,8 @@ class AclOpExecutor:
     result
         Result of the last run, with order-dependent parts, data warnings and times; None before the
         first run.
+    released
+        Whether the executor was used or destroyed, and cannot run again.
     """
 
     operator: Operator
@@ -60,18 +62,13 @@ class AclOpExecutor:
     plan: Plan
     repeatable: bool = False
     result: Result | None = None
-    _released: bool = False
+    released: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def workspace(self) -> Workspace:
         """Size and areas of the workspace, and the kernels that use them; prints as a table."""
         return self.plan.workspace
-
-    @property
-    def released(self) -> bool:
-        """Whether the executor was used or destroyed, and cannot run again."""
-        return self._released
 
     def run(self, workspace: Any, workspace_size: int) -> None:
         """Run the call in a workspace; nothing is written if it raises.
@@ -99,13 +96,10 @@ class AclOpExecutor:
                 areas=Areas(memory, self.workspace),
             )
 
-    def release(self) -> None:
-        """Make the executor unusable."""
-        self._released = True
-
     def _use(self) -> None:
+        """Release the executor unless it is repeatable; raise if it is already released."""
         with self._lock:
-            if self._released:
+            if self.released:
                 message = "executor was released by an earlier call of the second stage"
                 raise AclnnError(
                     INVALID,
@@ -113,7 +107,7 @@ class AclOpExecutor:
                     message,
                     "call the first stage again, or aclSetAclOpExecutorRepeatable after it",
                 )
-            self._released = not self.repeatable
+            self.released = not self.repeatable
 
     def _workspace_memory(self, workspace: Any, workspace_size: int) -> Array:
         needed = self.workspace.total_bytes
@@ -129,43 +123,27 @@ class AclOpExecutor:
             )
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
-            raise AclnnError(
-                INVALID,
-                "workspaceSize",
-                Text(
-                    "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
-                ),
-                hint,
+            message = Text(
+                "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
             )
+            raise AclnnError(INVALID, "workspaceSize", message, hint)
         if memory.size < workspace_size:
-            raise AclnnError(
-                INVALID,
-                "workspace",
-                Text(
-                    "workspace has {size} bytes, but workspaceSize is {workspace_size}",
-                    size=memory.size,
-                    workspace_size=workspace_size,
-                ),
-                hint,
+            message = Text(
+                "workspace has {size} bytes, but workspaceSize is {workspace_size}",
+                size=memory.size,
+                workspace_size=workspace_size,
             )
+            raise AclnnError(INVALID, "workspace", message, hint)
         if memory.ctypes.data % ADDRESS_BYTES:
-            raise AclnnError(
-                INVALID,
-                "workspace",
-                Text(
-                    "workspace does not start at a multiple of {address_bytes} bytes",
-                    address_bytes=ADDRESS_BYTES,
-                ),
-                "use aclrtMalloc",
+            message = Text(
+                "workspace does not start at a multiple of {address_bytes} bytes",
+                address_bytes=ADDRESS_BYTES,
             )
+            raise AclnnError(INVALID, "workspace", message, "use aclrtMalloc")
         for name, array in self._tensors():
             if np.may_share_memory(memory, array):
-                raise AclnnError(
-                    INVALID,
-                    "workspace",
-                    Text("workspace shares memory with {name}", name=name),
-                    "use separate memory",
-                )
+                message = Text("workspace shares memory with {name}", name=name)
+                raise AclnnError(INVALID, "workspace", message, "use separate memory")
         return memory[:needed]
 
     def _tensors(self) -> list[tuple[str, Array]]:
@@ -211,5 +189,5 @@ def aclDestroyAclOpExecutor(executor: AclOpExecutor | None) -> int:
     """Release an executor that was made repeatable; return 561103 for a missing one."""
     if executor is None:
         return HARDWARE_LIMIT
-    executor.release()
+    executor.released = True
     return ACL_SUCCESS

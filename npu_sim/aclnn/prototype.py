@@ -48,11 +48,8 @@ class Prototype:
         try:
             executor = self._executor(dict(zip(self.parameters, values, strict=True)))
         except AclnnError as error:
-            return FirstStage(
-                report(f"{self.name}GetWorkspaceSize", error, self._documented(error.argument)),
-                0,
-                None,
-            )
+            name = f"{self.name}GetWorkspaceSize"
+            return FirstStage(report(name, error, self._documented(error.argument)), 0, None)
         return FirstStage(SUCCESS, executor.workspace.total_bytes, executor)
 
     def second_stage(
@@ -82,12 +79,8 @@ class Prototype:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the two functions by name, with the signatures of the product document."""
-        first = inspect.Signature(
-            [
-                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                for name in self.parameters
-            ]
-        )
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        first = inspect.Signature([inspect.Parameter(name, kind) for name in self.parameters])
 
         def get_workspace_size(*args: Any, **kwargs: Any) -> FirstStage:
             return self.first_stage(*first.bind(*args, **kwargs).arguments.values())
@@ -113,10 +106,12 @@ class Prototype:
         return named
 
     def _documented(self, argument: str) -> str:
+        """Return the name of an argument in the product document."""
         names = (name for name, entry in self.parameters.items() if entry.name == argument)
         return next(names, argument)
 
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
+        """Check and plan a call with the values of the parameters by name."""
         tensors: dict[str, AclTensor] = {}
         attributes: dict[str, Any] = {}
         for name, argument in self.parameters.items():

@@ -301,8 +301,8 @@ def _study_output(
     )
 
 
-def _different(one: np.ndarray, other: np.ndarray) -> int:
+def _different(first: np.ndarray, second: np.ndarray) -> int:
     """Return the number of elements that differ; integers are compared exactly."""
-    if one.dtype.kind in "iu":
-        return int(np.count_nonzero(one != other))
-    return int(np.count_nonzero(ulp_distance(one, other, canonical_dtype(one.dtype))))
+    if first.dtype.kind in "iu":
+        return int(np.count_nonzero(first != second))
+    return int(np.count_nonzero(ulp_distance(first, second, canonical_dtype(first.dtype))))

@@ -130,24 +130,23 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     first, axis = next(iter(sampled.items()))
     samples = base.tensors[first].shape[axis] // places.get(first, 1)
 
-    def found(output: str, values: np.ndarray) -> np.ndarray | None:
+    def first_samples(output: str, values: np.ndarray) -> np.ndarray | None:
         if own.found is not None:
             return own.found(base, output, values)
-        return (
-            None if output not in axes else np.take(values, np.arange(samples), axis=axes[output])
-        )
+        if output not in axes:
+            return None
+        return np.take(values, np.arange(samples), axis=axes[output])
 
     for name, extra, fill in (
         ("batch twice as large", samples, "copy"),
         ("8 padding rows", 8, "zero"),
     ):
-        grown = (
-            own.grown(base, extra, fill)
-            if own.grown is not None
-            else _grown(base, sampled, extra, fill)
-        )
+        if own.grown is not None:
+            grown = own.grown(base, extra, fill)
+        else:
+            grown = _grown(base, sampled, extra, fill)
         if grown is not None:
-            yield name, grown, found
+            yield name, grown, first_samples
     shift = max(1, samples // 3)
 
     def unrolled(output: str, values: np.ndarray) -> np.ndarray:

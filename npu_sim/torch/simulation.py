@@ -1,7 +1,7 @@
 """Simulation of operators on CPU tensors, with the target of the current context.
 
-Tensors and arrays share memory; bfloat16 passes as its bit pattern, a type that NumPy and PyTorch
-share.
+Arrays use the memory of tensors. bfloat16 is converted through its bit pattern, since NumPy and
+PyTorch have no common type for it.
 """
 
 import inspect

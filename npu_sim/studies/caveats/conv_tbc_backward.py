@@ -34,16 +34,16 @@ def _conversion() -> Numbers:
     return {"relative_errors": errors}
 
 
-def _explain_conversion(found: Numbers) -> list[str]:
+def _explain_conversion(numbers: Numbers) -> list[str]:
     lines = [
         Text(
             "cubeMathType {name}: largest error of gradWeight {grad_weight} of its largest, of "
             "gradBias {grad_bias}",
             name=name,
-            grad_weight=f"{one['grad_weight']:.1e}",
-            grad_bias=f"{one['grad_bias']:.1e}",
+            grad_weight=f"{errors['grad_weight']:.1e}",
+            grad_bias=f"{errors['grad_bias']:.1e}",
         )
-        for name, one in found["relative_errors"].items()
+        for name, errors in numbers["relative_errors"].items()
     ]
     return [
         *lines,
@@ -61,13 +61,13 @@ def _empty_bias() -> Numbers:
     return {"grad_bias": outputs["grad_bias"].tolist(), "sum_of_self": 0.25 * 15}
 
 
-def _explain_empty_bias(found: Numbers) -> list[str]:
+def _explain_empty_bias(numbers: Numbers) -> list[str]:
     return [
         Text(
             "with an empty input gradBias is {grad_bias}, the constant batch * time, not the sum "
             "of self ({sum_of_self})",
-            grad_bias=found["grad_bias"],
-            sum_of_self=found["sum_of_self"],
+            grad_bias=numbers["grad_bias"],
+            sum_of_self=numbers["sum_of_self"],
         )
     ]
 

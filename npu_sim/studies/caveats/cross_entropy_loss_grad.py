@@ -34,19 +34,19 @@ def _label_aliasing() -> Numbers:
     }
 
 
-def _explain_label_aliasing(found: Numbers) -> list[str]:
-    said = joined(
+def _explain_label_aliasing(numbers: Numbers) -> list[str]:
+    labels = joined(
         (
             Text("{label} {value}", label=label, value="masked" if masked else "kept")
-            for label, masked in zip(found["labels"], found["masked"], strict=True)
+            for label, masked in zip(numbers["labels"], numbers["masked"], strict=True)
         ),
         ", ",
     )
     return [
         Text(
             "ignore_index = {ignore_index}; labels: {said}",
-            ignore_index=found["ignore_index"],
-            said=said,
+            ignore_index=numbers["ignore_index"],
+            said=labels,
         ),
         "labels and ignore_index are compared in fp32, where neighbours above 2^24 are one number",
     ]
@@ -59,23 +59,23 @@ def _all_ignored() -> Numbers:
         "target": np.full(4, 2),
         "ignore_index": 2,
     }
-    found = {
+    gradients = {
         reduction: run(OPERATOR, reduction=reduction, **call).outputs["x_grad"]
         for reduction in ("mean", "sum")
     }
     return {
         reduction: "nan" if np.isnan(values).all() else float(np.abs(values).max())
-        for reduction, values in found.items()
+        for reduction, values in gradients.items()
     }
 
 
-def _explain_all_ignored(found: Numbers) -> list[str]:
+def _explain_all_ignored(numbers: Numbers) -> list[str]:
     return [
         Text(
             "every label ignored: mean gives {mean} everywhere (0 divided by a weight of 0), sum "
             "gives {sum}",
-            mean=found["mean"],
-            sum=found["sum"],
+            mean=numbers["mean"],
+            sum=numbers["sum"],
         )
     ]
 

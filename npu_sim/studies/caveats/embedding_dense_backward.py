@@ -35,24 +35,24 @@ def _counter() -> Numbers:
     return {"counters": counters, "rows": rows, "mean_of_ones": float(scaled[0, 0])}
 
 
-def _explain_counter(found: Numbers) -> list[str]:
+def _explain_counter(numbers: Numbers) -> list[str]:
     lines = [
         Text(
             "from {exact_integers} on, 100 flushes of {name}: the count is {true_count}, the "
             "fp32 counter {fp32_counter}",
             exact_integers=EXACT_INTEGERS,
             name=name,
-            true_count=one["true_count"],
-            fp32_counter=one["fp32_counter"],
+            true_count=counter["true_count"],
+            fp32_counter=counter["fp32_counter"],
         )
-        for name, one in found["counters"].items()
+        for name, counter in numbers["counters"].items()
     ]
     return [
         *lines,
         Text(
             "the mean of {rows} ones comes out as {mean_of_ones}",
-            rows=found["rows"],
-            mean_of_ones=f"{found['mean_of_ones']:.9g}",
+            rows=numbers["rows"],
+            mean_of_ones=f"{numbers['mean_of_ones']:.9g}",
         ),
     ]
 
@@ -76,17 +76,17 @@ def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any]
     return list(pairwise(both))
 
 
-def _explain_sort_trick(found: Numbers) -> list[str]:
+def _explain_sort_trick(numbers: Numbers) -> list[str]:
     lines = [
         Text("as fp32 bits, {name}: {bits}", name=name, bits="yes" if holds else "no")
-        for name, holds in found["comparisons"].items()
+        for name, holds in numbers["comparisons"].items()
     ]
     return [
         *lines,
         Text(
             "int32 indices are sorted as if their bits were fp32; {bits_of_inf} is +inf, and "
             "above it every pattern is nan",
-            bits_of_inf=found["bits_of_inf"],
+            bits_of_inf=numbers["bits_of_inf"],
         ),
     ]
 
@@ -117,22 +117,22 @@ def _path_switch() -> Numbers:
     }
 
 
-def _explain_path_switch(found: Numbers) -> list[str]:
-    small, large = found["weights"]
+def _explain_path_switch(numbers: Numbers) -> list[str]:
+    small, large = numbers["weights"]
     return [
         Text(
             "num_weights {small}: {small_output}; num_weights {large}: {large_output}",
             small=small,
-            small_output=found["paths"][0],
+            small_output=numbers["paths"][0],
             large=large,
-            large_output=found["paths"][1],
+            large_output=numbers["paths"][1],
         ),
         Text(
             "one more row of weights takes gradient and output to 100 MiB: {different} of "
             "{elements} elements of the same rows change, by up to {max_ulp} ulp",
-            different=found["different"],
-            elements=found["elements"],
-            max_ulp=found["max_ulp"],
+            different=numbers["different"],
+            elements=numbers["elements"],
+            max_ulp=numbers["max_ulp"],
         ),
     ]
 
@@ -146,7 +146,7 @@ def _padding() -> Numbers:
     return {"sums": sums}
 
 
-def _explain_padding(found: Numbers) -> list[str]:
+def _explain_padding(numbers: Numbers) -> list[str]:
     words = {
         -1: "negative: none",
         1: "row 1 gets no gradient",
@@ -159,7 +159,7 @@ def _explain_padding(found: Numbers) -> list[str]:
             words=words[padding],
             sums=sums,
         )
-        for padding, sums in found["sums"].items()
+        for padding, sums in numbers["sums"].items()
     ]
 
 
@@ -172,14 +172,14 @@ def _saturation() -> Numbers:
     return {"results": results}
 
 
-def _explain_saturation(found: Numbers) -> list[str]:
+def _explain_saturation(numbers: Numbers) -> list[str]:
     return [
         Text(
             "60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}",
             product=product,
             values=values,
         )
-        for product, values in found["results"].items()
+        for product, values in numbers["results"].items()
     ]
 
 
@@ -203,14 +203,14 @@ def _reciprocal() -> Numbers:
     }
 
 
-def _explain_reciprocal(found: Numbers) -> list[str]:
+def _explain_reciprocal(numbers: Numbers) -> list[str]:
     return [
         Text(
             "{different} of {elements} elements differ from sum / count, by up to {max_ulp} ulp: "
             "the product multiplies by the rounded reciprocal",
-            different=found["different"],
-            elements=found["elements"],
-            max_ulp=found["max_ulp"],
+            different=numbers["different"],
+            elements=numbers["elements"],
+            max_ulp=numbers["max_ulp"],
         )
     ]
 
@@ -232,19 +232,19 @@ def _kernels_differ() -> Numbers:
     }
 
 
-def _explain_kernels_differ(found: Numbers) -> list[str]:
+def _explain_kernels_differ(numbers: Numbers) -> list[str]:
     return [
         Text(
             "default against deterministic: {deterministic_differs} of {elements} elements "
             "differ: other chunks",
-            deterministic_differs=found["deterministic_differs"],
-            elements=found["elements"],
+            deterministic_differs=numbers["deterministic_differs"],
+            elements=numbers["elements"],
         ),
         Text(
             "48 cores against 40 (Ascend910B4): {forty_cores_differ} of {elements} elements "
             "differ: other sums",
-            forty_cores_differ=found["forty_cores_differ"],
-            elements=found["elements"],
+            forty_cores_differ=numbers["forty_cores_differ"],
+            elements=numbers["elements"],
         ),
     ]
 

@@ -10,7 +10,7 @@ OPERATOR = "rms_norm_grad"
 
 
 def _wrap() -> Numbers:
-    rows, found = 400, {}
+    rows, sizes = 400, {}
     for columns in (1_300_000, 1_350_000):
         spec: dict[str, Any] = {
             "dy": f"{rows}x{columns}:fp32",
@@ -20,25 +20,25 @@ def _wrap() -> Numbers:
         }
         tiling = plan(OPERATOR, deterministic=True, **spec).tiling
         total = rows * columns * 8 + rows * 4 + columns * 4
-        found[columns] = {
+        sizes[columns] = {
             "bytes": total,
             "bytes_32_bit": total % 2**32,
             "need_chunk": tiling["need_chunk"],
         }
-    return {"rows": rows, "columns": found}
+    return {"rows": rows, "columns": sizes}
 
 
-def _explain_wrap(found: Numbers) -> list[str]:
+def _explain_wrap(numbers: Numbers) -> list[str]:
     lines = [
         Text(
             "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk {need_chunk}",
-            rows=found["rows"],
+            rows=numbers["rows"],
             columns=columns,
-            bytes=one["bytes"],
-            bytes_32_bit=one["bytes_32_bit"],
-            need_chunk=one["need_chunk"],
+            bytes=size["bytes"],
+            bytes_32_bit=size["bytes_32_bit"],
+            need_chunk=size["need_chunk"],
         )
-        for columns, one in found["columns"].items()
+        for columns, size in numbers["columns"].items()
     ]
     return [
         *lines,
