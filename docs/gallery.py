@@ -1,4 +1,4 @@
-"""Make the pictures of the README: ``python docs/gallery.py``.
+"""Make the pictures of the gallery: ``python docs/gallery.py``.
 
 Needs Chromium (Debian package ``chromium``). The pictures show real calls. They are reproducible up
 to the fonts of the machine.
@@ -31,7 +31,7 @@ document.querySelectorAll(".core-choice button")[17].click();
 slider.value = 150;
 slider.dispatchEvent(new Event("input"));
 """
-"""What a reader does to see a tile in the middle of a core's work."""
+"""Selects a core and a tile in the middle of its work."""
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -49,14 +49,14 @@ LIGHT = "--blink-settings=preferredColorScheme=1"
 
 
 def shoot(address: str, name: str, size: tuple[int, int], *, dark: bool = False) -> None:
-    """Take a picture of a page."""
+    """Write a screenshot of a page."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        sys.exit("needs chromium: apt-get install chromium")
+        sys.exit("Chromium is missing: apt-get install chromium")
     with tempfile.TemporaryDirectory() as folder:
         theme = DARK if dark else LIGHT
         window = f"--window-size={size[0]},{size[1]}"
-        words = [
+        command = [
             chromium,
             *FLAGS,
             theme,
@@ -65,11 +65,11 @@ def shoot(address: str, name: str, size: tuple[int, int], *, dark: bool = False)
             f"--screenshot={GALLERY / name}",
             address,
         ]
-        subprocess.run(words, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def shoot_document(html: str, name: str, size: tuple[int, int], *, dark: bool = False) -> None:
-    """Take a picture of a report."""
+    """Write a screenshot of a report."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         file.write_text(html, encoding="utf-8")
@@ -77,12 +77,12 @@ def shoot_document(html: str, name: str, size: tuple[int, int], *, dark: bool = 
 
 
 def plan_picture() -> None:
-    """The report of one plan."""
+    """Write a screenshot of the report of a plan."""
     shoot_document(render(plan_report(long_rows())), "report.png", (1080, 1180))
 
 
 def long_rows() -> Plan:
-    """A plan whose rows are too long for one piece."""
+    """Return a plan whose rows are too long for one piece."""
     arguments = {
         "dy": "4096x8192:bf16",
         "x": "4096x8192:bf16",
@@ -93,7 +93,7 @@ def long_rows() -> Plan:
 
 
 def work_picture() -> None:
-    """One call over time, and one core in the middle of its work."""
+    """Write a screenshot of a call over time and of one core in the middle of its work."""
     plan, profile = long_rows(), load_profile("atlas_a2")
     sections = (time_section(tracks(plan, profile, timeline(plan, profile))), steps_section(plan))
     sentence = "RmsNormGrad, 4096 x 8192 bf16: work over time, and one core step by step"
@@ -104,7 +104,7 @@ def work_picture() -> None:
 
 
 def explorer_picture() -> None:
-    """The explorer with two panes, in dark."""
+    """Write a screenshot of the explorer with two panes, in dark mode."""
     explorer = Explorer({name: load_profile(name) for name in shipped_products()})
     state = {
         "operator": "embedding_dense_backward",
@@ -127,11 +127,11 @@ def explorer_picture() -> None:
 
 
 def sweep_picture() -> None:
-    """A sweep of two sizes as a map, and a cut through it."""
+    """Write a screenshot of the map of a sweep and of a cut through it."""
     grid = {"row": "1..5000", "col": "64..16384:+64"}
     space = make_space(load_operator("rms_norm_grad"), grid)
     cores = cut_figures(sweep_curves(space))[0]
-    sentence = "RmsNormGrad, 1280000 calls: which path where, and how many cores work"
+    sentence = "RmsNormGrad, 1280000 calls: paths by rows and columns, and working cores"
     shoot_document(
         render(
             table_report("A sweep", sentence, [], [Drawing("drawMap", sweep_map(space)), cores])
@@ -151,7 +151,7 @@ def main() -> None:
     total = sum(picture.stat().st_size for picture in GALLERY.glob("*.png"))
     print(f"{total} bytes in {GALLERY}")
     if total > LARGEST_GALLERY_BYTES:
-        sys.exit(f"more than the {LARGEST_GALLERY_BYTES} bytes that the gallery may have")
+        sys.exit(f"the gallery is larger than {LARGEST_GALLERY_BYTES} bytes")
 
 
 if __name__ == "__main__":
