@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
@@ -13,7 +14,16 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Plan, ProfileKey, Workspace
+from npu_sim.plans.model import (
+    REFUSED,
+    Caveat,
+    CoreWork,
+    Decision,
+    Flip,
+    Plan,
+    ProfileKey,
+    Workspace,
+)
 from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
@@ -29,39 +39,54 @@ CHIP_KEYS = (*(name for name in Chip.model_fields if name in Device._fields), *C
 
 def plan_of(case: Case) -> Plan:
     """Plan a checked call. The flips of its decisions have no results."""
-    return _plan(case, Decide(case, with_results=False))
+    return _plan(case, False)
 
 
 def plan_with_results(case: Case) -> Plan:
     """Plan a checked call; reading its decisions plans the call of every flip too."""
-    return _plan(case, Decide(case, with_results=True))
+    return _plan(case, True)
 
 
-def _plan(case: Case, decide: "Decide") -> Plan:
+def _plan(case: Case, with_results: bool) -> Plan:
     fields = _plan_fields(case)
-    fields.pop("decisions", None)
+    deferred = CoresAndDecisions(case, with_results)
+    for name in ("cores", "decisions"):
+        fields.pop(name, None)
     values = {name: value() if callable(value) else value for name, value in fields.items()}
-    plan = Plan(decide=decide, **values)
+    plan = Plan(deferred=deferred, **values)
     if case.operator.name not in OPERATOR_NAMES:
-        _ = plan.decisions  # report errors of other people's declarations at once
+        # Report errors of other people's declarations at once.
+        _ = plan.cores, plan.decisions
     return plan
 
 
-@dataclass(frozen=True)
-class Decide:
-    """Function that returns the decisions of a plan, which takes longer than all other fields."""
+class CoresAndDecisions:
+    """The fields of a plan that take longer than all others, computed from the case when read."""
 
-    case: Case
-    with_results: bool
+    def __init__(self, case: Case, with_results: bool) -> None:
+        self.case, self.with_results = case, with_results
 
-    def __call__(self) -> tuple[Decision, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CoresAndDecisions, (self.case, self.with_results)
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        return _plan_fields(self.case)
+
+    def _field(self, name: str) -> tuple[Any, ...]:
+        value = self._fields.get(name, ())
+        return tuple(value() if callable(value) else value)
+
+    def cores(self) -> tuple[CoreWork, ...]:
+        """Return the ranges of every working core."""
+        return self._field("cores")
+
+    def decisions(self) -> tuple[Decision, ...]:
         """Return the decisions, with the results of their flips where these are wanted."""
-        case = self.case
-        decisions = _plan_fields(case).get("decisions", ())
-        decisions = tuple(decisions() if callable(decisions) else decisions)
+        case, decisions = self.case, self._field("decisions")
         if not self.with_results or not any(decision.flips for decision in decisions):
             return decisions
-        # Values beyond the range of an axis can be planned, but not varied: such flips keep no
+        # Values beyond the range of an axis can be planned but not varied; such flips keep no
         # results.
         with suppress(NpuSimError):
             call = fixed_call(case.operator, case.arguments.as_dict(), case.deterministic)

@@ -3,10 +3,11 @@
 One model serves every operator; text, JSON, reports, comparisons and the explorer are made from it.
 """
 
-from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import Field, PrivateAttr, computed_field
 
@@ -399,6 +400,28 @@ class OutputOrder(Frozen):
         )
 
 
+class DeferredFields(Protocol):
+    """The fields of a plan that take longer to compute than all others."""
+
+    def cores(self) -> tuple[CoreWork, ...]:
+        """Return the ranges of every working core."""
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Return every condition that the planner tested."""
+
+
+@dataclass(frozen=True)
+class _GivenFields:
+    core_work: tuple[CoreWork, ...]
+    tested: tuple[Decision, ...]
+
+    def cores(self) -> tuple[CoreWork, ...]:
+        return self.core_work
+
+    def decisions(self) -> tuple[Decision, ...]:
+        return self.tested
+
+
 class Plan(Printed, Frozen):
     """Everything decided before data is seen.
 
@@ -444,8 +467,8 @@ class Plan(Printed, Frozen):
         What a profile of one's own changes without effect on the tiling.
     evidence
         How sure the plan is; a model unless its planner says that it is the published rule.
-    decide
-        Parameter in place of ``decisions``: a function that returns them when they are first read.
+    deferred
+        Parameter in place of ``cores`` and ``decisions``: returns them when they are first read.
     """
 
     operator: str
@@ -468,7 +491,6 @@ class Plan(Printed, Frozen):
     cores_note: TextField = ""
     per_core: TextField = ""
     tiling: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
-    cores: tuple[CoreWork, ...] = ()
     memories: tuple[Memory, ...] = ()
     workspace: Workspace
     launches: tuple[Launch, ...] = ()
@@ -476,28 +498,37 @@ class Plan(Printed, Frozen):
     caveats: tuple[Caveat, ...] = ()
     profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
-    _decide: Callable[[], tuple[Decision, ...]] = PrivateAttr()
+    _deferred: DeferredFields = PrivateAttr()
 
     def __init__(
         self,
         *,
-        decide: Callable[[], tuple[Decision, ...]] | None = None,
+        deferred: DeferredFields | None = None,
+        cores: Iterable[Any] = (),
         decisions: Iterable[Any] = (),
         **fields: Any,
     ) -> None:
         super().__init__(**fields)
-        given = tuple(map(Decision.model_validate, decisions))
-        self._decide = decide or partial(tuple, given)
+        self._deferred = deferred or _GivenFields(
+            tuple(map(CoreWork.model_validate, cores)),
+            tuple(map(Decision.model_validate, decisions)),
+        )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def cores(self) -> tuple[CoreWork, ...]:
+        """Ranges of every working core; computed when first read."""
+        return self._deferred.cores()
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """Every condition tested on the way; computed when first read."""
-        return self._decide()
+        """Every condition that the planner tested; computed when first read."""
+        return self._deferred.decisions()
 
     def __eq__(self, other: object) -> bool:
         """Compare every field, decisions last."""
-        names = (*type(self).model_fields, "decisions")
+        names = (*type(self).model_fields, "cores", "decisions")
         return isinstance(other, Plan) and all(
             getattr(self, name) == getattr(other, name) for name in names
         )
@@ -525,6 +556,7 @@ class Plan(Printed, Frozen):
         """Return the plan as plain data, the form ``--json`` prints; derived sizes are included."""
         data = self.model_dump(mode="json")
         names = list(type(self).model_fields)
+        names.insert(names.index("memories"), "cores")
         names.insert(names.index("workspace"), "decisions")
         data = {name: data[name] for name in names}
         for memory, dumped in zip(self.memories, data["memories"], strict=True):

@@ -7,6 +7,7 @@ in the workspace; areas whose lifetimes do not overlap share a bucket.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ class Bucket:
 
     tenants: tuple[Entry, ...]
 
-    @property
+    @cached_property
     def largest(self) -> Entry:
         """The tenant that decides the size."""
         return max(self.tenants, key=lambda entry: entry.bytes)
@@ -128,8 +129,8 @@ def lay_out(
     for number, (tenants, size) in enumerate(placed):
         for entry in tenants:
             offset = start
+            lifetime = {"first_node": entry.first_node, "last_node": entry.last_node}
             for part in entry.parts:
-                lifetime = {"first_node": entry.first_node, "last_node": entry.last_node}
                 areas.append(
                     WorkspaceArea(
                         name=part.name, offset=offset, bytes=part.bytes, bucket=number, **lifetime
