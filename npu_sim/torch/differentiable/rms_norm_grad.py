@@ -59,6 +59,7 @@ def npu_rms_norm(
 
 
 def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
+    """Return the weight; raise AclnnError if it is missing."""
     if scale is None:
         raise AclnnError(
             MISSING,

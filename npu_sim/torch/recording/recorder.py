@@ -359,6 +359,7 @@ def _backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
+    """``torch.Tensor.backward`` without its dispatch to function modes."""
     torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 
