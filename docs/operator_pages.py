@@ -47,6 +47,16 @@ def code(text: object) -> str:
     return f"`{text}`" if text not in ("", None) else ""
 
 
+def wrapped(command: str) -> str:
+    """Return a shell command, broken before options into lines of at most ``WIDTH`` columns."""
+    lines = [""]
+    for part in command.replace(" --", "\n--").split("\n"):
+        if lines[-1] and len(f"{lines[-1]} {part} \\") > int(WIDTH):
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {part}" if lines[-1] else part
+    return " \\\n".join(lines)
+
+
 def argument_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield a row for every argument, in the order of the call."""
     for argument in operator.arguments:
@@ -133,7 +143,7 @@ def page(operator: Operator) -> str:
         ),
         section(
             "A call",
-            f"```sh\n{plan_command(plan, first_product(operator))}\n```",
+            f"```sh\n{wrapped(plan_command(plan, first_product(operator)))}\n```",
             f"```text\n{shown}\n```",
         ),
         section(
