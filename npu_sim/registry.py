@@ -6,6 +6,7 @@ some under the entry point group :data:`ENTRY_POINTS`, and :func:`npu_sim.regist
 """
 
 import importlib
+import warnings
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -147,6 +148,13 @@ def unknown_operator(name: str) -> UsageError:
     )
 
 
+class OperatorLoadError(UsageError, AttributeError):
+    """An operator that another package offers cannot be loaded.
+
+    It is an AttributeError too: ``hasattr(npu_sim, name)`` is False for such an operator.
+    """
+
+
 def find_kernel(kernel: str) -> OperatorEntry | None:
     """Return the operator of a vendor kernel, or None."""
     return next((entry for entry in OPERATORS if kernel in entry.kernels), None)
@@ -178,6 +186,17 @@ def load_operator(name: str) -> Any:
     return _load(entry)
 
 
+def loadable_operators() -> list[Any]:
+    """Return the declarations of all operators; those that cannot be loaded cause a warning."""
+    declarations = []
+    for entry in all_operators():
+        try:
+            declarations.append(load_operator(entry.name))
+        except OperatorLoadError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    return declarations
+
+
 @cache
 def _load(entry: OperatorEntry) -> Any:
     if not entry.home:
@@ -186,9 +205,9 @@ def _load(entry: OperatorEntry) -> Any:
     try:
         declaration = getattr(importlib.import_module(module), attribute)
         importlib.import_module("npu_sim.framework.registration").check_declaration(declaration)
-    except NpuSimError:
-        raise
-    except Exception as error:  # whatever another package does concerns its operator alone
+    except NpuSimError as error:
+        raise OperatorLoadError(error.argument, error.message, error.hint) from error
+    except (Exception, SystemExit) as error:  # errors of a package concern its operator alone
         message = Text(
             "{name} cannot be loaded from {home}: {error_type}: {error}",
             name=entry.name,
@@ -196,12 +215,9 @@ def _load(entry: OperatorEntry) -> Any:
             error_type=type(error).__name__,
             error=error,
         )
-        raise UsageError(
-            "operator",
-            message,
-            Text(
-                "mend the package, or its entry point in the group {entry_points}",
-                entry_points=ENTRY_POINTS,
-            ),
-        ) from error
+        hint = Text(
+            "mend the package, or its entry point in the group {entry_points}",
+            entry_points=ENTRY_POINTS,
+        )
+        raise OperatorLoadError("operator", message, hint) from error
     return declaration

@@ -8,9 +8,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from npu_sim.cli.options import require_separate_files
 from npu_sim.language import Verbatim, say, translated
+from npu_sim.registry import OperatorLoadError
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 """Default headings of positional arguments, options and commands."""
+OPERATORS = "Operators"
+"""Heading of the subcommands of operators."""
 OWN_TEXTS = {
     "help": "Show this message and end.",
     "install_completion": "Install completion for the current shell.",
@@ -74,7 +77,12 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
             heading = parameter.rich_help_panel or default
             panels.setdefault(heading, []).extend(_lines(parameter, record[0]))
     for name in command.list_commands(ctx) if isinstance(command, TyperGroup) else ():
-        subcommand = command.get_command(ctx, name)
+        try:
+            subcommand = command.get_command(ctx, name)
+        except OperatorLoadError as error:
+            text = say("not available: {message}", message=error.message)
+            panels.setdefault(OPERATORS, []).append((name, text))
+            continue
         text = translated(" ".join(_paragraphs(subcommand.short_help or subcommand.help)))
         panels.setdefault(subcommand.rich_help_panel or COMMANDS, []).append((name, text))
     return panels

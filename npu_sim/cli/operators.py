@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
+from npu_sim.cli.help import OPERATORS, HelpfulCommand, HelpfulGroup
 from npu_sim.cli.options import flattened
 from npu_sim.language import Verbatim, say, translated
 from npu_sim.registry import (
@@ -162,7 +162,7 @@ def operator_command(
         cls=OperatorCommand,
         epilog=epilog,
         short_help=entry.title,
-        rich_help_panel="Operators",
+        rich_help_panel=OPERATORS,
     )(command)
     return typer.main.get_command(single)
 

@@ -20,7 +20,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, Text, language
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import all_operators, load_operator
+from npu_sim.registry import load_operator, loadable_operators
 from npu_sim.releases import default_release, release_names
 from npu_sim.status import UsageError
 
@@ -197,7 +197,7 @@ def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
         ],
         "releases": list(release_names()),
         "default_release": default_release(),
-        "operators": [_operator(load_operator(entry.name)) for entry in all_operators()],
+        "operators": [_operator(declared) for declared in loadable_operators()],
     }
 
 

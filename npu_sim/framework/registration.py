@@ -104,7 +104,7 @@ def _run_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, UsageError) or not isinstance(error, Exception):
+        if isinstance(error, UsageError) or not isinstance(error, Exception | SystemExit):
             raise
         raise _file_error(
             path,

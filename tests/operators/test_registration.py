@@ -192,6 +192,7 @@ FILES = {
     "nothing.py": (None, "is no file"),
     "words.txt": ("OPERATOR = 1", "is no Python file"),
     "broken.py": ("import npu_sim.nonsense", "cannot be run: ModuleNotFoundError"),
+    "ending.py": ("raise SystemExit(3)", "cannot be run: SystemExit: 3"),
     "empty.py": ("", "declares no operator"),
     "json.py": ("", "has the name of another module, json"),
 }
