@@ -245,6 +245,14 @@ def test_second_derivatives_raise():
         grad.sum().backward()
 
 
+def test_second_derivatives_of_cross_entropy_are_refused():
+    def loss(logits):
+        return simulated.cross_entropy(logits, torch.tensor([1, 0]))
+
+    with pytest.raises(NotImplementedError, match="cross_entropy_loss_grad has no gradient"):
+        torch.autograd.functional.hessian(loss, normal(2, 3).detach())
+
+
 class TwoLayers(torch.nn.Module):
     """Embedding, two layers of normalisation and temporal convolution, and a cross entropy."""
 

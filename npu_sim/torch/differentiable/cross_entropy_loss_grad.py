@@ -17,6 +17,10 @@ __all__ = ["cross_entropy", "npu_cross_entropy_loss"]
 GRADIENT = operator_of(load_operator("cross_entropy_loss_grad"))
 
 
+def _log_prob(logits: torch.Tensor) -> torch.Tensor:
+    return functional.log_softmax(logits.float(), dim=1)
+
+
 @without_autocast
 def cross_entropy_forward(
     logits: torch.Tensor,
@@ -27,7 +31,7 @@ def cross_entropy_forward(
     label_smoothing: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss, 0-D or (N,), and the log-probabilities (N, C), in the dtype of logits."""
-    log_prob = functional.log_softmax(logits.float(), dim=1)
+    log_prob = _log_prob(logits)
     loss = functional.cross_entropy(
         log_prob,
         target,
@@ -52,15 +56,18 @@ def _shapes(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, target, weight, *ctx.call = inputs
+    logits, target, weight, *ctx.call = inputs
     log_prob = output[1]
     ctx.settings = current_device()
-    ctx.save_for_backward(log_prob, target, weight)
+    ctx.save_for_backward(logits, log_prob, target, weight)
     ctx.mark_non_differentiable(log_prob)
 
 
 def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
-    log_prob, target, weight = ctx.saved_tensors
+    logits, log_prob, target, weight = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        # The gradient depends on the logits: without this, second derivatives would be zero.
+        log_prob = _log_prob(logits).to(logits.dtype)
     reduction, ignore_index, label_smoothing = ctx.call
     tensors = {
         "grad_loss": grad_loss.contiguous(),
