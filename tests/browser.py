@@ -48,19 +48,19 @@ class Browser:
         events = [
             json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
         ]
-        asked = [
+        requests = [
             event["params"]["request"]["url"]
             for event in events
             if event["method"] == "Network.requestWillBeSent"
         ]
-        return console, asked
+        return console, requests
 
     def assert_quiet_and_local(self):
         """Check that the console is empty and that no request left the machine."""
-        console, asked = self.logs()
+        console, requests = self.logs()
         assert console == []
-        assert asked
-        assert [url for url in asked if (urlsplit(url).hostname or "") not in LOCAL_HOSTS] == []
+        assert requests
+        assert [url for url in requests if (urlsplit(url).hostname or "") not in LOCAL_HOSTS] == []
 
     def title_under_the_pointer(self, selector):
         """Return the tooltip of the middle of a shape."""
@@ -80,8 +80,8 @@ class Browser:
             pytest.skip("needs axe-core: npm install --no-save axe-core")
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
         script = """
-            const told = (one) => [one.id, one.nodes.map((node) => node.html)];
-            axe.run().then((found) => arguments[0](found.violations.map(told)));
+            const summary = (rule) => [rule.id, rule.nodes.map((node) => node.html)];
+            axe.run().then((result) => arguments[0](result.violations.map(summary)));
         """
         return self.driver.execute_async_script(script)
 

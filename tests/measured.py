@@ -114,7 +114,7 @@ def write_database(path: Path, rows: Iterable[Row], blocks: str = "blockDim") ->
     def text(value: str) -> int:
         return texts.setdefault(value, len(texts))
 
-    facts = "inputShapes, inputDataTypes, outputShapes, outputDataTypes"
+    columns = "inputShapes, inputDataTypes, outputShapes, outputDataTypes"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE STRING_IDS (id INTEGER, value TEXT)")
         database.execute(
@@ -125,7 +125,7 @@ def write_database(path: Path, rows: Iterable[Row], blocks: str = "blockDim") ->
             f"name INTEGER, globalTaskId INTEGER, {blocks} INTEGER, "
             "taskType INTEGER, opType INTEGER"
         )
-        database.execute(f"CREATE TABLE COMPUTE_TASK_INFO ({places}, {facts})")
+        database.execute(f"CREATE TABLE COMPUTE_TASK_INFO ({places}, {columns})")
         start = 1764246877073569000
         for task, row in enumerate(rows):
             end = start + round(1000 * row.duration_us)

@@ -14,7 +14,7 @@ threads.ALONE_BYTES = threads.ALONE_OPERATIONS = 0
 """Preamble of a program in which even small work is split over all threads."""
 
 
-def words_printed_by(program, *words, **environment):
+def words_printed_by(program, *arguments, **environment):
     """Run a program from the repository root with further environment variables; return stdout.
 
     Parameters
@@ -24,15 +24,15 @@ def words_printed_by(program, *words, **environment):
     words
         Its arguments.
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, *map(str, words)],
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
         env={**os.environ, **environment},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.split()
+    return process.stdout.split()
 
 
 def interruptible():

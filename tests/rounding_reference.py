@@ -13,21 +13,21 @@ def to_fp64(values):
         return values.astype(np.float64)
 
 
-def unit(values, one):
+def unit(values, number_format):
     """Return the distance of neighbours of a format at each fp64 value."""
     _, exponent = np.frexp(values)  # values = fraction * 2**exponent, 0.5 <= fraction < 1
-    lowest = 1 - one.bias
-    return np.ldexp(1.0, np.maximum(exponent - 1, lowest) - one.mantissa_bits)
+    lowest = 1 - number_format.bias
+    return np.ldexp(1.0, np.maximum(exponent - 1, lowest) - number_format.mantissa_bits)
 
 
 def round_to(values, name, towards_zero=False):
     """Round fp32 values to a format; the result is fp32, which holds every format exactly."""
-    one, wide = FORMATS[name], to_fp64(values)
+    number_format, wide = FORMATS[name], to_fp64(values)
     with np.errstate(invalid="ignore", over="ignore"):
-        step = unit(wide, one)
+        step = unit(wide, number_format)
         rounded = (np.trunc if towards_zero else np.rint)(wide / step) * step  # rint: ties to even
         rounded = np.where(np.isfinite(wide), rounded, wide)
-        overflow = np.isfinite(wide) & (np.abs(rounded) > one.largest_finite)
+        overflow = np.isfinite(wide) & (np.abs(rounded) > number_format.largest_finite)
         return np.where(overflow, np.copysign(np.inf, wide), rounded).astype(np.float32)
 
 
@@ -37,7 +37,7 @@ def around(bits):
 
 
 def fp32_sample(random_size, seed=20260):
-    """Return fp32 patterns around all 16-bit and hf32 values and their midpoints, and random patterns."""
+    """Return random fp32 patterns and those around all 16-bit and hf32 values and midpoints."""
     random = np.random.default_rng(seed)
     wide = EVERY_16_BITS.astype(np.uint32)
     bf16 = wide << 16
@@ -58,10 +58,10 @@ def fp32_sample(random_size, seed=20260):
         0, 1 << 16, (2, 4096), dtype=np.uint32
     )
     borders = np.concatenate([borders, overflow.ravel()])
-    named = np.concatenate([bf16, bf16 + np.uint32(0x8000), fp16.view(np.uint32), midpoints])
-    named = np.concatenate(
-        [named, hf32, hf32 + np.uint32(0x800), borders, borders | np.uint32(1 << 31)]
+    values = np.concatenate([bf16, bf16 + np.uint32(0x8000), fp16.view(np.uint32), midpoints])
+    values = np.concatenate(
+        [values, hf32, hf32 + np.uint32(0x800), borders, borders | np.uint32(1 << 31)]
     )
     return np.concatenate(
-        [around(named), random.integers(0, 1 << 32, random_size, dtype=np.uint32)]
+        [around(values), random.integers(0, 1 << 32, random_size, dtype=np.uint32)]
     ).view(np.float32)

@@ -110,7 +110,7 @@ def test_a_modified_copy_of_a_profile_is_a_separate_product(a2_text, written):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ("  ub_bytes: 196608", "  ub_bytes: -5", "ub_bytes: -5"),
         ("  l1_bytes: 524288", "  l1_bites: 524288", "did you mean l1_bytes"),
@@ -123,7 +123,7 @@ def test_a_modified_copy_of_a_profile_is_a_separate_product(a2_text, written):
     ],
 )
 def test_the_error_for_an_invalid_file_names_file_line_key_and_value(
-    a2_text, written, old, new, says
+    a2_text, written, old, new, message
 ):
     assert old in a2_text
     text = a2_text.replace(old, new, 1)
@@ -132,7 +132,7 @@ def test_the_error_for_an_invalid_file_names_file_line_key_and_value(
     with pytest.raises(UsageError) as refused:
         load_profile(path)
     assert f"{path}, line {line}" in refused.value.message
-    assert says in refused.value.message
+    assert message in refused.value.message
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])

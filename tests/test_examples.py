@@ -15,10 +15,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def printed(program, *arguments):
     """Run a program; return the label and the value of every line."""
     environment = os.environ | {"PYTHONWARNINGS": "error"}
-    words = [sys.executable, str(EXAMPLES / program), *arguments]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
-    assert done.stderr == ""
-    lines = [line.split(" is: ") for line in done.stdout.splitlines()]
+    command = [sys.executable, str(EXAMPLES / program), *arguments]
+    process = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert process.stderr == ""
+    lines = [line.split(" is: ") for line in process.stdout.splitlines()]
     return [label for label, _ in lines], [float(value) for _, value in lines]
 
 

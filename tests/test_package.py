@@ -85,8 +85,8 @@ def test_constraints_satisfy_the_declared_requirements():
     declared = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
     floors = {
         match[1].lower().replace("_", "-"): match[2]
-        for one in declared
-        if (match := re.match(r"([\w-]+)>=([\d.]+)$", one))
+        for requirement in declared
+        if (match := re.match(r"([\w-]+)>=([\d.]+)$", requirement))
     }
     assert len(floors) > 15
     assert not [name for name, floor in floors.items() if _numbers(pinned[name]) < _numbers(floor)]

@@ -53,9 +53,19 @@ def answers():
 
 
 NAMES = (
-    "plan", "result", "order mask", "prepared call", "comparison", "explanation", "limits", "determinism", "invariance", "precision",
-    "certificate", "profile",
-)  # fmt: skip
+    "plan",
+    "result",
+    "order mask",
+    "prepared call",
+    "comparison",
+    "explanation",
+    "limits",
+    "determinism",
+    "invariance",
+    "precision",
+    "certificate",
+    "profile",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -136,9 +146,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("call", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_usage_error_is_a_value_error_without_status_and_with_a_short_traceback(call, words):
-    with pytest.raises(npu_sim.UsageError, match=words) as mistake:
+@pytest.mark.parametrize(("call", "message"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_usage_error_is_a_value_error_without_status_and_with_a_short_traceback(call, message):
+    with pytest.raises(npu_sim.UsageError, match=message) as mistake:
         call()
     assert isinstance(mistake.value, ValueError)
     assert not hasattr(mistake.value, "status")
@@ -197,16 +207,19 @@ def test_the_stubs_are_up_to_date():
 
 
 USER = """\
+from typing import Literal
+
 import numpy as np
 import npu_sim
 
 grad, indices = np.ones((6, 4), np.float32), np.array([1, 2, 1, 0, 3, 1])
 reveal_type(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product="A2"))
 reveal_type(npu_sim.embedding_dense_backward(grad, indices, num_weights=5, deterministic=True))
-reveal_type(npu_sim.study.determinism("embedding_dense_backward", grad=grad, indices=indices, num_weights=5))
-npu_sim.plan("embedding_dense_backward", grad="4x5:bf16", indices="4:int32", num_weigths=32000)  # wrong
+operator: Literal["embedding_dense_backward"] = "embedding_dense_backward"
+reveal_type(npu_sim.study.determinism(operator, grad=grad, indices=indices, num_weights=5))
+npu_sim.plan(operator, grad="4x5:bf16", indices="4:int32", num_weigths=32000)  # wrong
 npu_sim.embedding_dense_backward(grad, indices, num_weigths=5)  # wrong
-npu_sim.run("embedding_dense_backward", grad=grad, indices=indices, num_weights=5, core_order="randm")  # wrong
+npu_sim.run(operator, grad=grad, indices=indices, num_weights=5, core_order="randm")  # wrong
 npu_sim.plan("rmsnorm_grad", dy="4096x7168:bf16", gamma="7168:bf16")  # wrong
 npu_sim.pln  # wrong
 """
@@ -216,7 +229,7 @@ npu_sim.pln  # wrong
 def test_a_type_checker_reports_misspelt_arguments(tmp_path):
     (tmp_path / "user.py").write_text(USER, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "user.py"]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=tmp_path,
         capture_output=True,
@@ -225,7 +238,7 @@ def test_a_type_checker_reports_misspelt_arguments(tmp_path):
     )
     wrong = {number for number, line in enumerate(USER.splitlines(), 1) if line.endswith("# wrong")}
     assert {
-        int(line) for line in re.findall(r"^user\.py:(\d+): error", done.stdout, re.M)
-    } == wrong, done.stdout + done.stderr
-    revealed = re.findall(r'Revealed type is "([\w.]+)', done.stdout)
+        int(line) for line in re.findall(r"^user\.py:(\d+): error", process.stdout, re.M)
+    } == wrong, process.stdout + process.stderr
+    revealed = re.findall(r'Revealed type is "([\w.]+)', process.stdout)
     assert [name.rpartition(".")[2] for name in revealed] == ["Plan", "ndarray", "DeterminismStudy"]

@@ -59,17 +59,17 @@ def test_every_pytorch_implementation_computes_the_same(operator, dtype):
     ways = import_module("torch_ways").ways(case, problem)
     assert ways
     for name, way in ways.items():
-        for ours, theirs in zip(problem.outs, way(), strict=True):
-            other = theirs.detach().float().numpy()
-            if name == "conv1d backward" and other.ndim == 3:
+        for out, tensor in zip(problem.outs, way(), strict=True):
+            result = tensor.detach().float().numpy()
+            if name == "conv1d backward" and result.ndim == 3:
                 # (batch, channels, time), and (out channels, in channels, taps)
-                other = (
-                    other.transpose(2, 0, 1)
-                    if other.shape[0] == case.shape[1]
-                    else other.transpose(2, 1, 0)
+                result = (
+                    result.transpose(2, 0, 1)
+                    if result.shape[0] == case.shape[1]
+                    else result.transpose(2, 1, 0)
                 )
-            expected = ours.astype(np.float32)
-            assert np.abs(other - expected).max() <= TOLERANCE[dtype] * max(
+            expected = out.astype(np.float32)
+            assert np.abs(result - expected).max() <= TOLERANCE[dtype] * max(
                 1.0, np.abs(expected).max()
             ), name
 
@@ -84,8 +84,8 @@ def test_compiled_formulas_compute_the_same(operator, library):
     problem = cases.build(case)
     problem.run(out=problem.outs)
     arrays, formula = peers.formula_of(case, problem, xp)
-    for ours, theirs in zip(problem.outs, formula(*arrays), strict=True):
-        assert np.allclose(xp.numpy(theirs), ours.astype(np.float32), rtol=1e-4, atol=1e-5)
+    for out, expected in zip(problem.outs, formula(*arrays), strict=True):
+        assert np.allclose(xp.numpy(expected), out.astype(np.float32), rtol=1e-4, atol=1e-5)
 
 
 def test_the_column_of_a_failing_compiler_is_empty(monkeypatch, capsys):
@@ -103,9 +103,9 @@ def test_the_column_of_a_failing_compiler_is_empty(monkeypatch, capsys):
 
 def test_every_small_alternative_has_a_row(monkeypatch):
     monkeypatch.setattr(small_peers, "CALLS", 1)
-    found = small_peers.measure_small(tiny("rms_norm"), 1, [])
-    assert all(found["microseconds"][name] > 0 for name in small_peers.OURS)
-    assert small_peers.small_row(found, []).count(" | ") == operators.head(
+    row = small_peers.measure_small(tiny("rms_norm"), 1, [])
+    assert all(row["microseconds"][name] > 0 for name in small_peers.OURS)
+    assert small_peers.small_row(row, []).count(" | ") == operators.head(
         small_peers.columns([])
     ).partition("\n")[0].count(" | ")
 
@@ -114,17 +114,17 @@ def test_every_small_alternative_has_a_row(monkeypatch):
     ("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)]
 )
 def test_a_case_is_a_row_and_bars(operator, as_users):
-    found = operators.measure(tiny(operator), 1, [], as_users)
-    assert found["case"] in operators.row(found)
-    assert operators.row(found).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[
+    row = operators.measure(tiny(operator), 1, [], as_users)
+    assert row["case"] in operators.row(row)
+    assert operators.row(row).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[
         0
     ].count(" | ")
     texts = [
-        one.text
-        for one in ElementTree.fromstring(plots.bars([found])).iter()
-        if one.tag.endswith("text")
+        element.text
+        for element in ElementTree.fromstring(plots.bars([row])).iter()
+        if element.tag.endswith("text")
     ]
-    assert found["case"] in texts
+    assert row["case"] in texts
 
 
 def test_the_best_alternative_is_the_fastest_implementation():
@@ -146,8 +146,8 @@ def test_every_operator_and_dtype_has_cases():
 @pytest.mark.parametrize("operator", SHAPES)
 def test_scaling_changes_one_thing_at_a_time(operator):
     family = scaling.FAMILIES[operator]
-    found = list(scaling.points(operator, "fp32", 3))
-    for point in found:
+    points = list(scaling.points(operator, "fp32", 3))
+    for point in points:
         places = {"rows": {family.rows_at}, "dim": set(family.dim_at), "threads": set()}[
             point.variable
         ]
@@ -156,7 +156,7 @@ def test_scaling_changes_one_thing_at_a_time(operator):
         }
         assert changed <= places
         assert point.threads == (point.value if point.variable == "threads" else 3)
-    assert [point.value for point in found if point.variable == "threads"] == [1, 2, 3]
+    assert [point.value for point in points if point.variable == "threads"] == [1, 2, 3]
 
 
 def test_the_results_page_has_a_section_for_every_part():
@@ -178,26 +178,30 @@ def test_slow_work_is_timed_once(monkeypatch):
 
 
 def test_an_interrupt_keeps_the_results_so_far():
-    seen = []
+    measured = []
     with measure.Stoppable() as work:
         for item in measure.each("abc", str):
-            seen.append(item)
+            measured.append(item)
             if item == "b":
                 raise KeyboardInterrupt
     assert work.stopped
-    assert seen == ["a", "b"]
+    assert measured == ["a", "b"]
 
 
 def test_curves_are_drawn_for_the_measured_points():
-    found = {
+    point = {
         "operator": "moe",
         "variable": "rows",
         "value": 64,
         "milliseconds": 2.0,
         "extra_bytes": 3_000_000,
     }
-    drawn = scaling.draw([found, {**found, "value": 128, "milliseconds": 5.0, "extra_bytes": 0}])
-    circles = [one for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("circle")]
+    drawn = scaling.draw([point, {**point, "value": 128, "milliseconds": 5.0, "extra_bytes": 0}])
+    circles = [
+        element
+        for element in ElementTree.fromstring(drawn).iter()
+        if element.tag.endswith("circle")
+    ]
     assert len(circles) == 4
 
 

@@ -23,10 +23,10 @@ class Outcome:
 
 
 def npu_sim(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
 ) -> Outcome:
     """Run ``npu-sim`` with these arguments."""
-    monkeypatch.setattr("sys.argv", ["npu-sim", *map(str, words)])
+    monkeypatch.setattr("sys.argv", ["npu-sim", *map(str, arguments)])
     code = 0
     try:
         main()

@@ -72,12 +72,12 @@ def without_times(page):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_command_in_a_report_reproduces_the_report(cli, folder, name):
-    words, stated = REPORTS[name]
+    arguments, stated = REPORTS[name]
     report = folder / "report.html"
-    assert cli(*words, "--report", "report.html").code == 0
+    assert cli(*arguments, "--report", "report.html").code == 0
     page = report.read_text(encoding="utf-8")
     command = unescape(re.search(r'<pre class="call">([^<]*)</pre>', page).group(1))
-    assert [one for one in stated if f" {one}" not in command] == []
+    assert [option for option in stated if f" {option}" not in command] == []
     report.unlink()
     again = shlex.split(command)
     assert again[0] == "npu-sim"
@@ -86,7 +86,7 @@ def test_the_command_in_a_report_reproduces_the_report(cli, folder, name):
 
 
 def test_explicit_arguments_are_not_repeated_in_the_command(cli, folder):
-    words = ("--product=atlas_a3", "--soc", "Ascend910_9391", "--release", "8.5")
-    assert cli("plan", *RMS, *words, "--report", "report.html").code == 0
+    arguments = ("--product=atlas_a3", "--soc", "Ascend910_9391", "--release", "8.5")
+    assert cli("plan", *RMS, *arguments, "--report", "report.html").code == 0
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert all(page.count(f"{flag}") == 1 for flag in ("--product", "--soc", "--release"))

@@ -24,34 +24,34 @@ ENGLISH = re.compile(
 def help_of(cli, monkeypatch):
     """Return the help of a command in a language, with every example on one line."""
 
-    def asked(language, *words):
+    def help_text(language, *arguments):
         monkeypatch.setenv("NPU_SIM_LANG", language)
         monkeypatch.setenv("COLUMNS", "1000")
-        return "\n".join(line.strip(" │") for line in cli(*words, "--help").out.splitlines())
+        return "\n".join(line.strip(" │") for line in cli(*arguments, "--help").out.splitlines())
 
-    return asked
+    return help_text
 
 
-@pytest.mark.parametrize("words", HELP, ids=" ".join)
-def test_help_is_chinese_and_not_truncated(help_of, words):
-    text = help_of("zh", *words)
+@pytest.mark.parametrize("command", HELP, ids=" ".join)
+def test_help_is_chinese_and_not_truncated(help_of, command):
+    text = help_of("zh", *command)
     assert ENGLISH.findall(text) == []
     assert "…" not in text
 
 
 @pytest.mark.parametrize(
-    "words", [words for words in HELP if words[-1:] == ("rms_norm_grad",)], ids=" ".join
+    "command", [command for command in HELP if command[-1:] == ("rms_norm_grad",)], ids=" ".join
 )
-def test_examples_are_the_same_in_every_language(help_of, words):
+def test_examples_are_the_same_in_every_language(help_of, command):
     english, chinese = (
-        re.findall(r"(?:Example|示例)[:：] ?(npu-sim .*)", help_of(language, *words))
+        re.findall(r"(?:Example|示例)[:：] ?(npu-sim .*)", help_of(language, *command))
         for language in ("en", "zh")
     )
     assert len(english) == 1
     assert chinese == english
 
 
-MISTAKES = [
+USAGE_ERRORS = [
     ("pln",),
     ("plan", "rms_norm", "--gama", "1"),
     ("plan", "rms_norm", "--x"),
@@ -66,15 +66,15 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
-def test_usage_errors_are_chinese_and_data_is_english(cli, monkeypatch, words):
+@pytest.mark.parametrize("arguments", USAGE_ERRORS, ids=" ".join)
+def test_usage_errors_are_chinese_and_data_is_english(cli, monkeypatch, arguments):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
-    said, data = cli(*words).err, cli(*words, "--json").data
+    message, data = cli(*arguments).err, cli(*arguments, "--json").data
     assert (data["outcome"], data["message"].isascii()) == ("usage", True)
-    assert re.search("[\u4e00-\u9fff]", said)
+    assert re.search("[\u4e00-\u9fff]", message)
     assert not set(
         re.findall(
-            r"[a-z]+", re.sub(r"npu-sim [^\n]*--help|'[^']*'|--\w+|extra$", "", said, flags=re.M)
+            r"[a-z]+", re.sub(r"npu-sim [^\n]*--help|'[^']*'|--\w+|extra$", "", message, flags=re.M)
         )
     ) & set(
         re.findall(
@@ -88,6 +88,6 @@ def test_usage_errors_are_chinese_and_data_is_english(cli, monkeypatch, words):
 def test_typed_names_are_not_translated(cli, monkeypatch):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     listed = cli("caveats").out
-    assert [line.split()[0] for line in listed.splitlines()] == [one.name for one in CAVEATS]
-    assert ", ".join(one.name for one in CAVEATS) in cli("caveats", "conter").err
+    assert [line.split()[0] for line in listed.splitlines()] == [caveat.name for caveat in CAVEATS]
+    assert ", ".join(caveat.name for caveat in CAVEATS) in cli("caveats", "conter").err
     assert "col, row" in cli("limits", "rms_norm", "--vary", "x").err

@@ -19,9 +19,11 @@ CALL = (
 
 def test_every_product_and_soc_is_listed_once(cli):
     data = cli(*CALL, "--json").data
-    told = [(row["product"], soc) for row in data["rows"] for soc in row["socs"]]
-    known = [(name, soc) for name in shipped_products() for soc in load_profile(name).product.socs]
-    assert sorted(told) == sorted(known)
+    listed = [(row["product"], soc) for row in data["rows"] for soc in row["socs"]]
+    expected = [
+        (name, soc) for name in shipped_products() for soc in load_profile(name).product.socs
+    ]
+    assert sorted(listed) == sorted(expected)
     outcomes = {row["product"]: row for row in data["rows"]}
     assert outcomes["atlas_inference"]["error"]["status"] == 161002
     assert outcomes["atlas_a2"]["tiling_key"] == 100
@@ -38,9 +40,9 @@ def test_only_socs_that_plan_alike_share_a_row(cli):
 
 def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
-    done = cli(*CALL)
-    assert done.code == 0
-    lines = [line for line in done.out.splitlines() if line.strip()]
+    outcome = cli(*CALL)
+    assert outcome.code == 0
+    lines = [line for line in outcome.out.splitlines() if line.strip()]
     assert lines[0].split() == [
         "product",
         "SoC",
@@ -71,9 +73,9 @@ def test_equal_estimates_are_listed_once_and_those_of_two_profiles_separately(
         "Ascend910B3",
     )
     (line,) = [
-        one
-        for one in cli(*call, "--products", "atlas_a2", "--releases").out.splitlines()
-        if "vector pipe" in one
+        line
+        for line in cli(*call, "--products", "atlas_a2", "--releases").out.splitlines()
+        if "vector pipe" in line
     ]
     assert line.startswith("Ascend910B3, 8.3, 8.5, 9.0, 9.1  RmsNormGrad: vector pipe about")
     monkeypatch.chdir(tmp_path)
@@ -84,9 +86,9 @@ def test_equal_estimates_are_listed_once_and_those_of_two_profiles_separately(
     )
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     (line,) = [
-        one
-        for one in cli(*call, "--products", "atlas_a2,mine.yaml").out.splitlines()
-        if "vector pipe" in one
+        line
+        for line in cli(*call, "--products", "atlas_a2,mine.yaml").out.splitlines()
+        if "vector pipe" in line
     ]
     assert line.startswith("atlas_a2 Ascend910B3, 9.1; mine Ascend910B3, 9.1  RmsNormGrad")
 

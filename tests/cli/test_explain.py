@@ -14,13 +14,13 @@ CALL = (
 
 def test_every_part_of_the_record_is_printed(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    done = cli(*CALL, "--product", "atlas_a2")
-    assert done.code == 0
-    lines = done.out.splitlines()
+    outcome = cli(*CALL, "--product", "atlas_a2")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
     assert lines[0] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
     for title in ("path", "decisions", "nearest changes", "cores", "order"):
         assert title in lines
-    text = " ".join(done.out.split())
+    text = " ".join(outcome.out.split())
     assert "dim <= 512" in text
     assert "dim = 512" in text  # the condition, then its numbers
     assert (
@@ -46,13 +46,13 @@ def test_json_has_the_same_content(cli):
         True,
     )
     assert nearest["path"] != data["plan"]["path"]
-    assert {one["name"] for one in data["size_limits"]} == {"rows", "dim", "num_weights"}
+    assert {limit["name"] for limit in data["size_limits"]} == {"rows", "dim", "num_weights"}
     assert data["with_the_other_determinism"]["deterministic"] is True
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_a_refusal_is_explained(cli, more):
-    words = ("--scale-grad-by-freq", "--product", "atlas_train")
+    options = ("--scale-grad-by-freq", "--product", "atlas_train")
     call = (
         "explain",
         "embedding_dense_backward",
@@ -62,20 +62,20 @@ def test_a_refusal_is_explained(cli, more):
         "64:int32",
         "--num-weights",
         32000,
-        *words,
+        *options,
     )
-    done = cli(*call, *more)
-    assert done.code == 2
+    outcome = cli(*call, *more)
+    assert outcome.code == 2
     if more:
-        assert done.data["error"]["status"] == 561002
-        (dim,) = (one for one in done.data["size_limits"] if one["name"] == "dim")
+        assert outcome.data["error"]["status"] == 561002
+        (dim,) = (limit for limit in outcome.data["size_limits"] if limit["name"] == "dim")
         assert (dim["documented"]["largest"], dim["hardware"]["largest"]) == (4894, 6714)
     else:
-        assert "refused, 561002" in done.out
-        assert "documented 0 .. 4894" in " ".join(done.out.split())
+        assert "refused, 561002" in outcome.out
+        assert "documented 0 .. 4894" in " ".join(outcome.out.split())
 
 
 def test_an_unparsable_call_is_an_error(cli):
-    done = cli(*CALL, "--product", "atlas_9")
-    assert done.code == 64
-    assert "atlas_9" in done.err
+    outcome = cli(*CALL, "--product", "atlas_9")
+    assert outcome.code == 64
+    assert "atlas_9" in outcome.err

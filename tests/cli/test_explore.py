@@ -16,30 +16,39 @@ from tests.processes import interruptible
 
 @pytest.fixture
 def started(tmp_path):
-    own = tmp_path / "my_chip.yaml"
-    own.write_text(
+    profile = tmp_path / "my_chip.yaml"
+    profile.write_text(
         (config_directory() / "atlas_a2.yaml")
         .read_text(encoding="utf-8")
         .replace("name: atlas_a2", "name: my_chip"),
         encoding="utf-8",
     )
-    words = [sys.executable, "-m", "npu_sim", "explore", str(own), "--port", "0", "--no-browser"]
+    command = [
+        sys.executable,
+        "-m",
+        "npu_sim",
+        "explore",
+        str(profile),
+        "--port",
+        "0",
+        "--no-browser",
+    ]
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
     )
-    yield process, own
+    yield process, profile
     process.kill()
     process.communicate()
 
 
 def test_explore_prints_its_address_serves_own_profiles_and_stops(started):
-    process, own = started
+    process, profile = started
     address = re.fullmatch(
         r"npu-sim explorer: (http://127\.0\.0\.1:\d+/)\n", process.stdout.readline()
     ).group(1)
     with urllib.request.urlopen(f"{address}api/catalog", timeout=20) as reply:
         content = reply.read().decode("utf-8")
-    assert str(own) in content
+    assert str(profile) in content
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
     assert process.stderr.read() == "interrupted\n"
@@ -52,9 +61,9 @@ def test_other_machines_reach_the_explorer_only_with_an_option(capsys, monkeypat
 
 
 def test_a_port_in_use_is_refused_with_a_hint(capsys, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         refused = runner.npu_sim(
-            capsys, monkeypatch, "explore", "--no-browser", "--port", taken.getsockname()[1]
+            capsys, monkeypatch, "explore", "--no-browser", "--port", listener.getsockname()[1]
         )
     assert refused.code == 64
     assert "--port" in refused.err

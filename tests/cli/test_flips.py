@@ -28,11 +28,11 @@ def test_the_result_of_a_flip_equals_that_of_the_changed_call(name):
     assert flips(plan)
     for (argument, value), flip in flips(plan).items():
         axis = operator.axis(argument)
-        meant = axis.value(axis.code(value))
+        typed_value = axis.value(axis.code(value))
         changed = (
-            {"deterministic": meant, **call.arguments()}
+            {"deterministic": typed_value, **call.arguments()}
             if axis.name == "deterministic"
-            else call.arguments({axis.name: meant})
+            else call.arguments({axis.name: typed_value})
         )
         if flip.outcome == "refused":
             with pytest.raises(npu_sim.AclnnError) as refused:
@@ -81,8 +81,8 @@ def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys)
 
 
 def test_a_change_that_flips_two_decisions_is_listed_once(cli):
-    words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
-    text = cli("plan", "embedding_dense_backward", *words).out
+    arguments = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
+    text = cli("plan", "embedding_dense_backward", *arguments).out
     assert text.count("deterministic true ->") == 1
 
 

@@ -12,7 +12,7 @@ from npu_sim.framework.arguments import Output
 from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 
-NAMES = [one.name for one in OPERATORS]
+NAMES = [entry.name for entry in OPERATORS]
 PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)
 """A heading of the help and the lines below it."""
 
@@ -21,8 +21,8 @@ PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)
 def helped(cli):
     """Return the panels of the help of a command by heading, and the text below them."""
 
-    def panels(*words):
-        text = cli(*words, "--help").out
+    def panels(*command):
+        text = cli(*command, "--help").out
         return dict(PANEL.findall(text)), PANEL.split(text)[-1]
 
     return panels
@@ -56,15 +56,15 @@ def test_arguments_have_examples_and_required_ones_are_marked(helped, name):
         ("Arguments", [*declared.inputs, *declared.attributes]),
         ("Outputs", declared.outputs),
     ):
-        (rows,) = [rows for found, rows in panels.items() if found.startswith(heading)]
+        (rows,) = [rows for panel, rows in panels.items() if panel.startswith(heading)]
         lines = [row for row in rows.splitlines() if not row.startswith("  --no-")]
         assert {re.match(r"  --(\S+)", row)[1].replace("-", "_") for row in lines} == {
-            one.output if isinstance(one, Output) else one.name for one in fields
+            field.output if isinstance(field, Output) else field.name for field in fields
         }
-        for row, one in zip(lines, sorted(fields, key=declared.arguments.index), strict=True):
-            assert ("required: " in row) == (one.name in example.needed)
-            if one.name in example.needed or isinstance(one, Output):
-                assert f"e.g. {example.values[one.name]}" in row
+        for row, field in zip(lines, sorted(fields, key=declared.arguments.index), strict=True):
+            assert ("required: " in row) == (field.name in example.needed)
+            if field.name in example.needed or isinstance(field, Output):
+                assert f"e.g. {example.values[field.name]}" in row
     assert f"Example: npu-sim plan {name} {example.options}" in " ".join(below.split())
 
 
@@ -99,10 +99,10 @@ def test_every_part_of_an_example_is_necessary(cli, name):
     declared = load_operator(name)
     for left_out in example_call(declared).needed:
         example = example_call(declared)
-        words = example._replace(
-            needed=tuple(one for one in example.needed if one != left_out)
+        arguments = example._replace(
+            needed=tuple(argument for argument in example.needed if argument != left_out)
         ).options.split()
-        refused = cli("plan", name, *words, "--json")
+        refused = cli("plan", name, *arguments, "--json")
         assert (refused.code, refused.data["argument"], refused.data["message"]) == (
             64,
             left_out,
@@ -134,7 +134,7 @@ def test_out_is_an_option_of_commands_that_write_results(helped, command, panel)
 
 
 def test_an_output_spec_is_checked_under_the_name_of_its_result(cli):
-    words = (
+    arguments = (
         "plan",
         "embedding_dense_backward",
         "--grad",
@@ -144,8 +144,8 @@ def test_an_output_spec_is_checked_under_the_name_of_its_result(cli):
         "--num-weights",
         10,
     )
-    assert cli(*words, "--grad-weight", "10x8:fp32").code == 0
-    assert "11x8" in cli(*words, "--grad-weight", "11x8:fp32").err
+    assert cli(*arguments, "--grad-weight", "10x8:fp32").code == 0
+    assert "11x8" in cli(*arguments, "--grad-weight", "11x8:fp32").err
 
 
 def test_the_shell_completes_operators_and_their_arguments():
@@ -157,14 +157,14 @@ def test_the_shell_completes_operators_and_their_arguments():
             "COMP_WORDS": line,
             "COMP_CWORD": str(line.count(" ")),
         }
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program],
             env=settings,
             capture_output=True,
             text=True,
             check=True,
         )
-        return done.stdout.split()
+        return process.stdout.split()
 
     assert completed("npu-sim plan rms") == ["rms_norm", "rms_norm_grad"]
     assert {"--dy", "--gamma", "--product"} <= set(completed("npu-sim explain rms_norm_grad --"))

@@ -40,8 +40,8 @@ def test_the_json_of_a_command_names_its_schema(cli, form):
 
 
 def test_a_sweep_and_its_folder_name_their_schemas(cli, tmp_path):
-    done = cli("sweep", "rms_norm", "--grid", "row=1..4", "--out", tmp_path / "plans", "--json")
-    assert done.data["schema"] == "npu_sim.sweep/1"
+    outcome = cli("sweep", "rms_norm", "--grid", "row=1..4", "--out", tmp_path / "plans", "--json")
+    assert outcome.data["schema"] == "npu_sim.sweep/1"
     assert (
         json.loads((tmp_path / "plans" / "sweep.json").read_text(encoding="utf-8"))["schema"]
         == "npu_sim.columns/1"
@@ -52,5 +52,5 @@ def test_every_schema_is_documented():
     rows = [
         line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
     ]
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert VERSIONS.keys() <= named
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert VERSIONS.keys() <= documented

@@ -3,9 +3,11 @@ OPERATOR = "embedding_dense_backward"
 
 def test_documented_and_hardware_limits_are_side_by_side(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    done = cli("limits", OPERATOR, "--scale-grad-by-freq", "--num-weights", 32000, "--vary", "dim")
-    assert done.code == 0
-    text = " ".join(done.out.split())
+    outcome = cli(
+        "limits", OPERATOR, "--scale-grad-by-freq", "--num-weights", 32000, "--vary", "dim"
+    )
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
     assert "product SoC documented hardware" in text
     assert "Ascend910A, 910ProA, 910PremiumA 0 .. 4894 0 .. 6714" in text
     assert "36*embeddingDim + 4*countsSize = 180220 must be < 180192 (documented)" in text
@@ -51,7 +53,7 @@ def test_tensors_and_names_can_be_mixed(cli):
 
 
 def test_two_names_give_a_frontier(cli):
-    words = (
+    arguments = (
         "--vary",
         "dim",
         "--vary",
@@ -62,33 +64,40 @@ def test_two_names_give_a_frontier(cli):
         "atlas_train",
         "--json",
     )
-    data = cli("limits", OPERATOR, *words).data
+    data = cli("limits", OPERATOR, *arguments).data
     assert (data["vary"], data["along"]) == ("dim", "num_weights")
     assert [row["at"] for row in data["rows"]] == [1000, 2000, 1000, 2000]
-    text = cli("limits", OPERATOR, *words[:-1]).out
+    text = cli("limits", OPERATOR, *arguments[:-1]).out
     assert "legal values of dim along num_weights" in text
 
 
 def test_wrong_names_and_forms_are_refused(cli):
-    for words, code, names in (
+    for arguments, code, names in (
         (("--vary", "width"), 64, "width"),
         (("--vary", "dim", "--set", "rows"), 64, "name=value"),
         (("--vary", "grad"), 64, "grad is a tensor: its sizes are dim, rows"),
     ):
-        done = cli("limits", OPERATOR, *words)
-        assert done.code == code
-        assert names in done.err
+        outcome = cli("limits", OPERATOR, *arguments)
+        assert outcome.code == code
+        assert names in outcome.err
 
 
 def test_without_a_name_every_size_is_bounded(cli):
-    words = (OPERATOR, "--scale-grad-by-freq", "--num-weights", 32000, "--products", "atlas_train")
-    data = cli("limits", *words, "--json").data
+    arguments = (
+        OPERATOR,
+        "--scale-grad-by-freq",
+        "--num-weights",
+        32000,
+        "--products",
+        "atlas_train",
+    )
+    data = cli("limits", *arguments, "--json").data
     assert data["vary"] is None
     assert {row["size"] for row in data["rows"]} == {"num_weights", "dim", "rows"}
-    alone = cli("limits", *words, "--vary", "dim", "--json").data["rows"]
+    alone = cli("limits", *arguments, "--vary", "dim", "--json").data["rows"]
     assert [row["documented"] for row in data["rows"] if row["size"] == "dim"] == [
         row["documented"] for row in alone
     ]
-    text = " ".join(cli("limits", *words).out.split())
+    text = " ".join(cli("limits", *arguments).out.split())
     assert "size product SoC documented hardware" in text
     assert "dim atlas_train Ascend910A, 910ProA, 910PremiumA 0 .. 4894" in text

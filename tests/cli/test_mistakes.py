@@ -93,23 +93,25 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("words", "argument", "says"), MISTAKES.values(), ids=list(MISTAKES))
+@pytest.mark.parametrize(
+    ("arguments", "argument", "message"), MISTAKES.values(), ids=list(MISTAKES)
+)
 def test_a_usage_error_exits_with_64_and_names_its_cause(
-    cli, tmp_path, monkeypatch, words, argument, says
+    cli, tmp_path, monkeypatch, arguments, argument, message
 ):
     monkeypatch.chdir(tmp_path)
-    done = cli(*words)
-    assert (done.code, done.out) == (64, "")
-    assert done.err.startswith("npu-sim: ")
-    assert says in done.err
-    assert "ACLNN" not in done.err
-    if words[0] == "record":  # arguments after the script belong to the script
+    outcome = cli(*arguments)
+    assert (outcome.code, outcome.out) == (64, "")
+    assert outcome.err.startswith("npu-sim: ")
+    assert message in outcome.err
+    assert "ACLNN" not in outcome.err
+    if arguments[0] == "record":  # arguments after the script belong to the script
         return
-    as_json = cli(*words, "--json")
+    as_json = cli(*arguments, "--json")
     assert (as_json.code, as_json.err) == (64, "")
     assert (as_json.data["schema"], as_json.data["outcome"]) == ("npu_sim.usage/1", "usage")
     assert as_json.data["argument"] == argument
-    assert says in as_json.data["message"] + as_json.data["hint"]
+    assert message in as_json.data["message"] + as_json.data["hint"]
 
 
 def test_a_word_without_near_matches_gets_no_suggestion(cli):
@@ -127,18 +129,19 @@ def test_misspelt_names_in_an_own_profile_get_suggestions(cli, tmp_path):
     ):
         assert right in text
         (tmp_path / "own.yaml").write_text(text.replace(right, wrong), encoding="utf-8")
-        meant = right.strip("- :").removeprefix("default_soc: Ascend")
+        suggestion = right.strip("- :").removeprefix("default_soc: Ascend")
         assert (
-            f"did you mean {meant}?" in cli("plan", *CALL, "--product", tmp_path / "own.yaml").err
+            f"did you mean {suggestion}?"
+            in cli("plan", *CALL, "--product", tmp_path / "own.yaml").err
         )
 
 
 def test_a_busy_port_is_a_usage_error(cli):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = cli("explore", "--no-browser", "--port", taken.getsockname()[1])
-    assert done.code == 64
-    assert "choose another with --port" in done.err
-    assert "ACLNN" not in done.err
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        outcome = cli("explore", "--no-browser", "--port", listener.getsockname()[1])
+    assert outcome.code == 64
+    assert "choose another with --port" in outcome.err
+    assert "ACLNN" not in outcome.err
 
 
 REFUSALS = {
@@ -174,30 +177,30 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("words", "status"), REFUSALS.values(), ids=list(REFUSALS))
-def test_a_refusal_has_a_status_and_exits_with_2(cli, words, status):
-    done = cli(*words, "--json")
-    assert done.code == 2
-    assert (done.data["outcome"], done.data["error"]["status"]) == ("refused", status)
+@pytest.mark.parametrize(("arguments", "status"), REFUSALS.values(), ids=list(REFUSALS))
+def test_a_refusal_has_a_status_and_exits_with_2(cli, arguments, status):
+    outcome = cli(*arguments, "--json")
+    assert outcome.code == 2
+    assert (outcome.data["outcome"], outcome.data["error"]["status"]) == ("refused", status)
 
 
 def test_a_misspelt_attribute_value_gets_a_suggestion(cli):
-    words, _ = REFUSALS["a word of an attribute"]
-    assert "did you mean mean?" in cli(*words).err
+    arguments, _ = REFUSALS["a word of an attribute"]
+    assert "did you mean mean?" in cli(*arguments).err
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [REFUSALS["a documented limit"][0], MISTAKES["a SoC"][0], MISTAKES["a column of a sweep"][0]],
 )
-def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatch, words):
-    whole = cli(*words).err
+def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatch, arguments):
+    message = cli(*arguments).err
     for width in (60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
-        lines = cli(*words).err.splitlines()
-        assert " ".join(lines).split() == whole.split()
+        lines = cli(*arguments).err.splitlines()
+        assert " ".join(lines).split() == message.split()
         assert not [line for line in lines if len(line) > width or line != line.rstrip()]
-    assert any(len(line) > 120 for line in whole.splitlines())
+    assert any(len(line) > 120 for line in message.splitlines())
 
 
 def test_messages_on_the_command_line_use_option_syntax(cli):

@@ -47,31 +47,33 @@ def test_a_soc_implies_its_product(product, soc):
     if len(shipped_names().meant(soc)) == 1:
         for name in (soc, soc.lower(), soc.removeprefix("Ascend")):
             assert [
-                (one.name, one.soc)
-                for one in (load_profile(name), load_profile(None, name), *all_socs(name))
+                (profile.name, profile.soc)
+                for profile in (load_profile(name), load_profile(None, name), *all_socs(name))
             ] == [(product, soc)] * 3
 
 
 def test_aliases_are_unique_across_products():
-    meant = {
+    targets_by_alias = {
         alias: shipped_names().meant(alias)
-        for one in shipped_products()
-        for alias in load_profile(one).product.aliases
+        for product in shipped_products()
+        for alias in load_profile(product).product.aliases
     }
-    assert {alias: found for alias, found in meant.items() if len(found) != 1} == {}
+    assert {
+        alias: targets for alias, targets in targets_by_alias.items() if len(targets) != 1
+    } == {}
 
 
 def test_an_ambiguous_product_name_is_refused_with_both_candidates():
     with pytest.raises(npu_sim.UsageError, match="may be atlas_a2 or Ascend910B of atlas_train"):
         load_profile("910B")
     a2 = load_profile("atlas_a2").product
-    twin = a2.model_copy(update={"name": "twin"})
+    copy = a2.model_copy(update={"name": "twin"})
     with pytest.raises(npu_sim.UsageError, match="may be atlas_a2 or twin"):
-        ProductNames([a2, twin]).product("A2")
+        ProductNames([a2, copy]).product("A2")
 
 
 @pytest.mark.parametrize(
-    ("product", "soc", "words"),
+    ("product", "soc", "message"),
     [
         ("atlas_a4", None, "did you mean atlas_a"),
         ("Ascend910B33", None, "did you mean Ascend910B3"),
@@ -81,8 +83,8 @@ def test_an_ambiguous_product_name_is_refused_with_both_candidates():
         ("atlas_a2", "Ascend910_9391", "atlas_a2 has no such SoC"),
     ],
 )
-def test_an_unknown_name_is_a_usage_error(product, soc, words):
-    with pytest.raises(npu_sim.UsageError, match=words):
+def test_an_unknown_name_is_a_usage_error(product, soc, message):
+    with pytest.raises(npu_sim.UsageError, match=message):
         load_profile(product, soc)
 
 
@@ -141,8 +143,8 @@ def test_an_operator_has_aliases(entry):
 
 def test_aliases_are_accepted_by_every_command(cli, tmp_path):
     call = ("rms_norm", "--x", "64x128:ACL_BF16", "--gamma", "128:BFLOAT16")
-    for words in (("--soc", "Ascend910_9391"), ("--product", "910_9391")):
-        plan = cli("plan", *call, *words, "--json").data["plan"]
+    for arguments in (("--soc", "Ascend910_9391"), ("--product", "910_9391")):
+        plan = cli("plan", *call, *arguments, "--json").data["plan"]
         assert (plan["product"], plan["soc"]) == ("atlas_a3", "Ascend910_9391")
         assert (
             plan

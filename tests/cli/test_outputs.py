@@ -79,12 +79,12 @@ def contents(folder):
     ("command", "words"),
     [
         *(
-            pytest.param(one, "is an input of this command", id=name)
-            for name, one in INPUTS.items()
+            pytest.param(arguments, "is an input of this command", id=name)
+            for name, arguments in INPUTS.items()
         ),
         *(
-            pytest.param(one, "is also given as ", id=f"{name} twice")
-            for name, one in TWICE.items()
+            pytest.param(arguments, "is also given as ", id=f"{name} twice")
+            for name, arguments in TWICE.items()
         ),
     ],
 )
@@ -96,9 +96,9 @@ def test_an_output_that_is_another_file_of_the_command_is_refused(
     )
     monkeypatch.setattr("npu_sim.framework.registration.register_file", lambda path: None)
     before = contents(folder)
-    done = cli(*command)
-    assert (done.code, done.out) == (64, "")
-    assert words in done.err
+    outcome = cli(*command)
+    assert (outcome.code, outcome.out) == (64, "")
+    assert words in outcome.err
     assert contents(folder) == before
 
 

@@ -38,10 +38,10 @@ def wide(monkeypatch):
 
 
 def test_a_plan_reports_an_overflow(cli, small):
-    done = cli("plan", *WORDS, "--product", small)
-    assert done.code == 2
-    assert done.out.splitlines()[0] == "RmsNormGrad on Atlas A2, Ascend910B1: overflows"
-    assert f"the buffers take {USED} bytes, 134 % of the {USABLE}" in done.out
+    outcome = cli("plan", *WORDS, "--product", small)
+    assert outcome.code == 2
+    assert outcome.out.splitlines()[0] == "RmsNormGrad on Atlas A2, Ascend910B1: overflows"
+    assert f"the buffers take {USED} bytes, 134 % of the {USABLE}" in outcome.out
     as_json = cli("plan", *WORDS, "--product", small, "--json")
     assert (as_json.code, as_json.data["outcome"], as_json.data["plan"]["outcome"]) == (
         2,
@@ -51,14 +51,14 @@ def test_a_plan_reports_an_overflow(cli, small):
 
 
 def test_a_timeline_reports_the_overflow_before_its_bound(cli, small):
-    done = cli("timeline", *WORDS, "--product", small)
-    assert (done.code, done.out.startswith(f"the buffers take {USED} bytes")) == (2, True)
+    outcome = cli("timeline", *WORDS, "--product", small)
+    assert (outcome.code, outcome.out.startswith(f"the buffers take {USED} bytes")) == (2, True)
 
 
 def test_an_upgrade_names_the_outcome(small):
     runs, overflows = (
-        npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=one)
-        for one in ("atlas_a2", small)
+        npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=product)
+        for product in ("atlas_a2", small)
     )
     (outcome,) = (change for change in plan_changes(runs, overflows) if change.fact == "outcome")
     assert (outcome.before, outcome.after) == ("runs", "overflows")
@@ -103,9 +103,9 @@ def test_explain_and_run_exit_with_2(cli, small):
 
 
 def test_the_workspace_command_reports_the_overflow(cli, small):
-    done = cli("workspace", *WORDS, "--product", small)
-    assert done.code == 2
-    assert f"the buffers take {USED} bytes" in done.out
+    outcome = cli("workspace", *WORDS, "--product", small)
+    assert outcome.code == 2
+    assert f"the buffers take {USED} bytes" in outcome.out
     assert cli("workspace", *WORDS, "--product", small, "--json").data["outcome"] == "overflows"
 
 
@@ -123,10 +123,10 @@ def test_preflight_does_not_accept_an_overflow(cli, small, tmp_path):
         "product": str(small),
     }
     calls.write_text(json.dumps(call) + "\n", encoding="utf-8")
-    done = cli("preflight", calls, "--junit", junit)
-    assert done.code == 1  # a call is not accepted
-    assert "0 runs, 1 overflows" in done.out
-    assert f"overflows: the buffers take {USED} bytes" in done.out
+    outcome = cli("preflight", calls, "--junit", junit)
+    assert outcome.code == 1  # a call is not accepted
+    assert "0 runs, 1 overflows" in outcome.out
+    assert f"overflows: the buffers take {USED} bytes" in outcome.out
     assert ElementTree.parse(junit).find(".//failure").get("message") == "overflows"
     (result,) = cli("preflight", calls, "--json").data["results"]
     assert (result["outcome"], result["status"], result["fine"], result["faults"]) == (
@@ -138,7 +138,7 @@ def test_preflight_does_not_accept_an_overflow(cli, small, tmp_path):
 
 
 def test_a_comparison_shows_the_overflow(cli, small, tmp_path):
-    done = cli(
+    outcome = cli(
         "diff",
         *WORDS,
         "--products",
@@ -147,7 +147,7 @@ def test_a_comparison_shows_the_overflow(cli, small, tmp_path):
         tmp_path / "diff.html",
         "--json",
     )
-    assert {row["product"]: row["outcome"] for row in done.data["rows"]} == {
+    assert {row["product"]: row["outcome"] for row in outcome.data["rows"]} == {
         "atlas_a2": "runs",
         "small_ub": "overflows",
     }
@@ -156,7 +156,7 @@ def test_a_comparison_shows_the_overflow(cli, small, tmp_path):
 
 
 def test_overflowing_sizes_are_outside_the_hardware_limits(small):
-    found = npu_sim.limits(
+    limits = npu_sim.limits(
         "rms_norm_grad",
         "col",
         product=small,
@@ -165,10 +165,10 @@ def test_overflowing_sizes_are_outside_the_hardware_limits(small):
         dtype="bfloat16",
         gamma_dtype="bfloat16",
     )
-    (row,) = found.rows
+    (row,) = limits.rows
     assert row.documented.largest == 2**32 - 1
     assert row.hardware.ranges == ((1, 32),)
-    assert "overflows: the buffers take" in str(found)
+    assert "overflows: the buffers take" in str(limits)
     plans = [
         npu_sim.plan("rms_norm_grad", dy=f"4096x{col}:bf16", gamma=f"{col}:bf16", product=small)
         for col in (32, 33)

@@ -47,11 +47,11 @@ def run_words(files, *more):
 
 
 def test_plan_prints_the_outcome_first(cli):
-    done = cli(*PLAN, "--product", "atlas_a2")
-    assert done.code == 0
-    assert done.out.splitlines()[0] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    outcome = cli(*PLAN, "--product", "atlas_a2")
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[0] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
     for label in ("path", "cores", "buffer", "workspace", "order", "flips"):
-        assert any(line.startswith(label) for line in done.out.splitlines())
+        assert any(line.startswith(label) for line in outcome.out.splitlines())
 
 
 def test_plan_as_json_is_the_plan_of_the_python_call(cli):
@@ -121,7 +121,7 @@ def test_bf16_goes_through_files_both_ways(cli, files):
     expected = npu_sim.embedding_dense_backward(grad, np.load(files / "i.npy"), num_weights=20)
     for saved, suffix in ((grad, ""), (grad.view(np.uint16), ":bf16")):
         np.save(files / "b.npy", saved)
-        words = (
+        arguments = (
             "run",
             "embedding_dense_backward",
             "--grad",
@@ -129,7 +129,7 @@ def test_bf16_goes_through_files_both_ways(cli, files):
             "--indices",
             files / "i.npy",
         )
-        assert cli(*words, "--num-weights", 20, "--out", files / "w.npy").code == 0
+        assert cli(*arguments, "--num-weights", 20, "--out", files / "w.npy").code == 0
         np.testing.assert_array_equal(np.load(files / "w.npy").view(ml_dtypes.bfloat16), expected)
 
 
@@ -155,7 +155,7 @@ def test_json_of_a_run_counts_order_dependent_rows(cli, files):
 @pytest.mark.parametrize("name", ["missing.npy", "text.npy"])
 def test_an_unreadable_file_is_refused(cli, files, name):
     (files / "text.npy").write_text("no array")
-    words = (
+    arguments = (
         "run",
         "embedding_dense_backward",
         "--grad",
@@ -165,7 +165,7 @@ def test_an_unreadable_file_is_refused(cli, files, name):
         "--num-weights",
         20,
     )
-    refused = cli(*words)
+    refused = cli(*arguments)
     assert refused.code == 64
     assert "cannot be read" in refused.err
 
@@ -189,7 +189,7 @@ def test_products_lists_every_soc_and_operator(cli):
     out = cli("products").out
     assert "Ascend910_9392" in out
     assert "Ascend310P7" in out
-    assert {one["name"] for one in cli("products", "--json").data["products"]} == {
+    assert {product["name"] for product in cli("products", "--json").data["products"]} == {
         "atlas_a2",
         "atlas_a3",
         "atlas_inference",

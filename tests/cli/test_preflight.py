@@ -31,17 +31,17 @@ def wide(monkeypatch):
 
 
 def test_a_file_of_calls_that_run_exits_0(cli, calls):
-    done = cli("preflight", calls(CALL, {**CALL, "soc": "Ascend910A"}))
-    assert done.code == 0
-    text = " ".join(done.out.split())
+    outcome = cli("preflight", calls(CALL, {**CALL, "soc": "Ascend910A"}))
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
     assert "calls 2: 2 runs" in text
     assert "bytes of workspace, line 1" in text
 
 
 def test_refused_and_malformed_lines_are_listed_and_exit_1(cli, calls):
-    done = cli("preflight", calls(CALL, REFUSED, "{oops", CALL))
-    assert done.code == 1
-    text = " ".join(done.out.split())
+    outcome = cli("preflight", calls(CALL, REFUSED, "{oops", CALL))
+    assert outcome.code == 1
+    text = " ".join(outcome.out.split())
     assert "calls 4: 2 runs, 1 refused, 1 malformed" in text
     assert "embedding_dense_backward, line 2, atlas_inference: refused 161002" in text
     assert "no call, line 3, atlas_a2: malformed: not JSON" in text
@@ -58,7 +58,7 @@ def test_results_have_a_line_each_with_the_whole_plan(cli, calls, tmp_path):
         json.loads(line)
         for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    assert [(one["line"], one["outcome"], one["fine"]) for one in results] == [
+    assert [(result["line"], result["outcome"], result["fine"]) for result in results] == [
         (1, "runs", True),
         (2, "refused", False),
         (3, "malformed", False),
@@ -107,36 +107,36 @@ def test_json_holds_summary_and_results(cli, calls):
 
 
 def test_the_default_product_is_for_lines_that_name_none(cli, calls):
-    done = cli(
+    outcome = cli(
         "preflight",
         calls(CALL, {**CALL, "product": "atlas_a3"}),
         "--product",
         "atlas_train",
         "--json",
     )
-    assert [one["product"] for one in done.data["results"]] == ["atlas_train", "atlas_a3"]
+    assert [result["product"] for result in outcome.data["results"]] == ["atlas_train", "atlas_a3"]
 
 
 def test_a_missing_file_exits_64(cli, tmp_path):
-    done = cli("preflight", tmp_path / "none.jsonl")
-    assert done.code == 64
-    assert "none.jsonl" in done.err
+    outcome = cli("preflight", tmp_path / "none.jsonl")
+    assert outcome.code == 64
+    assert "none.jsonl" in outcome.err
 
 
 def test_invalid_utf8_is_a_malformed_line(cli, tmp_path):
     path = tmp_path / "calls.jsonl"
     path.write_bytes(b"\xff\xfe\x00garbage\n" + json.dumps(CALL).encode() + b"\n")
-    done = cli("preflight", path, "--json")
-    assert [one["outcome"] for one in done.data["results"]] == ["malformed", "runs"]
+    outcome = cli("preflight", path, "--json")
+    assert [result["outcome"] for result in outcome.data["results"]] == ["malformed", "runs"]
 
 
 def test_several_products_socs_and_releases_are_columns(cli, calls):
     path = calls(CALL, {**CALL, "name": "layer.0", "count": 5}, {**CALL, "deterministic": True})
-    done = cli("preflight", path, "--products", "all", "--release", "9.0,9.1", "--json")
-    assert done.code == 1
-    assert done.data["schema"] == "npu_sim.preflight/1"
-    assert len(done.data["targets"]) == 8
-    (first, *_) = done.data["results"]
+    outcome = cli("preflight", path, "--products", "all", "--release", "9.0,9.1", "--json")
+    assert outcome.code == 1
+    assert outcome.data["schema"] == "npu_sim.preflight/1"
+    assert len(outcome.data["targets"]) == 8
+    (first, *_) = outcome.data["results"]
     assert (first["target"], first["release"], first["lines"], first["count"], first["name"]) == (
         "atlas_a2 9.0",
         "9.0",
@@ -144,7 +144,7 @@ def test_several_products_socs_and_releases_are_columns(cli, calls):
         6,
         "layer.0",
     )
-    assert {one["lines"] for one in done.data["targets"].values()} == {3}
+    assert {target["lines"] for target in outcome.data["targets"].values()} == {3}
     text = cli("preflight", path, "--products", "atlas_a2,atlas_inference").out
     assert [line.split()[-1] for line in text.splitlines() if "layer.0" in line] == ["161002"]
     socs = cli("preflight", path, "--soc", "Ascend910B1,Ascend910ProB", "--json").data
@@ -166,18 +166,18 @@ SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16
 
 
 @pytest.mark.parametrize(
-    ("call", "options", "words"),
+    ("call", "options", "message"),
     [
         (LARGE, ["--max-workspace", "16MiB"], "workspace: the workspace is above 16777216 bytes"),
         (SHORT, ["--fail-on", "caveat,refused"], "caveat: caveats: "),
         (CALL, ["--fail-on", "timing"], "timing: can differ between runs: grad_weight"),
     ],
 )
-def test_fail_on_covers_more_than_refusals(cli, calls, call, options, words):
+def test_fail_on_covers_more_than_refusals(cli, calls, call, options, message):
     assert cli("preflight", calls(call)).code == 0
-    done = cli("preflight", calls(call), *options)
-    assert done.code == 1
-    assert words in " ".join(done.out.split())
+    outcome = cli("preflight", calls(call), *options)
+    assert outcome.code == 1
+    assert message in " ".join(outcome.out.split())
 
 
 def test_refusals_can_be_accepted(cli, calls):
@@ -193,23 +193,23 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), USAGE, ids=[words for _, words in USAGE])
-def test_wrong_options_are_one_message_and_exit_64(cli, calls, options, words):
-    done = cli("preflight", calls(CALL, CALL), *options)
-    assert done.code == 64
-    assert words in done.err
+@pytest.mark.parametrize(("options", "message"), USAGE, ids=[message for _, message in USAGE])
+def test_wrong_options_are_one_message_and_exit_64(cli, calls, options, message):
+    outcome = cli("preflight", calls(CALL, CALL), *options)
+    assert outcome.code == 64
+    assert message in outcome.err
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [(b"", "empty"), (b"\n \n", "empty"), (b"\xff\xfe\x00\n\x01", "no line is a call")],
 )
-def test_a_file_without_a_call_exits_64(cli, tmp_path, content, words):
+def test_a_file_without_a_call_exits_64(cli, tmp_path, content, message):
     path = tmp_path / "calls.jsonl"
     path.write_bytes(content)
-    done = cli("preflight", path)
-    assert done.code == 64
-    assert words in done.err
+    outcome = cli("preflight", path)
+    assert outcome.code == 64
+    assert message in outcome.err
 
 
 def test_equal_refusals_are_one_line_and_one_github_annotation(cli, calls, monkeypatch, tmp_path):
@@ -259,16 +259,16 @@ def test_a_recording_states_what_its_calls_do_not_cover(cli, calls):
         "schema": "npu_sim.calls/1",
         "recorded": {"not_recognised": lost, "not_modelled": {"aten::mm": 7}},
     }
-    done = cli("preflight", calls(head, CALL))
-    assert done.code == 0
-    assert "3x routing of tokens model.mlp: no rows are gathered" in done.out
-    assert "7 kernels of 1 kinds" in done.out
+    outcome = cli("preflight", calls(head, CALL))
+    assert outcome.code == 0
+    assert "3x routing of tokens model.mlp: no rows are gathered" in outcome.out
+    assert "7 kernels of 1 kinds" in outcome.out
 
 
 def test_the_cost_of_determinism_is_stated_where_results_can_differ(cli, calls):
     call = {"op": "rms_norm_grad", "inputs": {"dy": "4096x4096:bf16", "gamma": "4096:bf16"}}
-    done = cli("preflight", calls(call, {**call, "deterministic": True}), "--json")
-    timed, fixed = done.data["results"]
+    outcome = cli("preflight", calls(call, {**call, "deterministic": True}), "--json")
+    timed, fixed = outcome.data["results"]
     assert timed["timing"] == ["dgamma"]
     assert timed["deterministic_switch"]["timing"] == []
     more = timed["deterministic_switch"]["workspace_bytes_more"]
@@ -279,7 +279,7 @@ def test_the_cost_of_determinism_is_stated_where_results_can_differ(cli, calls):
 
 def test_a_refusal_has_its_hint_as_a_field(cli, calls):
     call = {"op": "embedding_dense_backward", "inputs": {**CALL["inputs"], "indices": "63:int32"}}
-    (one,) = cli("preflight", calls(call), "--json").data["results"]
-    assert one["argument"] == "indices"
-    assert "64" in one["hint"]
-    assert "\n" not in one["message"] + one["hint"]
+    (result,) = cli("preflight", calls(call), "--json").data["results"]
+    assert result["argument"] == "indices"
+    assert "64" in result["hint"]
+    assert "\n" not in result["message"] + result["hint"]

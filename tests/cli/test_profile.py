@@ -12,8 +12,8 @@ ROWS = (OTHER, *EMBEDDING, GRAD)
 
 
 def test_a_profile_without_known_kernels_has_nothing_to_model(cli, tmp_path: Path):
-    found = cli("profile", str(write_csv(tmp_path / "other.csv", [OTHER])))
-    assert (found.code, "0 of 1 kernels modelled" in found.out) == (0, True)
+    outcome = cli("profile", str(write_csv(tmp_path / "other.csv", [OTHER])))
+    assert (outcome.code, "0 of 1 kernels modelled" in outcome.out) == (0, True)
 
 
 @pytest.mark.long
@@ -21,7 +21,7 @@ def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path
     path, report, trace = (
         tmp_path / name for name in ("kernel_details.csv", "profile.html", "profile.json")
     )
-    found = cli(
+    outcome = cli(
         "profile",
         str(write_csv(path, ROWS)),
         "--json",
@@ -30,7 +30,7 @@ def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path
         "--trace",
         str(trace),
     )
-    assert json.loads(found.out)["modelled"] == len(ROWS) - 1
+    assert json.loads(outcome.out)["modelled"] == len(ROWS) - 1
     assert "Measured beside bound" in report.read_text(encoding="utf-8")
     assert json.loads(trace.read_text(encoding="utf-8"))["otherData"]["file"] == str(path)
 
@@ -41,10 +41,10 @@ def test_calibrating_prints_json_and_writes_a_calibration_for_timelines(cli, tmp
         "Add", 2000.0, 40, str(elements), "FLOAT", str(elements), "FLOAT", cycles=1650 * 2000.0 * 40
     )
     path, out = write_csv(tmp_path / "kernel_details.csv", [stream]), tmp_path / "calibration.yaml"
-    found = cli(
+    outcome = cli(
         "profile", "--calibrate", str(path), "--soc", "Ascend910B3", "--out", str(out), "--json"
     )
-    assert json.loads(found.out)["calibration"]["ceilings"]["reads and writes"][
+    assert json.loads(outcome.out)["calibration"]["ceilings"]["reads and writes"][
         "tb_per_s"
     ] == pytest.approx(0.8)
     assert load_calibration(out).clock_mhz == pytest.approx(1650)
@@ -53,16 +53,16 @@ def test_calibrating_prints_json_and_writes_a_calibration_for_timelines(cli, tmp
     )
 
 
-@pytest.mark.parametrize("words", [("--trace",), ("--calibrate", "--out")])
-def test_unwritable_outputs_are_refused_before_the_profile_is_read(cli, tmp_path: Path, words):
-    done = cli("profile", tmp_path / "none.csv", *words, tmp_path / "no folder" / "file")
-    assert done.code == 64
-    assert "no folder" in done.err
-    assert "none.csv" not in done.err
+@pytest.mark.parametrize("arguments", [("--trace",), ("--calibrate", "--out")])
+def test_unwritable_outputs_are_refused_before_the_profile_is_read(cli, tmp_path: Path, arguments):
+    outcome = cli("profile", tmp_path / "none.csv", *arguments, tmp_path / "no folder" / "file")
+    assert outcome.code == 64
+    assert "no folder" in outcome.err
+    assert "none.csv" not in outcome.err
 
 
 def test_out_requires_calibrate(cli, tmp_path: Path):
     path = write_csv(tmp_path / "kernel_details.csv", ROWS)
-    found = cli("profile", str(path), "--out", str(tmp_path / "calibration.yaml"))
-    assert found.code != 0
+    outcome = cli("profile", str(path), "--out", str(tmp_path / "calibration.yaml"))
+    assert outcome.code != 0
     assert not (tmp_path / "calibration.yaml").exists()

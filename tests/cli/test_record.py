@@ -35,10 +35,10 @@ def script(tmp_path):
 
 
 def test_an_unmodified_script_is_recorded_with_its_arguments(cli, script, tmp_path):
-    done = cli("record", "--out", tmp_path / "calls.jsonl", script(0), "30", "--json", "--out=x")
-    assert done.code == 0, done.err
-    assert "trained ['--json', '--out=x'] __main__" in done.out
-    assert "embedding_dense_backward" in done.out
+    outcome = cli("record", "--out", tmp_path / "calls.jsonl", script(0), "30", "--json", "--out=x")
+    assert outcome.code == 0, outcome.err
+    assert "trained ['--json', '--out=x'] __main__" in outcome.out
+    assert "embedding_dense_backward" in outcome.out
     _, line = [
         json.loads(line)
         for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()
@@ -48,20 +48,20 @@ def test_an_unmodified_script_is_recorded_with_its_arguments(cli, script, tmp_pa
 
 
 def test_json_is_not_mixed_with_what_the_script_prints(cli, script, tmp_path):
-    done = cli("record", "--json", "--out", tmp_path / "calls.jsonl", script(0), "30")
-    assert done.data["schema"] == "npu_sim.calls/1"
-    assert [one["count"] for one in done.data["calls"]] == [3]
-    assert "trained" in done.err
+    outcome = cli("record", "--json", "--out", tmp_path / "calls.jsonl", script(0), "30")
+    assert outcome.data["schema"] == "npu_sim.calls/1"
+    assert [call["count"] for call in outcome.data["calls"]] == [3]
+    assert "trained" in outcome.err
 
 
 def test_a_failing_script_passes_its_exit_code_and_writes_no_file(cli, script, tmp_path):
-    done = cli("record", "--out", tmp_path / "calls.jsonl", script(7), "30")
-    assert done.code == 7
+    outcome = cli("record", "--out", tmp_path / "calls.jsonl", script(7), "30")
+    assert outcome.code == 7
     assert not (tmp_path / "calls.jsonl").exists()
 
 
 def test_a_missing_script_is_named(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = cli("record", "none.py")
-    assert done.code == 64
-    assert "none.py" in done.err
+    outcome = cli("record", "none.py")
+    assert outcome.code == 64
+    assert "none.py" in outcome.err

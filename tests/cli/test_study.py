@@ -60,8 +60,8 @@ def test_rows_that_can_differ_are_listed_and_written(cli, tmp_path, command):
     text = cli(*command, "--rows", "--rows-out", file, "--report", report).out
     written = file.read_text(encoding="utf-8").splitlines()
     assert (
-        written[0]
-        == "output,axis,place,element,terms,contributions,cores,lowest,highest,spread,spread_ulp,relative"
+        written[0] == "output,axis,place,element,terms,contributions,cores,"
+        "lowest,highest,spread,spread_ulp,relative"
     )
     assert f"grad_weight: {len(written) - 1} rows can differ, the 20 worst by ulp" in text
     data = cli(*command, "--rows", "--json").data
@@ -88,18 +88,21 @@ def test_rows_are_written_completely_or_not_at_all(cli, tmp_path):
 
 def test_precision_reports_verdicts_and_causes(cli):
     data = cli("study", "precision", *TOKENS, "--json").data
-    assert {one["variant"] for one in data["outputs"]} == {"float16", "bfloat16", "float32"}
-    assert all(len(one["verdicts"]) == 3 for one in data["outputs"])
+    assert {output["variant"] for output in data["outputs"]} == {"float16", "bfloat16", "float32"}
+    assert all(len(output["verdicts"]) == 3 for output in data["outputs"])
     text = " ".join(cli("study", "precision", *TOKENS).out.split())
     assert "mixed tolerance passes" in text
     assert data["standards"] == MEANINGS
-    assert all(said in text for said in (*MEANINGS.values(), *data["against"].values()))
+    assert all(
+        explanation in text for explanation in (*MEANINGS.values(), *data["against"].values())
+    )
 
 
 def test_the_help_of_precision_explains_measures_and_verdicts(cli):
-    said = " ".join(cli("study", "precision", TOKENS[0], "--help").out.split())
+    help_text = " ".join(cli("study", "precision", TOKENS[0], "--help").out.split())
     assert all(
-        " ".join(one.split()[:6]) in said for one in (*MEANINGS, AGAINST_ROUNDED, AGAINST_GIVEN)
+        " ".join(text.split()[:6]) in help_text
+        for text in (*MEANINGS, AGAINST_ROUNDED, AGAINST_GIVEN)
     )
 
 
@@ -108,7 +111,7 @@ def test_errors_of_rounded_and_of_given_inputs_are_separate(cli, tmp_path):
         tmp_path / "g.npy", np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32)
     )
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32) % 8)
-    words = (
+    arguments = (
         "embedding_dense_backward",
         "--grad",
         tmp_path / "g.npy",
@@ -118,15 +121,17 @@ def test_errors_of_rounded_and_of_given_inputs_are_separate(cli, tmp_path):
         "8",
     )
     outputs = {
-        one["variant"]: one for one in cli("study", "precision", *words, "--json").data["outputs"]
+        output["variant"]: output
+        for output in cli("study", "precision", *arguments, "--json").data["outputs"]
     }
-    for variant, one in outputs.items():
+    for variant, output in outputs.items():
         rounding = next(
-            cause["max_ulp"] for cause in one["causes"] if cause["name"] == "input rounding"
+            cause["max_ulp"] for cause in output["causes"] if cause["name"] == "input rounding"
         )
-        assert (one["max_ulp_of_given"] == one["max_ulp"]) == (variant == "float32")
+        assert (output["max_ulp_of_given"] == output["max_ulp"]) == (variant == "float32")
         assert (
-            abs(one["max_ulp_of_given"] - rounding) <= one["max_ulp"] + 1e-9 or variant == "float32"
+            abs(output["max_ulp_of_given"] - rounding) <= output["max_ulp"] + 1e-9
+            or variant == "float32"
         )
 
 
@@ -142,16 +147,16 @@ def test_invariance_prints_a_table_of_yes_and_no(cli):
 
 
 def test_a_certificate_has_a_formula_and_a_hash(cli):
-    (one,) = cli("study", "certificate", *TOKENS, "--json").data["certificates"]
-    assert one["probe_agrees"] is True
-    assert one["text"] == "t0 + t1 + t2 + t3"
-    assert one["tree"] == {"fold": [0, 1, 2, 3]}
-    assert one["hash"] in cli("study", "certificate", *TOKENS).out
+    (certificate,) = cli("study", "certificate", *TOKENS, "--json").data["certificates"]
+    assert certificate["probe_agrees"] is True
+    assert certificate["text"] == "t0 + t1 + t2 + t3"
+    assert certificate["tree"] == {"fold": [0, 1, 2, 3]}
+    assert certificate["hash"] in cli("study", "certificate", *TOKENS).out
 
 
 def test_a_long_formula_is_cut_between_terms(cli, monkeypatch):
     monkeypatch.delenv("COLUMNS")
-    words = (
+    arguments = (
         "embedding_dense_backward",
         "--grad",
         "400x8:fp32",
@@ -161,20 +166,27 @@ def test_a_long_formula_is_cut_between_terms(cli, monkeypatch):
         "2",
         "--no-probe",
     )
-    whole = max(
-        (one["text"] for one in cli("study", "certificate", *words, "--json").data["certificates"]),
+    formula = max(
+        (
+            certificate["text"]
+            for certificate in cli("study", "certificate", *arguments, "--json").data[
+                "certificates"
+            ]
+        ),
         key=len,
     )
-    (shown,) = re.findall(r"(t0 .*?) \.\.\.  t0 = ", cli("study", "certificate", *words).out)[:1]
-    assert whole.startswith(f"{shown} ")
-    assert len(shown) < len(whole)
+    (shown,) = re.findall(r"(t0 .*?) \.\.\.  t0 = ", cli("study", "certificate", *arguments).out)[
+        :1
+    ]
+    assert formula.startswith(f"{shown} ")
+    assert len(shown) < len(formula)
 
 
 @pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
 def test_every_study_writes_a_report_that_needs_no_network(cli, tmp_path, kind):
     path = tmp_path / "study.html"
-    words = EMBEDDING if kind != "certificate" else TOKENS
-    assert cli("study", kind, *words, "--report", path).code == 0
+    arguments = EMBEDDING if kind != "certificate" else TOKENS
+    assert cli("study", kind, *arguments, "--report", path).code == 0
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "Result" in page
@@ -182,7 +194,7 @@ def test_every_study_writes_a_report_that_needs_no_network(cli, tmp_path, kind):
 
 
 def test_caveats_are_listed_and_run(cli):
-    names = [one["name"] for one in cli("caveats", "--json").data["caveats"]]
+    names = [caveat["name"] for caveat in cli("caveats", "--json").data["caveats"]]
     assert "saturation" in names
     assert "65504" in cli("caveats", "saturation").out
     refused = cli("caveats", "saturatoin")
@@ -197,37 +209,39 @@ def test_a_study_of_orders_explains_why_it_refuses_the_determinism_switch(cli):
 
 
 def test_the_progress_bar_of_a_study_advances_with_every_order():
-    said = []
+    progress = []
     study_determinism(
         "embedding_dense_backward",
         random_orders=50,
-        progress=lambda stage, share: said.append((stage, share)),
+        progress=lambda stage, share: progress.append((stage, share)),
         grad=np.ones((400, 8), np.float32),
         indices=np.arange(400, dtype=np.int32) % 50,
         num_weights=50,
     )
-    shares = [share for _, share in said]
-    assert {stage for stage, _ in said} == {"grad_weight"}
+    shares = [share for _, share in progress]
+    assert {stage for stage, _ in progress} == {"grad_weight"}
     assert shares == sorted(set(shares))
     assert len(shares) >= 4
     assert shares[-1] == 1
 
 
 def test_the_progress_bar_of_a_certificate_advances_with_every_class():
-    said = []
-    found = certify(
+    progress = []
+    certificates = certify(
         "embedding_dense_backward",
-        progress=lambda stage, share: said.append((stage, share)),
+        progress=lambda stage, share: progress.append((stage, share)),
         **CLASSES,
     )
-    assert said == [("grad_weight", place / len(found)) for place in range(len(found))]
-    assert len(found) > 1
+    assert progress == [
+        ("grad_weight", place / len(certificates)) for place in range(len(certificates))
+    ]
+    assert len(certificates) > 1
 
 
 @pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
 def test_a_study_shows_progress_on_a_terminal_only(cli, monkeypatch, kind):
-    words = ("study", kind, *TOKENS, "--json")
-    assert cli(*words).err == ""
+    arguments = ("study", kind, *TOKENS, "--json")
+    assert cli(*arguments).err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich assume a terminal and draw the bar
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert "%" in cli(*words).err
+    assert "%" in cli(*arguments).err

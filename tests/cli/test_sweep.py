@@ -31,9 +31,9 @@ COLUMNS = (
 
 @pytest.mark.long
 def test_a_sweep_prints_counts_by_outcome(cli):
-    done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 50)
-    assert done.code == 0
-    text = " ".join(done.out.split())
+    outcome = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 50)
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
     assert "plans 13650" in text
     assert "status 0: 13650" in text
     assert "checked 50 rows one by one all equal" in text
@@ -69,9 +69,9 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
     text = cli("sweep", operator, "--help").out
     assert sweep_epilog(operator) in text
     assert all(axis.name in text for axis in load_operator(operator).all_axes)
-    words = sweep_epilog(operator).split("Example: ")[1].split()
-    assert words[:3] == ["npu-sim", "sweep", operator]
-    grid = dict(word.split("=") for flag, word in pairwise(words) if flag == "--grid")
+    arguments = sweep_epilog(operator).split("Example: ")[1].split()
+    assert arguments[:3] == ["npu-sim", "sweep", operator]
+    grid = dict(word.split("=") for flag, word in pairwise(arguments) if flag == "--grid")
     space, _ = prepare(operator, grid, None, 0, None)
     assert space.rows == 100000 * 3 * 4
 
@@ -91,10 +91,10 @@ def test_an_interrupted_sweep_keeps_complete_chunks_and_can_be_resumed(cli, tmp_
         "npu_sim.sweeps.runner.run_sweep.__kwdefaults__", {**_defaults(), "chunk_rows": 1000}
     )
     monkeypatch.setattr(store.Store, "append", interrupted)
-    done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target)
-    assert done.code == 130
-    assert "2000 of 13650 rows" in done.err
-    assert "--resume" in done.err
+    outcome = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target)
+    assert outcome.code == 130
+    assert "2000 of 13650 rows" in outcome.err
+    assert "--resume" in outcome.err
     monkeypatch.setattr(store.Store, "append", append)
     assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target).code == 64
     assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target, "--resume").code == 0
@@ -108,7 +108,7 @@ def _defaults():
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
+    ("arguments", "name"),
     [
         (("--grid", "rows"), "name=value"),
         (("--grid", "widht=3"), "widht"),
@@ -119,10 +119,10 @@ def _defaults():
         (("--out", "plans.xlsx"), ".xlsx"),
     ],
 )
-def test_invalid_arguments_exit_64_and_are_named(cli, words, name):
-    done = cli("sweep", OPERATOR, *words)
-    assert done.code == 64
-    assert name in done.err
+def test_invalid_arguments_exit_64_and_are_named(cli, arguments, name):
+    outcome = cli("sweep", OPERATOR, *arguments)
+    assert outcome.code == 64
+    assert name in outcome.err
 
 
 def test_a_difference_from_the_single_call_exits_1(cli, monkeypatch):
@@ -134,9 +134,9 @@ def test_a_difference_from_the_single_call_exits_1(cli, monkeypatch):
         "compare_row",
         lambda space, columns, row, record: [Mismatch(row, "block_dim", 1, 2)],
     )
-    done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 2)
-    assert done.code == 1
-    assert "swept 1, planned 2" in " ".join(done.out.split())
+    outcome = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 2)
+    assert outcome.code == 1
+    assert "swept 1, planned 2" in " ".join(outcome.out.split())
 
 
 def test_planning_and_limits_do_not_load_numba():
@@ -151,23 +151,23 @@ check_line('{"op": "embedding_dense_backward", "inputs": {}}')
 import npu_sim.cli.app
 print(json.dumps([name for name in ("numba", "pyarrow", "distributed") if name in sys.modules]))
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    assert json.loads(done.stdout) == []
+    assert json.loads(process.stdout) == []
 
 
 @pytest.mark.parametrize("name", ["plans", "plans.csv"])
 def test_sweep_output_is_replaced_only_with_overwrite(cli, tmp_path, name):
-    words, target = (
+    arguments, target = (
         ("sweep", "rms_norm", "--grid", "row=1..9", "--out", tmp_path / name),
         tmp_path / name,
     )
-    assert cli(*words).code == 0
+    assert cli(*arguments).code == 0
     before = [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))]
-    refused = cli(*words)
+    refused = cli(*arguments)
     assert refused.code == 64
     assert "is there already" in refused.err
     assert "--overwrite" in refused.err
     assert [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))] == before
-    assert cli(*words, "--overwrite").code == 0
+    assert cli(*arguments, "--overwrite").code == 0

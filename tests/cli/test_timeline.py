@@ -14,9 +14,11 @@ WORDS = (
 
 
 def test_a_timeline_states_the_binding_resource_and_that_it_is_a_lower_bound(cli):
-    done = cli("timeline", *WORDS)
-    assert done.code == 0
-    assert done.out.splitlines()[0].startswith("EmbeddingDenseBackward on Ascend910B1: at least ")
+    outcome = cli("timeline", *WORDS)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[0].startswith(
+        "EmbeddingDenseBackward on Ascend910B1: at least "
+    )
     for label in (
         "lower bound",
         "launches",
@@ -27,8 +29,8 @@ def test_a_timeline_states_the_binding_resource_and_that_it_is_a_lower_bound(cli
         "left out",
         "assumed",
     ):
-        assert any(line.startswith(label) for line in done.out.splitlines())
-    assert "sort_and_merge" in done.out
+        assert any(line.startswith(label) for line in outcome.out.splitlines())
+    assert "sort_and_merge" in outcome.out
 
 
 def test_every_launch_and_the_other_mode_fit_80_columns(cli, monkeypatch):
@@ -113,8 +115,8 @@ RMS = (
 COMPARED = ("--soc", "Ascend910B3", "--release", "8.3")
 
 
-def words_of(done):
-    return " ".join(done.out.split())
+def text_of(outcome):
+    return " ".join(outcome.out.split())
 
 
 def test_the_estimate_follows_the_bound_with_range_start_up_and_evidence(cli, monkeypatch):
@@ -128,7 +130,7 @@ def test_the_estimate_follows_the_bound_with_range_start_up_and_evidence(cli, mo
 
 def test_a_comparison_shows_estimates_with_ranges_and_evidence(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    text = words_of(cli("timeline", *RMS, *COMPARED, "--vary", "row=4096,8192"))
+    text = text_of(cli("timeline", *RMS, *COMPARED, "--vary", "row=4096,8192"))
     assert "V about 37 us (33 to 40)" in text
     assert "V about 74 us (66 to 81)" in text
     assert (
@@ -139,10 +141,10 @@ def test_a_comparison_shows_estimates_with_ranges_and_evidence(cli, monkeypatch)
 
 def test_explain_and_diff_list_the_parts_of_an_estimate(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    explained = words_of(cli("explain", *RMS, *COMPARED))
+    explained = text_of(cli("explain", *RMS, *COMPARED))
     assert "dy and x start in the same bank group: 2 cycles a repeat" in explained
     rows = cli("diff", *RMS, "--product", "atlas_a2", *COMPARED, "--json").data["rows"]
-    assert [one["evidence"] for row in rows for one in row["estimates"]] == [
+    assert [estimate["evidence"] for row in rows for estimate in row["estimates"]] == [
         "published rates, compared with one device"
     ]
 
@@ -159,7 +161,7 @@ def test_a_calibration_file_is_read(cli, tmp_path):
     assert row["timeline"]["estimate_without"] == ["RmsNormGrad"]
     refused = cli("timeline", *RMS, "--soc", "Ascend910B2", "--calibration", file)
     assert refused.code == 64
-    assert "40 vector cores" in words_of(refused) + refused.err
+    assert "40 vector cores" in text_of(refused) + refused.err
 
 
 @pytest.mark.parametrize("command", ["timeline", "diff"])
@@ -174,11 +176,13 @@ def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, co
 @pytest.mark.parametrize("switch", [(), ("--deterministic",)])
 def test_the_price_is_one_line_and_calls_neither_mode_faster(cli, monkeypatch, switch):
     monkeypatch.setenv("COLUMNS", "400")
-    words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
+    arguments = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
     for command, label in (("timeline", "determinism"), ("explain", "off")):
         lines = [
             " ".join(line.split())
-            for line in cli(command, "embedding_dense_backward", *words, *switch).out.splitlines()
+            for line in cli(
+                command, "embedding_dense_backward", *arguments, *switch
+            ).out.splitlines()
         ]
         (line,) = [line for line in lines if line.startswith(label) and "on: 4 launches" in line]
         assert "off: 2 launches" in line

@@ -25,7 +25,7 @@ STREAM = Row(
     "Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40
 )
 README = Path(__file__).parents[2] / "README.md"
-NAMES = [one.name for one in OPERATORS]
+NAMES = [entry.name for entry in OPERATORS]
 PLANNED = ("plan", "explain", "diff", "limits", "timeline", "workspace")
 BOUNDED = 4
 """The slowest command, with similar output for all operators: tested for every fourth operator."""
@@ -54,24 +54,26 @@ OTHERS = (
 def examples():
     """Yield the examples of the help of every operator, of the README, and further ones."""
     for number, name in enumerate(NAMES):
-        for command in (
-            PLANNED if number % BOUNDED == 0 else (one for one in PLANNED if one != "limits")
-        ):
-            yield f"{command} {name} {example_call(load_operator(name)).options}{' --socs all' if command == 'timeline' else ''}"
+        for command in PLANNED:
+            if command == "limits" and number % BOUNDED:
+                continue
+            socs = " --socs all" if command == "timeline" else ""
+            yield f"{command} {name} {example_call(load_operator(name)).options}{socs}"
         yield f"run {name} {example_call(load_operator(name), small=True).options}"
     for number, name in enumerate(NAMES):
-        yield f"study {STUDIED[number % len(STUDIED)]} {name} {example_call(load_operator(name), small=True).options}"
+        small = example_call(load_operator(name), small=True).options
+        yield f"study {STUDIED[number % len(STUDIED)]} {name} {small}"
     yield from OTHERS
     for line in re.findall(r"^npu-sim (.*?)(?:  +#.*)?$", README.read_text(encoding="utf-8"), re.M):
         if not line.startswith(("record", "preflight")):
             yield line
 
 
-def helps(command, words=()):
+def helps(command, arguments=()):
     """Yield the help of a command and its subcommands."""
-    yield " ".join([*words, "--help"])
+    yield " ".join([*arguments, "--help"])
     for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-        yield from helps(command.get_command(None, name), (*words, name))
+        yield from helps(command.get_command(None, name), (*arguments, name))
 
 
 EXAMPLES = [*dict.fromkeys(examples())]
@@ -130,17 +132,17 @@ def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
         "everything is shown through the one place, and not wrapped in a pipe"
     )
     view = stack(*(view for _, view in shown))
-    whole = render(view, UNLIMITED)
+    unlimited = render(view, UNLIMITED)
     for width in (60, 80, 120):
         printed = render(view, width)
-        assert words_of(printed) <= words_of(whole), f"at {width} columns"
+        assert words_of(printed) <= words_of(unlimited), f"at {width} columns"
         assert not re.search(r"[ \t]$", printed, re.M)
-        assert not [quantity for quantity in QUANTITY.findall(whole) if quantity not in printed], (
-            f"at {width} columns"
-        )
+        assert not [
+            quantity for quantity in QUANTITY.findall(unlimited) if quantity not in printed
+        ], f"at {width} columns"
         assert not [
             line
             for line in printed.splitlines()
             if cell_len(line) > width and len(line.split()) > 1
         ], f"at {width} columns"
-    assert not re.search(r"[ \t]$", whole, re.M)
+    assert not re.search(r"[ \t]$", unlimited, re.M)

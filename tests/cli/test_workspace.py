@@ -13,9 +13,9 @@ WORDS = (
 
 
 def test_the_workspace_is_shown_as_tables(cli):
-    done = cli(*WORDS)
-    assert done.code == 0
-    text = " ".join(done.out.split())
+    outcome = cli(*WORDS)
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
     assert text.startswith(
         "EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace node"
     )
@@ -25,8 +25,8 @@ def test_the_workspace_is_shown_as_tables(cli):
         "2 20480512 20874240 workspace of Sort, result",
         "96 bytes, model",
     )
-    for words in lines:
-        assert words in text
+    for texts in lines:
+        assert texts in text
 
 
 def test_json_is_the_workspace_of_the_plan(cli):
@@ -40,7 +40,7 @@ def test_json_is_the_workspace_of_the_plan(cli):
 
 
 def test_switches_reach_the_plan(cli):
-    words = (
+    arguments = (
         "workspace",
         "embedding_dense_backward",
         "--grad",
@@ -51,7 +51,7 @@ def test_switches_reach_the_plan(cli):
         50,
     )
     usual, fixed = (
-        cli(*words, *more, "--json").data
+        cli(*arguments, *more, "--json").data
         for more in ((), ("--deterministic", "--soc", "Ascend910B4"))
     )
     assert [area["name"] for area in usual["workspace"]["areas"]] == ["system"]
@@ -65,7 +65,7 @@ def test_switches_reach_the_plan(cli):
 
 
 def test_a_call_without_workspace_states_so(cli):
-    words = (
+    arguments = (
         "workspace",
         "embedding_dense_backward",
         "--grad",
@@ -75,7 +75,7 @@ def test_a_call_without_workspace_states_so(cli):
         "--num-weights",
         50,
     )
-    assert cli(*words).out.splitlines()[-1].strip() == "no kernel needs any"
+    assert cli(*arguments).out.splitlines()[-1].strip() == "no kernel needs any"
 
 
 def test_a_refusal_exits_with_2(cli):
@@ -84,8 +84,8 @@ def test_a_refusal_exits_with_2(cli):
 
 def test_the_report_has_the_tables_and_the_command(cli, tmp_path):
     out = tmp_path / "workspace.html"
-    words = ("--grad", "4096x512:bf16", "--indices", "4096:int64", "--num-weights", 32000)
-    assert cli("workspace", "embedding_dense_backward", *words, "--report", out).code == 0
+    arguments = ("--grad", "4096x512:bf16", "--indices", "4096:int64", "--num-weights", 32000)
+    assert cli("workspace", "embedding_dense_backward", *arguments, "--report", out).code == 0
     page = out.read_text(encoding="utf-8")
     for word in (
         "npu-sim workspace embedding_dense_backward",

@@ -38,14 +38,14 @@ class PageObject:
     def find(self, selector):
         return self.driver.find_elements("css selector", selector)
 
-    def one(self, selector):
+    def element(self, selector):
         return self.driver.find_element("css selector", selector)
 
     def text(self, selector):
-        return self.one(selector).text
+        return self.element(selector).text
 
     def texts(self, selector):
-        return [one.text for one in self.find(selector)]
+        return [element.text for element in self.find(selector)]
 
     def path(self):
         return self.script(
@@ -53,15 +53,15 @@ class PageObject:
             "shown.textContent : ''"
         )
 
-    def asked(self, path, query="location.hash.slice(1)"):
-        """Return the server's answer for a pane, parsed in Python: a browser rounds integers above 2^53."""
+    def answer(self, path, query="location.hash.slice(1)"):
+        """Return the answer for a pane, parsed here: a browser rounds integers above 2^53."""
         return json.loads(
             self.script(f"return fetch('api/{path}?' + {query}).then((reply) => reply.text())")
         )
 
     def plan(self):
         """Return the plan on screen, as the server sends it."""
-        return self.asked("json")["plan"]
+        return self.answer("json")["plan"]
 
     def look(self):
         """Wait for the slower part of the answer."""
@@ -82,7 +82,9 @@ class PageObject:
 
     def chip(self, beginning):
         """Return the button that offers a change."""
-        return next(one for one in self.find(".chips button") if one.text.startswith(beginning))
+        return next(
+            button for button in self.find(".chips button") if button.text.startswith(beginning)
+        )
 
     def copied(self, button):
         """Press a copy button and return the text it copies."""
@@ -90,7 +92,7 @@ class PageObject:
             "window.copied = null; navigator.clipboard.writeText = async (text) => "
             "{ window.copied = text; }"
         )
-        self.one(button).click()
+        self.element(button).click()
         self.wait(lambda: self.script("return window.copied") is not None)
         return self.script("return window.copied")
 
@@ -98,8 +100,8 @@ class PageObject:
         """Drop a file on the page and wait until it is read."""
         script = """
             const transfer = new DataTransfer();
-            transfer.items.add(new File([Uint8Array.from(atob(arguments[1]), (one) =>
-                one.charCodeAt(0))], arguments[0]));
+            transfer.items.add(new File([Uint8Array.from(atob(arguments[1]), (node) =>
+                node.charCodeAt(0))], arguments[0]));
             document.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));
         """
         self.script(script, name, b64encode(content).decode())

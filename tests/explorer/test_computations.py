@@ -9,16 +9,16 @@ from npu_sim.explorer.state import catalog
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 
-MOST = 32
+MAXIMUM_SIZE = 32
 
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
     monkeypatch.setattr(computations, "REPORT_SECONDS", 0)
     operator = load_operator(name)
-    entry = next(one for one in catalog({})["operators"] if one["name"] == name)
+    entry = next(operator for operator in catalog({})["operators"] if operator["name"] == name)
     small = {
-        axis["name"]: min(int(axis["default"]), MOST)
+        axis["name"]: min(int(axis["default"]), MAXIMUM_SIZE)
         for axis in entry["axes"]
         if axis["kind"] == "number"
     }
@@ -34,4 +34,4 @@ def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
     assert fractions[0] == 0
     assert 0.9 < fractions[-1] <= 1
     as_always = generate(name, arguments, 0)
-    assert all(data[one].tobytes() == as_always[one].tobytes() for one in data)
+    assert all(data[key].tobytes() == as_always[key].tobytes() for key in data)

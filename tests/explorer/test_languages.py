@@ -23,31 +23,31 @@ def test_answers_have_chinese_texts_and_english_keys():
     english = work_answer(STATE, PRODUCTS)
     with speaking("zh"):
         chinese = work_answer(STATE, PRODUCTS)
-    assert [one["argument"] for one in chinese["changes"]] == [
-        one["argument"] for one in english["changes"]
+    assert [change["argument"] for change in chinese["changes"]] == [
+        change["argument"] for change in english["changes"]
     ]
-    assert [one["outcome"] for one in chinese["changes"]] == [
-        one["outcome"] for one in english["changes"]
+    assert [change["outcome"] for change in chinese["changes"]] == [
+        change["outcome"] for change in english["changes"]
     ]
     assert chinese["changes"][0]["decision"] != english["changes"][0]["decision"]
     assert chinese["steps"]["why"] != english["steps"]["why"]
-    assert [one["name"] for one in chinese["steps"]["views"]] == [
-        one["name"] for one in english["steps"]["views"]
+    assert [view["name"] for view in chinese["steps"]["views"]] == [
+        view["name"] for view in english["steps"]["views"]
     ]
 
 
 def test_section_titles_are_chinese():
     with speaking("zh"):
         titles = {
-            one["title"]
+            section["title"]
             for answer in (plan_answer, work_answer)
-            for one in answer(STATE, PRODUCTS)["sections"]
+            for section in answer(STATE, PRODUCTS)["sections"]
         }
     assert not titles & SECTIONS.keys() - {"Tiling"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "spoken"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")]
+    ("requested", "language"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")]
 )
-def test_the_page_declares_its_language(asked, spoken):
-    assert language_of({"lang": asked}) == spoken
+def test_the_page_declares_its_language(requested, language):
+    assert language_of({"lang": requested}) == language

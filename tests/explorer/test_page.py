@@ -61,9 +61,9 @@ def test_a_flip_is_applied_by_a_click(page):
     page.open(SMALL_DIM)
     page.look()
     button = next(
-        one
-        for one in page.driver.find_elements("css selector", "#first .changes button")
-        if one.text.startswith("dim = 513")
+        button
+        for button in page.driver.find_elements("css selector", "#first .changes button")
+        if button.text.startswith("dim = 513")
     )
     button.click()
     page.wait(lambda: page.path().startswith("sorted"))
@@ -92,10 +92,10 @@ def test_the_pointer_on_the_buffer_map_shows_bytes(page):
 )
 def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more):
     page.open(SMALL_DIM + more)
-    words = shlex.split(page.copied("#first .copy-cli"))
-    done = runner.npu_sim(capsys, monkeypatch, *words[1:], "--json")
-    assert done.code == 0, done.err
-    assert done.data["plan"] == page.plan()
+    arguments = shlex.split(page.copied("#first .copy-cli"))
+    outcome = runner.npu_sim(capsys, monkeypatch, *arguments[1:], "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.data["plan"] == page.plan()
 
 
 def test_the_copied_python_prints_the_same_plan(page):
@@ -103,10 +103,10 @@ def test_the_copied_python_prints_the_same_plan(page):
     source = page.copied("#first .copy-python").replace(
         "print(plan)", "import json; print(json.dumps(plan.as_dict()))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout) == page.plan()
+    assert json.loads(process.stdout) == page.plan()
 
 
 def test_invalid_input_shows_the_message_of_the_command_line(page, capsys, monkeypatch):
@@ -125,7 +125,7 @@ def test_invalid_input_shows_the_message_of_the_command_line(page, capsys, monke
     )
     shown = page.text("#first .headline") + "\n\n" + page.text("#first .refusal")
     assert shown.strip() == refused.err.strip()
-    assert not page.one("#first .result").is_displayed()
+    assert not page.element("#first .result").is_displayed()
 
 
 def test_an_unsupported_product_shows_its_refusal_until_another_is_chosen(page):
@@ -152,7 +152,7 @@ def test_a_run_shows_its_progress_and_its_order_strip(page):
     page.open(
         "#operator=embedding_dense_backward&product=atlas_a2&rows=2000&dim=16&num_weights=300"
     )
-    page.one("#first .run").click()
+    page.element("#first .run").click()
     page.wait(lambda: page.text("#stage").startswith("done"), 60)
     assert "grad_weight 300x16 float32" in page.text("#job-result")
     assert "depend on timing" in page.browser.title_under_the_pointer("#job-result rect.timing")

@@ -48,27 +48,27 @@ def client_of(explorer, **options):
 
 
 @pytest.fixture(scope="module")
-def ask(explorer):
+def send(explorer):
     with client_of(explorer) as client:
 
-        def ask(path, method="GET", body=None, **headers):
+        def send(path, method="GET", body=None, **headers):
             reply = client.request(method, path, content=body, headers=headers)
             return reply, reply.content
 
-        yield ask
+        yield send
 
 
 @pytest.fixture(scope="module")
-def own(ask):
+def page_headers(send):
     """Request headers of the page, with its token."""
-    token = re.search(rb'name="token" content="([^"]+)"', ask("/")[1]).group(1).decode()
+    token = re.search(rb'name="token" content="([^"]+)"', send("/")[1]).group(1).decode()
     return {"Content-Type": "application/json", "X-Npu-Sim-Token": token}
 
 
 @pytest.fixture(scope="module")
-def planned(ask):
+def planned(send):
     return lambda form="plan", **state: json.loads(
-        ask(f"/api/{form}?" + urlencode(STATE | state))[1]
+        send(f"/api/{form}?" + urlencode(STATE | state))[1]
     )
 
 
@@ -103,16 +103,16 @@ def test_switches_socs_and_tensor_texts_reach_the_plan(planned):
 
 
 def test_changes_state_their_outcome(planned):
-    changes = [(one["argument"], one["value"]) for one in planned("work")["changes"]]
+    changes = [(change["argument"], change["value"]) for change in planned("work")["changes"]]
     assert {("dim", 513), ("num_weights", 16777217), ("deterministic", True)} == set(changes)
     assert len(changes) == len(set(changes))
-    for one in planned("work")["changes"]:
-        changed = planned("json", **{one["argument"]: str(one["value"])})
-        assert changed["plan"]["path"] == one["path"] != planned("json")["plan"]["path"]
+    for change in planned("work")["changes"]:
+        changed = planned("json", **{change["argument"]: str(change["value"])})
+        assert changed["plan"]["path"] == change["path"] != planned("json")["plan"]["path"]
 
 
 @pytest.mark.parametrize(
-    ("state", "words", "code"),
+    ("state", "arguments", "code"),
     [
         ({"product": "atlas_inference"}, ("--product", "atlas_inference"), 2),
         ({"grad": "65536x512"}, ("--grad", "65536x512"), 64),
@@ -123,20 +123,20 @@ def test_changes_state_their_outcome(planned):
     ],
 )
 def test_a_refusal_equals_that_of_the_command_line(
-    planned, capsys, monkeypatch, state, words, code
+    planned, capsys, monkeypatch, state, arguments, code
 ):
     monkeypatch.delenv("COLUMNS", raising=False)
-    given = {
+    options = {
         "--grad": "65536x512:fp32",
         "--indices": "65536:int32",
         "--num-weights": "32000",
-    } | dict(zip(words[::2], words[1::2], strict=True))
+    } | dict(zip(arguments[::2], arguments[1::2], strict=True))
     refused = runner.npu_sim(
         capsys,
         monkeypatch,
         "plan",
         "embedding_dense_backward",
-        *(word for pair in given.items() for word in pair),
+        *(word for pair in options.items() for word in pair),
     )
     assert refused.code == code
     answer = planned(**state)
@@ -163,31 +163,33 @@ def test_an_invalid_value_is_a_usage_error_with_a_hint(planned, state):
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)
 def test_every_operator_opens_with_a_plan_that_its_command_repeats(
-    ask, capsys, monkeypatch, operator
+    send, capsys, monkeypatch, operator
 ):
     entry = next(
-        one for one in json.loads(ask("/api/catalog")[1])["operators"] if one["name"] == operator
+        entry
+        for entry in json.loads(send("/api/catalog")[1])["operators"]
+        if entry["name"] == operator
     )
-    state = {one["name"]: one["default"] for one in (*entry["axes"], *entry["attributes"])}
+    state = {field["name"]: field["default"] for field in (*entry["axes"], *entry["attributes"])}
     query = urlencode({**state, "operator": operator, "product": "atlas_a2"})
-    answer, work, kept = (
-        json.loads(ask(f"/api/{form}?{query}")[1]) for form in ("plan", "work", "json")
+    answer, work, document = (
+        json.loads(send(f"/api/{form}?{query}")[1]) for form in ("plan", "work", "json")
     )
     assert answer["outcome"] == "runs", answer
-    assert work["time"]["bound_us"] == kept["timeline"]["bound_us"] > 0
+    assert work["time"]["bound_us"] == document["timeline"]["bound_us"] > 0
     assert work["steps"]["phases"]
-    done = runner.npu_sim(capsys, monkeypatch, *shlex.split(answer["cli"])[1:], "--json")
-    assert done.data["plan"] == kept["plan"]
+    outcome = runner.npu_sim(capsys, monkeypatch, *shlex.split(answer["cli"])[1:], "--json")
+    assert outcome.data["plan"] == document["plan"]
 
 
 @pytest.mark.parametrize(
     "headers",
     [{"Host": "example.org"}, {"Host": "example.org:80"}, {"Origin": "http://example.org"}],
 )
-def test_requests_of_other_origins_are_rejected(ask, headers):
-    assert ask("/api/catalog", **headers)[0].status_code == 403
+def test_requests_of_other_origins_are_rejected(send, headers):
+    assert send("/api/catalog", **headers)[0].status_code == 403
     assert (
-        ask("/api/run", "POST", "{}", **{"Content-Type": "application/json"}, **headers)[
+        send("/api/run", "POST", "{}", **{"Content-Type": "application/json"}, **headers)[
             0
         ].status_code
         == 403
@@ -205,16 +207,18 @@ def test_requests_of_other_origins_are_rejected(ask, headers):
         ("/api/run", "POST", {"Content-Type": "application/octet-stream"}, 404),
     ],
 )
-def test_other_paths_and_methods_are_rejected(ask, own, path, method, headers, status):
+def test_other_paths_and_methods_are_rejected(send, page_headers, path, method, headers, status):
     assert (
-        ask(path, method, "{}" if method == "POST" else None, **{**own, **headers})[0].status_code
+        send(path, method, "{}" if method == "POST" else None, **{**page_headers, **headers})[
+            0
+        ].status_code
         == status
     )
 
 
 @pytest.mark.parametrize("body", ["", "[1]", "{"])
-def test_a_malformed_run_is_refused(ask, own, body):
-    assert ask("/api/run", "POST", body, **own)[0].status_code == 400
+def test_a_malformed_run_is_refused(send, page_headers, body):
+    assert send("/api/run", "POST", body, **page_headers)[0].status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -222,26 +226,28 @@ def test_a_malformed_run_is_refused(ask, own, body):
     [("-1", 400), ("abc", 400), ("1_0", 400), ("9" * 30, 400), ("65537", 413), (None, 400)],
     ids=str,
 )
-def test_an_invalid_content_length_is_rejected_before_the_body_is_read(ask, own, length, status):
-    headers = own if length is None else {**own, "Content-Length": length}
-    reply, _ = ask("/api/run", "POST", b"", **headers)
+def test_an_invalid_content_length_is_rejected_before_the_body_is_read(
+    send, page_headers, length, status
+):
+    headers = page_headers if length is None else {**page_headers, "Content-Length": length}
+    reply, _ = send("/api/run", "POST", b"", **headers)
     assert reply.status_code == status
     assert reply.headers["Connection"] == "close"
 
 
-def test_a_body_nested_too_deeply_is_rejected(ask, own):
-    assert ask("/api/run", "POST", "[" * 60000, **own)[0].status_code == 400
+def test_a_body_nested_too_deeply_is_rejected(send, page_headers):
+    assert send("/api/run", "POST", "[" * 60000, **page_headers)[0].status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/api/run", "/api/cancel", "/api/file?file.name=a.yaml"])
 @pytest.mark.parametrize("token", [None, "", "x", b"\xe9"])
-def test_requests_without_the_token_of_the_page_are_rejected(ask, own, token, path):
+def test_requests_without_the_token_of_the_page_are_rejected(send, page_headers, token, path):
     headers = {
         name: value
-        for name, value in {**own, "X-Npu-Sim-Token": token}.items()
+        for name, value in {**page_headers, "X-Npu-Sim-Token": token}.items()
         if value is not None
     }
-    assert ask(path, "POST", "{}", **headers)[0].status_code == 403
+    assert send(path, "POST", "{}", **headers)[0].status_code == 403
 
 
 BYTES = {"Content-Type": "application/octet-stream"}
@@ -262,23 +268,23 @@ BYTES = {"Content-Type": "application/octet-stream"}
         "x" * 200 + ".yaml",
     ],
 )
-def test_a_file_with_an_invalid_name_is_not_stored(ask, own, explorer, name):
-    reply, content = ask(
-        "/api/file?" + urlencode({"file.name": name}), "POST", b"a: 1", **{**own, **BYTES}
+def test_a_file_with_an_invalid_name_is_not_stored(send, page_headers, explorer, name):
+    reply, content = send(
+        "/api/file?" + urlencode({"file.name": name}), "POST", b"a: 1", **{**page_headers, **BYTES}
     )
     assert reply.status_code == 200
     assert "not a file that is read here" in json.loads(content)["text"]
     assert explorer.dropped._folder is None
 
 
-def test_a_file_beyond_the_size_limit_is_rejected(ask, own):
-    headers = {**own, **BYTES, "Content-Length": str(DROPPED_BYTES + 1)}
-    assert ask("/api/file?file.name=a.csv", "POST", b"", **headers)[0].status_code == 413
+def test_a_file_beyond_the_size_limit_is_rejected(send, page_headers):
+    headers = {**page_headers, **BYTES, "Content-Length": str(DROPPED_BYTES + 1)}
+    assert send("/api/file?file.name=a.csv", "POST", b"", **headers)[0].status_code == 413
 
 
 @pytest.mark.parametrize("origin", ["http://[", "null", "", "https://127.0.0.1", "x"])
-def test_an_invalid_origin_is_rejected(ask, origin):
-    assert ask("/", Origin=origin)[0].status_code == 403
+def test_an_invalid_origin_is_rejected(send, origin):
+    assert send("/", Origin=origin)[0].status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -293,27 +299,31 @@ def test_an_invalid_origin_is_rejected(ask, origin):
         ("/", "same-site", "empty", 403),
     ],
 )
-def test_other_sites_may_only_link_to_the_page(ask, path, site, dest, status):
+def test_other_sites_may_only_link_to_the_page(send, path, site, dest, status):
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
-    assert ask(path, **headers)[0].status_code == status
+    assert send(path, **headers)[0].status_code == status
 
 
-def test_another_server_on_this_machine_is_another_origin(ask, own):
-    assert ask("/api/run", "POST", "{}", **own, Origin="http://127.0.0.1:1")[0].status_code == 403
-    assert ask("/api/catalog", Host="127.0.0.1:1")[0].status_code == 403
-
-
-def test_too_many_fields_are_rejected(ask):
+def test_another_server_on_this_machine_is_another_origin(send, page_headers):
     assert (
-        ask("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status_code == 400
+        send("/api/run", "POST", "{}", **page_headers, Origin="http://127.0.0.1:1")[0].status_code
+        == 403
+    )
+    assert send("/api/catalog", Host="127.0.0.1:1")[0].status_code == 403
+
+
+def test_too_many_fields_are_rejected(send):
+    assert (
+        send("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status_code
+        == 400
     )
 
 
 def test_an_internal_error_is_reported_to_the_page_and_its_traceback_to_the_terminal(
-    ask, monkeypatch, capsys
+    send, monkeypatch, capsys
 ):
     monkeypatch.setattr(application, "plan_answer", lambda state, products: 1 // 0)
-    reply, content = ask("/api/plan?" + urlencode(STATE))
+    reply, content = send("/api/plan?" + urlencode(STATE))
     assert (reply.status_code, content) == (
         500,
         b"internal error: ZeroDivisionError: integer division or modulo by zero",
@@ -331,20 +341,20 @@ def test_only_finished_computations_are_dropped():
         reports = [jobs.report(number) for number in numbers]
         for number in numbers:
             jobs.cancel(number)
-    assert [one and one["stage"] for one in reports[:3]] == [WAITING, WAITING, None]
+    assert [report and report["stage"] for report in reports[:3]] == [WAITING, WAITING, None]
 
 
-def test_the_numbers_of_waiting_runs_and_threads_are_limited(explorer, ask, own):
+def test_the_numbers_of_waiting_runs_and_threads_are_limited(explorer, send, page_headers):
     before = threading.active_count()
     replies = []
     with explorer.jobs._one_at_a_time:
         for _ in range(40):
             replies.append(
-                ask(
+                send(
                     "/api/run",
                     "POST",
                     json.dumps(STATE | {"rows": "20", "dim": "4", "num_weights": "3"}),
-                    **own,
+                    **page_headers,
                 )[0].status_code
             )
             assert threading.active_count() - before < 2 * MOST_WAITING
@@ -452,58 +462,64 @@ def test_without_the_extra_the_command_names_the_packages_to_install(capsys, mon
     assert "npu_sim[explore]" in refused.err
 
 
-def test_the_page_may_load_only_from_its_server(ask):
-    reply, content = ask("/")
+def test_the_page_may_load_only_from_its_server(send):
+    reply, content = send("/")
     assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
     assert b"http" not in content
 
 
-def finished(ask, own, state):
-    _, content = ask("/api/run", "POST", json.dumps(STATE | state), **own)
+def finished(send, page_headers, state):
+    _, content = send("/api/run", "POST", json.dumps(STATE | state), **page_headers)
     number = json.loads(content)["number"]
     for _ in range(600):
-        job = json.loads(ask(f"/api/run?number={number}")[1])
+        job = json.loads(send(f"/api/run?number={number}")[1])
         if job["stage"] == "done":
             return job["answer"]
         time.sleep(0.1)
     raise AssertionError(f"run {number} does not end: {job}")
 
 
-def test_a_run_on_generated_data_ends_with_an_order_strip(ask, own):
-    answer = finished(ask, own, {"rows": "2000", "dim": "16", "num_weights": "300"})
+def test_a_run_on_generated_data_ends_with_an_order_strip(send, page_headers):
+    answer = finished(send, page_headers, {"rows": "2000", "dim": "16", "num_weights": "300"})
     assert answer["outcome"] == "ran", answer
     assert answer["outputs"] == {"grad_weight": {"shape": [300, 16], "dtype": "float32"}}
     strip = answer["order_strips"][0]
     assert (
-        sum(one["order_dependent"] for one in strip["bins"])
+        sum(interval["order_dependent"] for interval in strip["bins"])
         == answer["order_dependent"]["grad_weight"]["order_dependent"]
         > 0
     )
 
 
-def test_a_refused_run_states_the_reason(ask, own):
-    assert "161002" in finished(ask, own, {"product": "atlas_inference"})["text"]
+def test_a_refused_run_states_the_reason(send, page_headers):
+    assert "161002" in finished(send, page_headers, {"product": "atlas_inference"})["text"]
 
 
-def test_a_refused_run_states_the_reason_in_the_language_of_the_page(ask, own):
-    assert "不支持" in finished(ask, own, {"product": "atlas_inference", "lang": "zh"})["text"]
+def test_a_refused_run_states_the_reason_in_the_language_of_the_page(send, page_headers):
+    assert (
+        "不支持"
+        in finished(send, page_headers, {"product": "atlas_inference", "lang": "zh"})["text"]
+    )
 
 
-def test_a_cancelled_computation_ends_and_the_next_begins(ask, own, explorer):
+def test_a_cancelled_computation_ends_and_the_next_begins(send, page_headers, explorer):
     numbers = [
-        json.loads(ask("/api/run", "POST", json.dumps(STATE | {"rows": "256K"}), **own)[1])[
-            "number"
-        ]
+        json.loads(
+            send("/api/run", "POST", json.dumps(STATE | {"rows": "256K"}), **page_headers)[1]
+        )["number"]
         for _ in range(2)
     ]
     for number in reversed(numbers):
-        ask("/api/cancel", "POST", json.dumps({"number": number}), **own)
+        send("/api/cancel", "POST", json.dumps({"number": number}), **page_headers)
         assert explorer.jobs.report(number)["answer"]["outcome"] == "cancelled"
-    assert finished(ask, own, {"rows": "20", "dim": "4", "num_weights": "3"})["outcome"] == "ran"
+    assert (
+        finished(send, page_headers, {"rows": "20", "dim": "4", "num_weights": "3"})["outcome"]
+        == "ran"
+    )
 
 
-def test_polling_an_unknown_run_is_not_an_error(ask):
-    assert json.loads(ask("/api/run?number=99")[1])["answer"]["outcome"] == "failed"
+def test_polling_an_unknown_run_is_not_an_error(send):
+    assert json.loads(send("/api/run?number=99")[1])["answer"]["outcome"] == "failed"
 
 
 def test_tensors_too_large_for_a_page_are_refused_before_allocation():

@@ -43,7 +43,7 @@ def test_a_refused_call_offers_changes_that_run(page):
     )
     assert page.text("#first .headline").endswith("runs")
     assert page.plan()["arguments"]["num_topk"] == 512
-    assert not page.one("#first .nearest").is_displayed()
+    assert not page.element("#first .nearest").is_displayed()
 
 
 def test_a_refused_call_runs_with_the_limits_of_the_hardware(page):
@@ -75,17 +75,17 @@ def test_the_requested_size_is_drawn_beside_the_accepted_sizes(page):
 
 def test_an_empty_size_is_missing_rather_than_its_default(page):
     page.open("#operator=moe_token_permute_grad&hidden=7168")
-    page.one("#field-hidden").send_keys("\b" * 4)
+    page.element("#field-hidden").send_keys("\b" * 4)
     page.settle()
     assert page.text("#problem-hidden") == "hidden is empty"
-    assert page.one("#field-hidden").get_attribute("aria-invalid") == "true"
+    assert page.element("#field-hidden").get_attribute("aria-invalid") == "true"
     assert "hidden=&" in page.driver.current_url + "&"
     assert page.text("#first .headline") == "hidden is empty"
     wait_for_others(page)
     page.chip("hidden = ").click()
     page.settle()
     assert page.text("#first .headline").endswith("runs")
-    assert page.one("#field-hidden").get_attribute("aria-invalid") is None
+    assert page.element("#field-hidden").get_attribute("aria-invalid") is None
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_sizes_are_accepted_in_common_notations(page, text, number):
     page.type("hidden", text)
     page.settle()
     assert page.plan()["arguments"]["permuted_output_grad"].endswith(f"x{number}:bf16")
-    page.one("#field-hidden").send_keys("\ue013")  # arrow up
+    page.element("#field-hidden").send_keys("\ue013")  # arrow up
     page.settle()
-    assert page.one("#field-hidden").get_attribute("value") == str(number + 1)
+    assert page.element("#field-hidden").get_attribute("value") == str(number + 1)
 
 
 def test_changes_are_offered_once_with_their_outcome(page):
@@ -106,10 +106,12 @@ def test_changes_are_offered_once_with_their_outcome(page):
         "#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8"
     )
     page.look()
-    told = page.texts("#first .changes button")
-    assert len({tuple(text.split()[:3]) for text in told}) == len(told)
-    for text, one in zip(told, page.asked("work")["changes"], strict=True):
-        assert (one["refusal"] or one["path"] if one["changes_path"] else "same path") in text
+    labels = page.texts("#first .changes button")
+    assert len({tuple(text.split()[:3]) for text in labels}) == len(labels)
+    for text, change in zip(labels, page.answer("work")["changes"], strict=True):
+        assert (
+            change["refusal"] or change["path"] if change["changes_path"] else "same path"
+        ) in text
 
 
 def lines_once(page, pane):
@@ -132,11 +134,11 @@ def test_two_panes_mark_exactly_the_lines_that_differ(page):
     page.look()
     first, second = lines_once(page, "#first"), lines_once(page, "#second")
     for name in first.keys() & second.keys():
-        (one, marked), (other, also_marked) = first[name], second[name]
-        assert marked == also_marked == (one != other), name
+        (left, marked), (right, also_marked) = first[name], second[name]
+        assert marked == also_marked == (left != right), name
         assert (name in page.text("#differences").split(": ")[1].split(", ")) == marked
     assert "workspace" in page.text("#differences")
-    page.one("#compare").click()
+    page.element("#compare").click()
     page.settle()
     assert not page.find("#second")
     assert not page.find(".differs")
@@ -144,7 +146,7 @@ def test_two_panes_mark_exactly_the_lines_that_differ(page):
 
 def test_the_copied_link_contains_the_second_pane(page):
     page.open(SMALL_DIM)
-    page.one("#compare").click()
+    page.element("#compare").click()
     page.settle()
     page.choose("other.product", "atlas_train")
     headlines = page.texts(".headline")
@@ -172,13 +174,13 @@ def test_a_dropped_product_file_opens_in_the_second_pane(page):
     page.open("#operator=rms_norm_grad&row=4096&col=7168")
     page.drop("small_ub.yaml", small_chip())
     page.wait(lambda: page.find("#second") and page.find(".differs"))
-    assert page.one("#field-other\\.product").get_attribute("value") == "small_ub.yaml"
+    assert page.element("#field-other\\.product").get_attribute("value") == "small_ub.yaml"
     assert "buffer" in page.text("#differences")
     assert "of 98048 bytes" in page.text("#second dd.buffer")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("bad.yaml", b"name: [", "bad.yaml, line 1: not valid YAML"),
         ("large.yaml", b"#" * (MOST_BYTES["product"] + 1), "more than the 1048576 that are read"),
@@ -187,10 +189,10 @@ def test_a_dropped_product_file_opens_in_the_second_pane(page):
         ("kernel_details.csv", b"a,b\n1,2\n", "kernel_details.csv"),
     ],
 )
-def test_an_invalid_file_is_refused_by_name(page, name, content, says):
+def test_an_invalid_file_is_refused_by_name(page, name, content, message):
     page.open(SMALL_DIM)
     page.drop(name, content)
-    assert says in page.text("#job-result")
+    assert message in page.text("#job-result")
     assert "/" not in page.text("#job-result").partition("profile")[0].replace("and/or", "")
     assert not page.find("#second")
 
@@ -245,29 +247,29 @@ def test_report_trace_and_json_equal_those_of_the_call(page):
     )
     assert json.loads(got["json"])["plan"] == page.plan()
     page.open(REFUSED)
-    assert not any(one.is_displayed() for one in page.find("#first a.button"))
+    assert not any(link.is_displayed() for link in page.find("#first a.button"))
 
 
 def test_a_run_shows_its_progress_and_ends_when_cancelled(page):
     page.open("#operator=rms_norm&row=16K&col=16K")
-    page.one("#first .run").click()
+    page.element("#first .run").click()
     shares = []
     page.wait(lambda: "generating data" in page.text("#stage"), 60)
     while len(shares) < 3 or shares[-1] == 0:
-        shares.append(float(page.one("#progress").get_attribute("value") or 0))
+        shares.append(float(page.element("#progress").get_attribute("value") or 0))
         page.script("return new Promise((resolve) => setTimeout(resolve, 150))")
     assert shares == sorted(shares)
     assert shares[-1] <= 1
-    page.one("#cancel").click()
+    page.element("#cancel").click()
     page.wait(lambda: page.text("#job-result") == "cancelled", 10)
-    assert page.one("#first .run").is_enabled()
+    assert page.element("#first .run").is_enabled()
 
 
 @pytest.mark.parametrize("link", PAGES)
 def test_no_width_scrolls_sideways(page, link):
     page.open(link)
     page.wait(lambda: page.find("#first .nearest .chips button") or not page.find(".stale"))
-    page.script("for (const one of document.querySelectorAll('details')) one.open = true")
+    page.script("for (const node of document.querySelectorAll('details')) node.open = true")
     wide = {}
     for width in (360, 375, 520, 521, 860, 861, 1280, 1281, 1920):
         page.set_width(width)
@@ -278,14 +280,14 @@ def test_no_width_scrolls_sideways(page, link):
 def test_the_table_of_cores_is_reachable_by_keyboard(page):
     page.open(SMALL_DIM)
     page.look()
-    page.script("for (const one of document.querySelectorAll('details')) one.open = true")
+    page.script("for (const node of document.querySelectorAll('details')) node.open = true")
     rows = page.texts("#first .steps-of-a-core .drawn > details tbody tr")
     assert len(rows) == page.plan()["block_dim"]
     assert rows[0] == "0 rows 0..1365"
     assert (
         page.script(
-            "return [...document.querySelectorAll('.scroll')].filter((one) => "
-            "one.tabIndex !== 0).length"
+            "return [...document.querySelectorAll('.scroll')].filter((node) => "
+            "node.tabIndex !== 0).length"
         )
         == 0
     )
@@ -294,12 +296,12 @@ def test_the_table_of_cores_is_reachable_by_keyboard(page):
 def test_the_call_over_time_and_the_steps_of_a_core_are_drawn(page):
     page.open(SMALL_DIM)
     page.wait(lambda: page.find("#first .time rect") and page.find("#first .steps-of-a-core rect"))
-    work = page.asked("work")
+    work = page.answer("work")
     drawn = page.script(
         "return [...document.querySelectorAll('#first .time "
-        "rect[data-row=launches]')].map((one) => Number(one.dataset.us))"
+        "rect[data-row=launches]')].map((node) => Number(node.dataset.us))"
     )
-    assert drawn == [one["us"] for one in work["time"]["launches"]]
+    assert drawn == [launch["us"] for launch in work["time"]["launches"]]
     page.browser.assert_quiet_and_local()
 
 
@@ -313,11 +315,11 @@ def test_the_language_is_in_the_link(page):
 
 def test_braces_in_foreign_texts_are_unchanged(page):
     page.open(SMALL_DIM)
-    said = page.script(
+    texts = page.script(
         "return import('./texts.js').then(({ t }) => [t('refused: {why}', "
         "{ why: '{a}' }), t('{b} is none')])"
     )
-    assert said == ["refused: {a}", "{b} is none"]
+    assert texts == ["refused: {a}", "{b} is none"]
 
 
 @pytest.mark.long
@@ -325,10 +327,10 @@ def test_braces_in_foreign_texts_are_unchanged(page):
 def test_axe_finds_nothing(page, link):
     page.open(link)
     page.wait(lambda: page.find("#first .nearest .chips button") or not page.find(".stale"))
-    page.script("for (const one of document.querySelectorAll('details')) one.open = true")
-    found = {}
+    page.script("for (const node of document.querySelectorAll('details')) node.open = true")
+    violations = {}
     for width, dark in itertools.product((375, 1280), (False, True)):
         page.set_width(width)
         page.browser.set_theme(dark)
-        found[width, dark] = page.browser.violations()
-    assert not any(found.values()), found
+        violations[width, dark] = page.browser.violations()
+    assert not any(violations.values()), violations

@@ -14,20 +14,20 @@ ROWS = (*EMBEDDING, GRAD, OTHER)
 
 def facts(path: Path) -> list[tuple[object, ...]]:
     return [
-        (one.kernel, one.duration_us, one.block_dim, one.inputs, one.outputs)
-        for one in read_device_profile(path)
+        (row.kernel, row.duration_us, row.block_dim, row.inputs, row.outputs)
+        for row in read_device_profile(path)
     ]
 
 
 def test_a_row_has_kernel_time_cores_and_tensors(tmp_path: Path):
-    (one,) = read_device_profile(write_csv(tmp_path / "kernel_details.csv", [GRAD]))
-    assert (one.line, one.kernel, one.duration_us, one.block_dim) == (2, "RmsNormGrad", 95.0, 40)
-    assert one.inputs == tuple(
+    (row,) = read_device_profile(write_csv(tmp_path / "kernel_details.csv", [GRAD]))
+    assert (row.line, row.kernel, row.duration_us, row.block_dim) == (2, "RmsNormGrad", 95.0, 40)
+    assert row.inputs == tuple(
         map(
             TensorSpec.parse, ("4096x1x1024:bf16", "4096x1x1024:bf16", "4096x1x1:fp32", "1024:bf16")
         )
     )
-    assert one.counter("aiv_total_cycles") == 1800 * 95 * 40
+    assert row.counter("aiv_total_cycles") == 1800 * 95 * 40
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_columns_but_kernel_and_time_may_be_missing(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "dtypes", "wanted"),
+    ("shapes", "dtypes", "expected"),
     [
         ('"4,8;8"', "FLOAT;DT_BF16", ("4x8:fp32", "8:bf16")),
         ('""', "FLOAT", (":fp32",)),
@@ -68,10 +68,12 @@ def test_columns_but_kernel_and_time_may_be_missing(tmp_path: Path):
         ('"[4,8];[8]"', "INT64;INT32", ("4x8:int64", "8:int32")),
     ],
 )
-def test_shapes_may_have_quotes_or_brackets(shapes: str, dtypes: str, wanted: tuple[str, ...]):
-    found = tensors_of(shapes, dtypes, "ND;ND")
-    assert found is not None
-    assert [(spec.shape, spec.dtype) for spec in found if spec] == [_spec(text) for text in wanted]
+def test_shapes_may_have_quotes_or_brackets(shapes: str, dtypes: str, expected: tuple[str, ...]):
+    tensors = tensors_of(shapes, dtypes, "ND;ND")
+    assert tensors is not None
+    assert [(spec.shape, spec.dtype) for spec in tensors if spec] == [
+        _spec(text) for text in expected
+    ]
 
 
 def _spec(text: str) -> tuple[tuple[int, ...], str]:
@@ -92,7 +94,7 @@ def damaged(path: Path, find: str, put: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("find", "put", "wanted"),
+    ("find", "put", "expected"),
     [
         (",95.0,", ",fast,", r"line 2, column 'Duration\(us\)': 'fast' is not a number"),
         (",95.0,", ",inf,", r"line 2, column 'Duration\(us\)': 'inf' is not a number"),
@@ -106,10 +108,10 @@ def damaged(path: Path, find: str, put: str) -> Path:
     ],
 )
 def test_a_damaged_file_is_refused_with_line_and_column(
-    tmp_path: Path, find: str, put: str, wanted: str
+    tmp_path: Path, find: str, put: str, expected: str
 ):
     path = damaged(write_csv(tmp_path / "kernel_details.csv", [GRAD]), find, put)
-    with pytest.raises(UsageError, match=wanted):
+    with pytest.raises(UsageError, match=expected):
         read_device_profile(path)
 
 
@@ -117,12 +119,12 @@ def test_other_files_are_refused(tmp_path: Path):
     text, damaged_database, folder = tmp_path / "a.csv", tmp_path / "a.db", tmp_path
     text.write_bytes(b"Type,Duration(us)\nRmsNormGrad,\xff\n")
     damaged_database.write_bytes(b"SQLite format 3\x00" + b"x" * 200)
-    for path, wanted in (
+    for path, message in (
         (text, "line 2: is no text"),
         (damaged_database, "cannot be read as a database"),
         (folder, "is no file"),
     ):
-        with pytest.raises(UsageError, match=wanted):
+        with pytest.raises(UsageError, match=message):
             read_device_profile(path)
     with pytest.raises(UsageError, match="there is no such file"):
         read_device_profile(tmp_path / "missing.csv")

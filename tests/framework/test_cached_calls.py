@@ -73,7 +73,7 @@ def test_cached_and_uncached_checks_agree(name):
     first = [answer(declared.checked, declared, values, profile) for values in calls]
     for _ in range(2):
         assert [answer(declared.check, declared, values, profile) for values in calls] == first
-    assert {len(one) for one in first} == {4, 5}, "some calls run, others are refused"
+    assert {len(outcome) for outcome in first} == {4, 5}, "some calls run, others are refused"
 
 
 def test_a_checked_call_is_cached():

@@ -1,4 +1,4 @@
-"""Conditions as text have the value that Python gives, for calls and rows; errors name the syntax."""
+"""Conditions as text have the value that Python gives; errors name the disallowed syntax."""
 
 import re
 from types import SimpleNamespace
@@ -60,10 +60,10 @@ def test_a_row_gives_the_same_value(text, known):
 
 @given(expressions, values)
 def test_exactly_the_names_of_an_expression_are_looked_up_once(text, known):
-    asked = []
-    outcome(lambda: evaluate(text, lambda name: asked.append(name) or known[name]))
-    assert tuple(asked) == names(text)
-    assert set(asked) == set(re.findall("[a-z_]+", text)) & set(NAMES + RULES)
+    lookups = []
+    outcome(lambda: evaluate(text, lambda name: lookups.append(name) or known[name]))
+    assert tuple(lookups) == names(text)
+    assert set(lookups) == set(re.findall("[a-z_]+", text)) & set(NAMES + RULES)
 
 
 @given(expressions)

@@ -47,24 +47,24 @@ def patterns_with_known_groups(draw):
 
 def bound(pattern, shape, sizes=None):
     """Return the sizes of a shape, or None if it does not match the pattern or known sizes."""
-    found = Sizes() if sizes is None else sizes
-    return found if bind(pattern, shape, found) else None
+    result = Sizes() if sizes is None else sizes
+    return result if bind(pattern, shape, result) else None
 
 
 @given(patterns_with_one_group())
 def test_a_built_shape_binds_to_its_sizes_and_axes(drawn):
     pattern, values, groups = drawn
-    found = bound(pattern, build(pattern, values, groups))
-    assert found.values == values
-    assert found.groups == groups
+    sizes = bound(pattern, build(pattern, values, groups))
+    assert sizes.values == values
+    assert sizes.groups == groups
 
 
 @given(patterns_with_known_groups())
 def test_a_shape_built_from_axes_of_other_tensors_binds_to_its_sizes(drawn):
     pattern, values, groups = drawn
-    found = bound(pattern, build(pattern, values, groups), Sizes(groups=dict(groups)))
-    assert found.groups == groups
-    assert found.values == {
+    sizes = bound(pattern, build(pattern, values, groups), Sizes(groups=dict(groups)))
+    assert sizes.groups == groups
+    assert sizes.values == {
         token.name: values[token.name] for token in parse(pattern) if token.kind != "1"
     }
 
@@ -73,18 +73,18 @@ def test_a_shape_built_from_axes_of_other_tensors_binds_to_its_sizes(drawn):
 def test_a_shape_agrees_with_its_own_sizes_and_a_changed_shape_does_not(drawn):
     pattern, values, groups = drawn
     shape = build(pattern, values, groups)
-    known = bound(pattern, shape)
-    assert bound(pattern, shape, known) is known
+    sizes = bound(pattern, shape)
+    assert bound(pattern, shape, sizes) is sizes
     for place, size in enumerate(shape):
-        assert bound(pattern, (*shape[:place], size + 1, *shape[place + 1 :]), known) is None
-        assert known == Sizes(values, groups)
+        assert bound(pattern, (*shape[:place], size + 1, *shape[place + 1 :]), sizes) is None
+        assert sizes == Sizes(values, groups)
 
 
 @given(st.lists(sizes_of_axes, min_size=1, max_size=5).map(tuple))
 def test_the_last_of_two_unknown_groups_is_the_last_axis(shape):
-    found = bound("row* col+", shape)
-    assert found.groups == {"row": shape[:-1], "col": shape[-1:]}
-    assert found.values == {"row": prod(shape[:-1]), "col": shape[-1]}
+    sizes = bound("row* col+", shape)
+    assert sizes.groups == {"row": shape[:-1], "col": shape[-1:]}
+    assert sizes.values == {"row": prod(shape[:-1]), "col": shape[-1]}
 
 
 @given(patterns_with_one_group())
@@ -117,8 +117,8 @@ def test_a_group_without_axes_gets_an_axis_for_another_size():
 
 @pytest.mark.parametrize(("axes", "built"), [((3, 4), (5, 3, 4)), ((), (5, 12)), (None, (5, 12))])
 def test_elements_of_any_shape_get_the_axes_of_other_tensors(axes, built):
-    known = {"col": axes} if axes is not None else {}
-    assert build("row col~", {"row": 5, "col": 12}, known) == built
+    groups = {"col": axes} if axes is not None else {}
+    assert build("row col~", {"row": 5, "col": 12}, groups) == built
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_shapes_that_do_not_match_a_pattern(pattern, shape):
 )
 @pytest.mark.parametrize("count", range(4))
 def test_axes_of_size_1_are_counted_by_the_axes_they_replace(kind, counts, count):
-    known = Sizes(groups={"row": (6,), "col": (3, 4)})
-    assert (bound(f"row* {kind}", (6, *[1] * count), known) is not None) == (count in counts)
+    sizes = Sizes(groups={"row": (6,), "col": (3, 4)})
+    assert (bound(f"row* {kind}", (6, *[1] * count), sizes) is not None) == (count in counts)
 
 
 def test_axes_declared_as_1_must_have_size_1():
@@ -185,8 +185,8 @@ def test_an_invalid_axis_is_named(part):
 def test_the_message_names_part_and_pattern_and_the_allowed_syntax(part):
     with pytest.raises(PatternError) as refused:
         parse(f"batch {part} hidden")
-    for words in (repr(part), repr(f"batch {part} hidden"), "name*", "1name?"):
-        assert words in str(refused.value)
+    for text in (repr(part), repr(f"batch {part} hidden"), "name*", "1name?"):
+        assert text in str(refused.value)
 
 
 def test_more_than_two_groups_are_refused():

@@ -13,50 +13,53 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.hostile.batches import BATCH, Count, Elsewhere
+from tests.hostile.batches import BATCH, ChildProcess, Count
 from tests.hostile.campaign import TRIALS
 from tests.hostile.kills import INTERRUPTED, kills
 from tests.hostile.race import raced, racing
 
 Part = tuple[str, range]
-FEW = 200
-"""Trials of one kind before the turn of the next kind."""
+TURN = 200
+"""Trials of one kind before those of the next kind."""
 
 
 def main() -> None:
     options = _arguments()
     first = int(np.random.default_rng().integers(1 << 40)) if options.seed is None else options.seed
     print(f"first seed {first}", flush=True)
-    finds = 0
+    failures = 0
     if options.races:
-        finds += sum(_raced(*pair, options.races) for pair in racing())
+        failures += sum(_raced(*pair, options.races) for pair in racing())
     for command in INTERRUPTED if options.kills else ():
-        finds += _report(kills(command, options.kills, np.random.default_rng(first)))
-    finds += _trials(_parts(options, first), 60 * options.minutes)
-    print(f"{finds} finds")
-    sys.exit(finds > 0)
+        failures += _report(kills(command, options.kills, np.random.default_rng(first)))
+    failures += _trials(_parts(options, first), 60 * options.minutes)
+    print(f"{failures} failures")
+    sys.exit(failures > 0)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument(
-        "--minutes", type=float, default=None, help="end after so many; 1 where no part is named"
+        "--minutes",
+        type=float,
+        default=None,
+        help="run for this many minutes; 1 without another limit",
     )
-    parser.add_argument("--seed", type=int, default=None, help="first seed; drawn when left out")
+    parser.add_argument("--seed", type=int, default=None, help="first seed; random by default")
     parser.add_argument("--only", choices=TRIALS, default=None)
-    parser.add_argument("--trials", type=int, default=None, help="stop after so many of --only")
-    parser.add_argument("--plans", type=int, default=0, help="plan so many calls")
+    parser.add_argument("--trials", type=int, default=None, help="number of trials of --only")
+    parser.add_argument("--plans", type=int, default=0, help="number of calls to plan")
     parser.add_argument(
         "--runs",
         type=int,
         default=0,
-        help="run so many calls between forbidden pages, in every layout",
+        help="number of calls to run between inaccessible pages, in every layout",
     )
     parser.add_argument(
         "--kills",
         type=int,
         default=0,
-        help="kill every command that writes so many times, and go on with it",
+        help="number of times to kill and resume every command that writes",
     )
     parser.add_argument(
         "--races", type=float, default=0, help="seconds for every input whose values are addresses"
@@ -82,27 +85,27 @@ def _parts(options: argparse.Namespace, first: int) -> Iterator[Part]:
             )
     elif not (options.kills or options.races):
         for turn, kind in zip(itertools.count(), itertools.cycle(TRIALS)):
-            yield kind, range(first + turn * FEW, first + (turn + 1) * FEW)
+            yield kind, range(first + turn * TURN, first + (turn + 1) * TURN)
 
 
 def _trials(parts: Iterator[Part], seconds: float) -> int:
-    """Run trials until there are no more or the time is up; print finds and counts."""
+    """Run trials until there are no more or the time is up; print failures and counts."""
     counts: dict[str, Count] = {}
-    elsewhere, end, reported = Elsewhere(), time.monotonic() + seconds, time.monotonic()
+    child, end, reported = ChildProcess(), time.monotonic() + seconds, time.monotonic()
     for kind, seeds in parts:
         if time.monotonic() > end:
             break
-        result = elsewhere.trials(kind, seeds)
-        _report(result.finds)
+        result = child.trials(kind, seeds)
+        _report(result.failures)
         counts.setdefault(kind, Count())
         counts[kind] += result
         if time.monotonic() - reported > 60:
             reported = time.monotonic()
             print(f"{kind}: {counts[kind]}; next seed {seeds.stop}", flush=True)
-    elsewhere.close()
+    child.close()
     for kind, count in counts.items():
         print(f"{kind}: {count}")
-    return sum(len(count.finds) for count in counts.values())
+    return sum(len(count.failures) for count in counts.values())
 
 
 def _raced(operator: str, name: str, seconds: float) -> int:
@@ -111,10 +114,10 @@ def _raced(operator: str, name: str, seconds: float) -> int:
     return not survived
 
 
-def _report(finds: list[str]) -> int:
-    for find in finds:
-        print(f"FOUND: {find}", flush=True)
-    return len(finds)
+def _report(failures: list[str]) -> int:
+    for failure in failures:
+        print(f"FAILED: {failure}", flush=True)
+    return len(failures)
 
 
 if __name__ == "__main__":

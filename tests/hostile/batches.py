@@ -1,4 +1,4 @@
-"""Batches of trials in another process: a crash is a find, and the other trials continue."""
+"""Batches of trials in another process: a crash is a failure, and the other trials continue."""
 
 import faulthandler
 import multiprocessing
@@ -19,18 +19,18 @@ class Count:
 
     answered: int = 0
     refused: int = 0
-    finds: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def __iadd__(self, other: "Count") -> "Count":
         self.answered += other.answered
         self.refused += other.refused
-        self.finds += other.finds
+        self.failures += other.failures
         return self
 
     def __str__(self) -> str:
         trials = self.answered + self.refused
         outcomes = f"{self.answered} answered, {self.refused} refused"
-        return f"{trials} trials, {outcomes}, {len(self.finds)} finds"
+        return f"{trials} trials, {outcomes}, {len(self.failures)} failures"
 
 
 def trials(kind: str, seeds: range) -> Count:
@@ -43,25 +43,27 @@ def trials(kind: str, seeds: range) -> Count:
         try:
             answered = attempt(TRIALS[kind], seed)
         except Exception:
-            count.finds.append(f"--only {kind} --seed {seed} --trials 1\n{traceback.format_exc()}")
+            count.failures.append(
+                f"--only {kind} --seed {seed} --trials 1\n{traceback.format_exc()}"
+            )
         else:
             count += Count(int(answered), int(not answered))
     return count
 
 
-class Elsewhere:
+class ChildProcess:
     """Runs trials in another process, which is replaced when a trial ends it."""
 
     def __init__(self) -> None:
-        self._pool = self._fresh()
+        self._pool = self._new_pool()
 
     def trials(self, kind: str, seeds: range) -> Count:
         try:
             return self._pool.submit(trials, kind, seeds).result()
         except BrokenProcessPool:
-            self._pool = self._fresh()
+            self._pool = self._new_pool()
         if len(seeds) == 1:
-            return Count(finds=[f"--only {kind} --seed {seeds[0]} --trials 1\nthe process died"])
+            return Count(failures=[f"--only {kind} --seed {seeds[0]} --trials 1\nthe process died"])
         middle = len(seeds) // 2
         count = self.trials(kind, seeds[:middle])
         count += self.trials(kind, seeds[middle:])
@@ -71,5 +73,5 @@ class Elsewhere:
         self._pool.shutdown()
 
     @staticmethod
-    def _fresh() -> ProcessPoolExecutor:
+    def _new_pool() -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))

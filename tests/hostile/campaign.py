@@ -23,9 +23,9 @@ from tests.hostile.guarded import LAYOUTS, guarded
 
 Trial = Callable[[np.random.Generator], bool]
 """Runs with random values; returns True for an answer, raises NpuSimError for a refusal. Any other
-exception is a find."""
+exception is a failure."""
 PROFILE = (config_directory() / "atlas_a2.yaml").read_bytes()
-STRANGE = (
+INVALID = (
     None,
     -1,
     0,
@@ -52,19 +52,19 @@ def draw(rng: np.random.Generator, options: Any) -> Any:
     return options[int(rng.integers(len(options)))]
 
 
-def size(rng: np.random.Generator, most: int) -> int:
-    """Draw a number of any order of magnitude up to ``most``, often next to a power of two."""
-    bits = rng.uniform(0, math.log2(most))
+def size(rng: np.random.Generator, maximum: int) -> int:
+    """Draw a number of any order of magnitude up to ``maximum``, often next to a power of two."""
+    bits = rng.uniform(0, math.log2(maximum))
     return max(
         int(2 ** (bits if rng.random() < 0.5 else round(bits))) + int(rng.integers(-1, 2)), 0
     )
 
 
-def values_of(rng: np.random.Generator, operator: str, most: int) -> dict[str, Any]:
+def values_of(rng: np.random.Generator, operator: str, maximum: int) -> dict[str, Any]:
     values = load_operator(operator).defaults()
     for axis in load_operator(operator).axes:
         if isinstance(axis, Number):
-            values[axis.name] = min(max(size(rng, most), axis.low), axis.high)
+            values[axis.name] = min(max(size(rng, maximum), axis.low), axis.high)
         elif isinstance(axis, Word):
             values[axis.name] = draw(rng, axis.words)
         elif isinstance(axis, Switch):
@@ -94,17 +94,17 @@ def plan(rng: np.random.Generator) -> bool:
     }
     call = declared.call(values_of(rng, operator, 1 << int(rng.integers(3, 35))))
     if rng.random() < 0.1:
-        call[draw(rng, [one.name for one in declared.arguments])] = draw(rng, STRANGE)
-    made = npu_sim.plan(operator, **device_of(rng, operator), **options, **call)
-    json.dumps(made.as_dict())
-    assert 0 <= made.block_dim <= made.cores_available
+        call[draw(rng, [argument.name for argument in declared.arguments])] = draw(rng, INVALID)
+    planned = npu_sim.plan(operator, **device_of(rng, operator), **options, **call)
+    json.dumps(planned.as_dict())
+    assert 0 <= planned.block_dim <= planned.cores_available
     assert {
-        f"hardware_limit_{memory.name.lower()}" for memory in made.memories if memory.overflows
-    } <= {one.code for one in made.caveats}
-    assert all(0 <= begin <= end for core in made.cores for begin, end in core.ranges.values())
-    assert 0 <= made.workspace.kernel_bytes <= made.workspace.total_bytes
+        f"hardware_limit_{memory.name.lower()}" for memory in planned.memories if memory.overflows
+    } <= {caveat.code for caveat in planned.caveats}
+    assert all(0 <= begin <= end for core in planned.cores for begin, end in core.ranges.values())
+    assert 0 <= planned.workspace.kernel_bytes <= planned.workspace.total_bytes
     if rng.random() < 0.02:
-        assert made.title in str(made)
+        assert planned.title in str(planned)
     return True
 
 
@@ -130,14 +130,14 @@ def run(rng: np.random.Generator) -> bool:
     call = disturbed(rng, small_call(operator, int(rng.integers(1 << 30)), **values))
     expected = npu_sim.run(operator, **call, **options).outputs
 
-    def somewhere(array: np.ndarray, written: bool) -> np.ndarray:
+    def relocated(array: np.ndarray, written: bool) -> np.ndarray:
         return guarded(array, bool(rng.integers(2)), draw(rng, LAYOUTS), written)
 
     inside = {
-        name: somewhere(value, False) if isinstance(value, np.ndarray) else value
+        name: relocated(value, False) if isinstance(value, np.ndarray) else value
         for name, value in call.items()
     }
-    outs = tuple(somewhere(array, True) for array in expected.values())
+    outs = tuple(relocated(array, True) for array in expected.values())
     npu_sim.run(operator, **inside, **options, out=outs)
     for name, out in zip(expected, outs, strict=True):
         assert same_bits(expected[name], out), f"{operator} {name} {values} {options}"

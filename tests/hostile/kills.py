@@ -31,7 +31,7 @@ LOADED = (
 )
 CHUNK_ROWS = 5000
 """Rows per chunk of sweeps, which write after every chunk."""
-GIVEN = "given"
+INPUTS = "given"
 """Folder of the command's inputs."""
 
 
@@ -41,30 +41,30 @@ class Interrupted:
 
     Attributes
     ----------
-    words
+    arguments
         Arguments of ``npu-sim``.
     output
         Name of the file or folder it writes.
-    on_the_way
+    temporary
         Other files that may exist while the output is incomplete.
-    again
+    resume
         Arguments that resume an incomplete output.
-    anew
+    overwrite
         Arguments that overwrite a complete output.
     cold
         Whether it compiles its kernels, into a folder next to its output.
     """
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     output: str
-    on_the_way: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()
-    anew: tuple[str, ...] = ()
+    temporary: tuple[str, ...] = ()
+    resume: tuple[str, ...] = ()
+    overwrite: tuple[str, ...] = ()
     cold: bool = False
 
 
 def _sweep(output: str, rows: int) -> Interrupted:
-    words = (
+    arguments = (
         "sweep",
         "rms_norm",
         "--grid",
@@ -75,7 +75,7 @@ def _sweep(output: str, rows: int) -> Interrupted:
         output,
     )
     return Interrupted(
-        words,
+        arguments,
         output,
         (f"{output}.partial", f"{output}.progress.json"),
         ("--resume",),
@@ -103,7 +103,7 @@ INTERRUPTED = {
     "preflight": Interrupted(
         (
             "preflight",
-            f"{GIVEN}/calls.jsonl",
+            f"{INPUTS}/calls.jsonl",
             "--products",
             "atlas_a2,atlas_a3",
             "--out",
@@ -113,7 +113,7 @@ INTERRUPTED = {
     ),
     "run": Interrupted(RUN, "w.npy"),
     "run that compiles": Interrupted(COMPILES, "y.npz", ("cache",), cold=True),
-    "record": Interrupted(("record", "--out", "calls.jsonl", f"{GIVEN}/train.py"), "calls.jsonl"),
+    "record": Interrupted(("record", "--out", "calls.jsonl", f"{INPUTS}/train.py"), "calls.jsonl"),
 }
 SCRIPT = """
 import torch
@@ -128,46 +128,52 @@ Contents = dict[str, bytes]
 
 
 def kills(name: str, count: int, rng: np.random.Generator) -> list[str]:
-    """Kill a command ``count`` times, one to three times in each folder; return the finds."""
+    """Kill a command ``count`` times, one to three times in each folder; return the failures."""
     for module in LOADED:
         import_module(module)
-    command, finds, done, folders = INTERRUPTED[name], [], 0, 0
+    command, failures, kills_done, folders = INTERRUPTED[name], [], 0, 0
     with tempfile.TemporaryDirectory(prefix="npu_sim-kills-") as place:
-        whole, seconds = _undisturbed(command, Path(place) / "whole")
-        while done < count:
+        expected, seconds = _undisturbed(command, Path(place) / "whole")
+        while kills_done < count:
             folders += 1
-            folder, wrong = _prepared(Path(place) / str(folders)), []
+            folder, errors = _prepared(Path(place) / str(folders)), []
             for _ in range(int(rng.integers(1, 4))):
                 killed = _killed(command, folder, float(rng.uniform(0, seconds)))
-                done += killed
-                wrong += [f"killed: {error}" for error in _wrong_on_the_way(command, folder, whole)]
+                kills_done += killed
+                errors += [
+                    f"killed: {error}" for error in _errors_after_kill(command, folder, expected)
+                ]
                 if not killed:
                     break
-            wrong += [
+            errors += [
                 f"ended: {error}"
-                for error in _finished(command, folder) or _differences(_contents(folder), whole)
+                for error in _finished(command, folder) or _differences(_contents(folder), expected)
             ]
-            finds += [f"{name}, folder {folders}, {error}" for error in wrong]
+            failures += [f"{name}, folder {folders}, {error}" for error in errors]
             shutil.rmtree(folder)
-    print(f"{name}: {done} kills in {folders} folders, {len(finds)} finds", flush=True)
-    return finds
+    print(f"{name}: {kills_done} kills in {folders} folders, {len(failures)} failures", flush=True)
+    return failures
 
 
 def _prepared(folder: Path) -> Path:
-    (folder / GIVEN).mkdir(parents=True)
+    (folder / INPUTS).mkdir(parents=True)
     calls = [
         f'{{"op": "rms_norm", "inputs": {{"x": "{rows}x256:fp32", "gamma": "256:fp32"}}}}\n'
         for rows in range(1, 200)
     ]
-    (folder / GIVEN / "calls.jsonl").write_text("".join(calls), encoding="utf-8")
-    (folder / GIVEN / "train.py").write_text(SCRIPT, encoding="utf-8")
+    (folder / INPUTS / "calls.jsonl").write_text("".join(calls), encoding="utf-8")
+    (folder / INPUTS / "train.py").write_text(SCRIPT, encoding="utf-8")
     return folder
 
 
 def _start(command: Interrupted, folder: Path) -> int:
     """Start a command in a fork; return its number."""
-    begun = any((folder / name).exists() for name in command.on_the_way)
-    again = command.again if begun else command.anew if (folder / command.output).exists() else ()
+    begun = any((folder / name).exists() for name in command.temporary)
+    options: tuple[str, ...] = ()
+    if begun:
+        options = command.resume
+    elif (folder / command.output).exists():
+        options = command.overwrite
     child = os.fork()
     if child:
         return child
@@ -179,7 +185,7 @@ def _start(command: Interrupted, folder: Path) -> int:
         if command.cold:
             os.environ["NPU_SIM_CACHE_DIR"] = "cache"
         runner.run_sweep = partial(runner.run_sweep, chunk_rows=CHUNK_ROWS)
-        sys.argv = ["npu-sim", *command.words, *again]
+        sys.argv = ["npu-sim", *command.arguments, *options]
         cli.main()
         code = 0
     except SystemExit as end:
@@ -196,9 +202,9 @@ def _undisturbed(command: Interrupted, folder: Path) -> tuple[Contents, float]:
     """Return the files a command writes, and its time on the second run."""
     for place in (folder, folder.with_name("timed")):
         started = time.monotonic()
-        wrong = _finished(command, _prepared(place))
-        if wrong:
-            raise RuntimeError(wrong[0])
+        errors = _finished(command, _prepared(place))
+        if errors:
+            raise RuntimeError(errors[0])
     return _contents(folder), time.monotonic() - started
 
 
@@ -231,25 +237,25 @@ def _contents(folder: Path) -> Contents:
     }
 
 
-def _wrong_on_the_way(command: Interrupted, folder: Path, whole: Contents) -> list[str]:
+def _errors_after_kill(command: Interrupted, folder: Path, expected: Contents) -> list[str]:
     """Return the errors in a folder in which a command was killed."""
 
     def written(contents: Contents) -> Contents:
-        ignored = (GIVEN, *command.on_the_way)
+        ignored = (INPUTS, *command.temporary)
         return {name: data for name, data in contents.items() if name.split("/")[0] not in ignored}
 
     present = written(_contents(folder))
     if not (folder / command.output).exists():
         return [f"{name} was left behind" for name in present]
-    return _differences(present, written(whole))
+    return _differences(present, written(expected))
 
 
-def _differences(present: Contents, whole: Contents) -> list[str]:
-    wrong = [f"{name} is missing" for name in whole.keys() - present.keys()] + [
-        f"{name} is too much" for name in present.keys() - whole.keys()
+def _differences(present: Contents, expected: Contents) -> list[str]:
+    errors = [f"{name} is missing" for name in expected.keys() - present.keys()] + [
+        f"{name} is unexpected" for name in present.keys() - expected.keys()
     ]
-    return wrong + [
+    return errors + [
         f"{name} is different"
-        for name in whole.keys() & present.keys()
-        if whole[name] != present[name]
+        for name in expected.keys() & present.keys()
+        if expected[name] != present[name]
     ]

@@ -26,10 +26,10 @@ WILD = (-(2**31), -1, 2**30, 2**31 - 1)
 def racing() -> list[tuple[str, str]]:
     """Return the operator and name of every input whose values are addresses."""
     return [
-        (entry.name, one.name)
+        (entry.name, tensor.name)
         for entry in OPERATORS
-        for one in load_operator(entry.name).inputs
-        if one.addresses
+        for tensor in load_operator(entry.name).inputs
+        if tensor.addresses
     ]
 
 
@@ -85,10 +85,10 @@ def raced(operator: str, name: str, seconds: float) -> tuple[str, bool]:
         "--seconds",
         str(seconds),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return (
-        done.stdout or f"exit code {done.returncode}\n{done.stderr}"
-    ).strip(), done.returncode == 0
+        process.stdout or f"exit code {process.returncode}\n{process.stderr}"
+    ).strip(), process.returncode == 0
 
 
 def main() -> None:

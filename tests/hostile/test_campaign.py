@@ -24,7 +24,7 @@ def test_guarded_arrays_hold_their_values(at_end):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         (1.0, 1.0, True),
         (0.0, -0.0, False),
@@ -33,5 +33,7 @@ def test_guarded_arrays_hold_their_values(at_end):
         (1.0, 2.0, False),
     ],
 )
-def test_results_are_compared_bit_for_bit_except_nan(one, other, same):
-    assert same_bits(np.full((2, 2), one, np.float32), np.full((2, 2), other, np.float32)) == same
+def test_results_are_compared_bit_for_bit_except_nan(first, second, same):
+    assert (
+        same_bits(np.full((2, 2), first, np.float32), np.full((2, 2), second, np.float32)) == same
+    )

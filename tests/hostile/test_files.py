@@ -54,11 +54,11 @@ PROFILES = {
 }
 
 
-@pytest.mark.parametrize(("text", "words"), PROFILES.values(), ids=list(PROFILES))
-def test_invalid_profiles_are_refused_with_the_reason(tmp_path, text, words):
+@pytest.mark.parametrize(("text", "message"), PROFILES.values(), ids=list(PROFILES))
+def test_invalid_profiles_are_refused_with_the_reason(tmp_path, text, message):
     path = tmp_path / "own.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=words) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         npu_sim.load_profile(path)
     assert (refused.value.argument, refused.value.message.count(str(path))) == ("product", 1)
 
@@ -153,7 +153,7 @@ def test_an_unpaired_surrogate_is_written_to_every_output_of_preflight(
         json.loads(line)
         for line in (tmp_path / "checked.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    assert [one["outcome"] for one in checked] == ["malformed", "runs"]
+    assert [line["outcome"] for line in checked] == ["malformed", "runs"]
     assert checked[0]["op"] == "\ud800"
     assert len(list(ElementTree.parse(tmp_path / "checked.xml").iter("testcase"))) == 2
 
@@ -161,7 +161,7 @@ def test_an_unpaired_surrogate_is_written_to_every_output_of_preflight(
 # --- Writing ---
 
 
-def npu_sim_command(*words, cwd, room=None):
+def npu_sim_command(*arguments, cwd, room=None):
     """Run the command line in its own process with a limit on the size of files."""
 
     def limit():
@@ -174,7 +174,7 @@ def npu_sim_command(*words, cwd, room=None):
         if room
         else {**os.environ, "PYTHONPATH": str(ROOT)}
     )
-    command = [sys.executable, "-m", "npu_sim", *map(str, words)]
+    command = [sys.executable, "-m", "npu_sim", *map(str, arguments)]
     return subprocess.run(
         command,
         cwd=cwd,
@@ -196,7 +196,7 @@ COMMANDS = {
     "preflight --junit": ("preflight", "calls.jsonl", "--junit"),
     "sweep --out": ("sweep", "rms_norm", "--grid", "rows=1..40", "--out"),
 }
-MISTAKES = {
+INVALID_TARGETS = {
     "a folder": ("folder.npz", "is a folder|no sweep|not a format"),
     "a folder that is not there": ("missing/x.npz", "does not exist|not a format"),
     "a long name": ("x" * 300 + ".npz", "too long|not a format"),
@@ -205,9 +205,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
-@pytest.mark.parametrize(("target", "words"), MISTAKES.values(), ids=list(MISTAKES))
+@pytest.mark.parametrize(("target", "message"), INVALID_TARGETS.values(), ids=list(INVALID_TARGETS))
 def test_invalid_targets_are_refused_before_the_work(
-    tmp_path, monkeypatch, capsys, command, target, words
+    tmp_path, monkeypatch, capsys, command, target, message
 ):
     (tmp_path / "calls.jsonl").write_text(CALLS, encoding="utf-8")
     (tmp_path / "folder.npz").mkdir()
@@ -218,7 +218,7 @@ def test_invalid_targets_are_refused_before_the_work(
     )
     outcome = run_here(capsys, monkeypatch, *command, target)
     assert outcome.code == 64
-    assert any(word in outcome.err for word in words.split("|")), outcome.err
+    assert any(word in outcome.err for word in message.split("|")), outcome.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "calls.jsonl",
         "folder.npz",
@@ -230,10 +230,10 @@ def test_invalid_targets_are_refused_before_the_work(
 def test_a_full_disk_is_one_message_and_leaves_no_files(tmp_path, name):
     target = {"run --out": "y.npz"}.get(name, "out")
     (tmp_path / "calls.jsonl").write_text(CALLS * 10, encoding="utf-8")
-    done = npu_sim_command(*COMMANDS[name], target, cwd=tmp_path, room=1000)
-    assert done.returncode == 64, done.stderr
-    assert "cannot be written: File too large" in done.stderr
-    assert "Traceback" not in done.stderr
+    outcome = npu_sim_command(*COMMANDS[name], target, cwd=tmp_path, room=1000)
+    assert outcome.returncode == 64, outcome.stderr
+    assert "cannot be written: File too large" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["calls.jsonl"]
 
 
@@ -249,8 +249,8 @@ def test_a_killed_writer_leaves_no_files(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
-    left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [] or (not writing.UNNAMED and len(left) == 1)
+    remaining = sorted(path.name for path in tmp_path.iterdir())
+    assert remaining == [] or (not writing.UNNAMED and len(remaining) == 1)
 
 
 def test_the_next_write_removes_the_temporary_file_of_a_killed_writer(tmp_path):
@@ -419,8 +419,8 @@ def test_a_regular_file_is_not_a_column_folder(tmp_path):
 
 
 def interrupted(target, at=20):
-    def progress(done, total):
-        if done >= at:
+    def progress(completed, total):
+        if completed >= at:
             raise Died
 
     with pytest.raises(Died):
@@ -460,7 +460,7 @@ def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, 
         pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     target = tmp_path / f"plans{ending}"
     sweep_to(target, *SWEEP, chunk_rows=10, **COLUMNS)
-    wanted = {
+    expected = {
         name: (tmp_path / name).read_bytes()
         for name in names(tmp_path)
         if (tmp_path / name).is_file()
@@ -468,10 +468,10 @@ def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, 
     step = 0
     while True:
         step += 1
-        left = [step]
+        countdown = [step]
         with monkeypatch.context() as patched:
             for name in ("unlink", "rmdir", "rename", "replace"):
-                patched.setattr(Path, name, _dying(getattr(Path, name), left))
+                patched.setattr(Path, name, _dying(getattr(Path, name), countdown))
             try:
                 sweep_to(target, *SWEEP, chunk_rows=10, **COLUMNS)
                 break
@@ -482,14 +482,14 @@ def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, 
             name: (tmp_path / name).read_bytes()
             for name in names(tmp_path)
             if (tmp_path / name).is_file()
-        } == wanted
+        } == expected
     assert step > 1
 
 
-def _dying(method, left):
+def _dying(method, countdown):
     def die(self, *arguments, **keywords):
-        left[0] -= 1
-        if left[0] == 0:
+        countdown[0] -= 1
+        if countdown[0] == 0:
             raise Died
         return method(self, *arguments, **keywords)
 

@@ -15,18 +15,21 @@ from tests.hostile.calls import NAMES, outputs_of, same_bits, small_call
 
 ROOT = Path(__file__).parents[2]
 ADDRESSING = [
-    (name, one.name) for name in NAMES for one in load_operator(name).inputs if one.addresses
+    (name, tensor.name)
+    for name in NAMES
+    for tensor in load_operator(name).inputs
+    if tensor.addresses
 ]
 
 
 @pytest.mark.parametrize("operator", NAMES)
 def test_every_integer_input_is_declared_as_addresses(operator):
-    whole = {
+    integers = {
         name
         for name, value in small_call(operator).items()
         if isinstance(value, np.ndarray) and value.dtype.kind in "iub"
     }
-    assert whole == {name for owner, name in ADDRESSING if owner == operator}
+    assert integers == {name for owner, name in ADDRESSING if owner == operator}
 
 
 @pytest.mark.parametrize(("operator", "name"), ADDRESSING)
@@ -36,9 +39,9 @@ def test_changes_to_inputs_during_a_call_have_no_effect(operator, name, monkeypa
     copies = execution.own_copies
 
     def change_meanwhile(inputs, tensors):
-        own = copies(inputs, tensors)
+        private = copies(inputs, tensors)
         tensors[name][...] = np.iinfo(tensors[name].dtype).max
-        return own
+        return private
 
     monkeypatch.setattr(execution, "own_copies", change_meanwhile)
     outputs = npu_sim.run(operator, **call).outputs
@@ -66,10 +69,10 @@ def test_workspace_contents_never_become_addresses(monkeypatch):
     """The output is also an input: positions are copied, so that kernels read their own copy."""
     from npu_sim.kernels.embedding_dense_backward import gradient as kernels
 
-    seen = []
+    observed = []
     group = grouping.group_rows
     monkeypatch.setattr(
-        kernels, "group_rows", lambda *arguments: seen.append(group(*arguments)) or seen[-1]
+        kernels, "group_rows", lambda *arguments: observed.append(group(*arguments)) or observed[-1]
     )
     workspace_positions = np.zeros(4, np.int32)
     grad, out = np.ones((4, 2), np.float32), np.zeros((3, 2), np.float32)
@@ -80,7 +83,7 @@ def test_workspace_contents_never_become_addresses(monkeypatch):
     grouped = kernels.embedding_dense_backward(
         grad, np.array([0, 2, 2, 0], np.int32), out, cut, -1, False, scratch=scratch
     )
-    assert grouped.marked is seen[0][1]
+    assert grouped.marked is observed[0][1]
     assert workspace_positions.tolist() == grouped.marked.tolist()
 
 
@@ -88,11 +91,11 @@ def test_workspace_contents_never_become_addresses(monkeypatch):
 def test_racing_threads_end_in_results_or_refusals():
     """A thread writes invalid indices for two seconds during calls; the process does not crash."""
     command = [sys.executable, "-m", "tests.hostile.race", "--seconds", "2"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "calls" in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert "calls" in process.stdout
 
 
 # --- Outputs ---
@@ -201,9 +204,9 @@ def test_more_outs_than_outputs_are_refused(operator):
 
 
 def _call(operator, dtype):
-    words = {
+    dtypes = {
         axis.name: dtype
         for axis in load_operator(operator).dtype_axes
         if dtype in axis.words and "indices" not in axis.name
     }
-    return small_call(operator, **words)
+    return small_call(operator, **dtypes)

@@ -42,24 +42,24 @@ def environment(**others):
 def test_a_child_forked_after_a_kernel_ran_can_compute(layer, threads):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads)
     command = [sys.executable, "-W", "ignore", "-c", FORK]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=variables, capture_output=True, text=True, timeout=240, check=False
     )
-    if "No threading layer could be loaded" in done.stderr:
+    if "No threading layer could be loaded" in process.stderr:
         pytest.skip(f"{layer} is not there")
-    assert done.stdout == "the same bits\n", done.stderr
+    assert process.stdout == "the same bits\n", process.stderr
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 def test_two_python_threads_compute_concurrently(layer):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
     command = [sys.executable, "-m", "tests.hostile.two_threads"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=240, check=False
     )
-    if "No threading layer could be loaded" in done.stderr:
+    if "No threading layer could be loaded" in process.stderr:
         pytest.skip(f"{layer} is not there")
-    assert done.stdout == "the same bits\n", done.stderr
+    assert process.stdout == "the same bits\n", process.stderr
 
 
 IDLE = """
@@ -81,12 +81,12 @@ def busy_seconds(layer, **variables):
     """Return the processor time of idle threads in the 0.03 seconds after a call."""
     chosen = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2", **variables)
     command = [sys.executable, "-c", IDLE]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=chosen, capture_output=True, text=True, timeout=240, check=False
     )
-    if "No threading layer could be loaded" in done.stderr:
+    if "No threading layer could be loaded" in process.stderr:
         pytest.skip(f"{layer} is not there")
-    return float(done.stdout)
+    return float(process.stdout)
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
@@ -119,10 +119,10 @@ COMMANDS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
-def test_an_interruption_is_one_line_and_exit_130(tmp_path, words):
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=list(COMMANDS))
+def test_an_interruption_is_one_line_and_exit_130(tmp_path, arguments):
     command, variables = (
-        [sys.executable, "-m", "npu_sim", *words],
+        [sys.executable, "-m", "npu_sim", *arguments],
         environment(NPU_SIM_CACHE_DIR=str(tmp_path / "cache")),
     )
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
@@ -131,9 +131,9 @@ def test_an_interruption_is_one_line_and_exit_130(tmp_path, words):
     ) as process:
         time.sleep(4)
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-    assert process.returncode == 130, said
-    assert re.fullmatch(r"\s*interrupted(: .*)?\n", said)
+        stderr = process.stderr.read()
+    assert process.returncode == 130, stderr
+    assert re.fullmatch(r"\s*interrupted(: .*)?\n", stderr)
     assert not (tmp_path / "plans.csv").exists()
 
 
@@ -147,10 +147,10 @@ def test_an_interruption_while_modules_load_is_one_line_and_exit_130():
         "sys.meta_path.insert(0, Interrupted())\n"
         "entry.main()"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert (process.returncode, process.stderr) == (130, "interrupted\n")
 
 
 def test_an_interruption_that_a_library_converts_is_one_line_and_exit_130():
@@ -163,10 +163,10 @@ def test_an_interruption_that_a_library_converts_is_one_line_and_exit_130():
         "npu_sim.cli.main = command\n"
         "entry.main()"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert (process.returncode, process.stderr) == (130, "interrupted\n")
 
 
 def test_a_signal_that_a_library_swallows_still_ends_the_process():

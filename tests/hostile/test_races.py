@@ -121,11 +121,11 @@ print("ended")
 def ended(program, *arguments, **variables):
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.parametrize("way", ["run", "prepare"])

@@ -12,7 +12,7 @@ from npu_sim.status import shown
 from tests.cli.runner import npu_sim as run_here
 from tests.hostile.calls import NAMES, small_call
 
-STRANGE = {
+INVALID = {
     "nothing": None,
     "a number": 3,
     "a fraction": 1.5,
@@ -46,21 +46,21 @@ def plans(operator, **changed):
     assert error is None or (error.argument in {*changed, *call} and len(str(error)) < 2000)
 
 
-@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("value", INVALID.values(), ids=list(INVALID))
 @pytest.mark.parametrize("operator", NAMES)
 def test_invalid_arguments_are_refused_by_name(operator, value):
-    for one in load_operator(operator).arguments:
-        plans(operator, **{one.name: value})
+    for argument in load_operator(operator).arguments:
+        plans(operator, **{argument.name: value})
 
 
-@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("value", INVALID.values(), ids=list(INVALID))
 @pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
 def test_invalid_options_are_refused_by_name(option, value):
     plans("rms_norm", **{option: value})
 
 
 @pytest.mark.parametrize(
-    "value", [value for value in STRANGE.values() if not isinstance(value, int)]
+    "value", [value for value in INVALID.values() if not isinstance(value, int)]
 )
 def test_invalid_operators_orders_and_seeds_are_refused_by_name(value):
     with pytest.raises(NpuSimError, match="operator"):
@@ -71,19 +71,19 @@ def test_invalid_operators_orders_and_seeds_are_refused_by_name(value):
         npu_sim.run("rms_norm", **small_call("rms_norm"), seed=value)
 
 
-@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("value", INVALID.values(), ids=list(INVALID))
 @pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
 def test_invalid_options_of_questions_are_refused_by_name(option, value):
-    for ask in (npu_sim.explain, npu_sim.compare):
+    for question in (npu_sim.explain, npu_sim.compare):
         error = refusal_of(
-            lambda ask=ask: ask(
+            lambda question=question: question(
                 "rms_norm", **{**small_call("rms_norm"), "product": "atlas_a2", option: value}
             )
         )
         assert error is None or error.argument == option
 
 
-@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("value", INVALID.values(), ids=list(INVALID))
 @pytest.mark.parametrize("option", ["sample", "seed", "columns", "engine", "threads"])
 def test_invalid_sweeps_are_refused_by_name(option, value):
     if value is not None:
@@ -142,18 +142,22 @@ REFUSED_BEFORE_DATA = {
 
 @pytest.mark.parametrize("command", [("run",), ("study", "determinism")], ids=" ".join)
 @pytest.mark.parametrize(
-    ("words", "says", "code"), REFUSED_BEFORE_DATA.values(), ids=list(REFUSED_BEFORE_DATA)
+    ("arguments", "message", "code"), REFUSED_BEFORE_DATA.values(), ids=list(REFUSED_BEFORE_DATA)
 )
-def test_random_data_is_drawn_for_legal_calls_only(capsys, monkeypatch, command, words, says, code):
-    outcome = run_here(capsys, monkeypatch, *command, *words)
+def test_random_data_is_drawn_for_legal_calls_only(
+    capsys, monkeypatch, command, arguments, message, code
+):
+    outcome = run_here(capsys, monkeypatch, *command, *arguments)
     assert outcome.code == code
-    assert says in outcome.err
+    assert message in outcome.err
 
 
 @pytest.mark.parametrize("operator", NAMES)
 def test_numpy_scalars_equal_python_values(operator):
     call = small_call(operator)
-    attributes = {one.name: call[one.name] for one in load_operator(operator).attributes}
+    attributes = {
+        attribute.name: call[attribute.name] for attribute in load_operator(operator).attributes
+    }
     kinds = {int: np.int64, bool: np.bool_, float: np.float64, str: np.str_}
     scalars = {
         name: kinds[type(value)](value)

@@ -20,7 +20,7 @@ def spelled(launches):
         (
             launch.kernel,
             *(
-                " ".join(str(npu_sim.TensorSpec(one.shape, one.dtype)) for one in side)
+                " ".join(str(npu_sim.TensorSpec(tensor.shape, tensor.dtype)) for tensor in side)
                 for side in (launch.inputs, launch.outputs)
             ),
         )
@@ -101,7 +101,7 @@ def test_memset_is_certain_only_where_a_device_profile_shows_it():
 
 @pytest.mark.parametrize("clears", [False, True], ids=["MemSet", "ZerosLike"])
 def test_the_workspace_of_the_measured_launches(clears):
-    """bf16 grad 1x4096x1024, int64 indices, 151936 weights: 655919616 bytes in either node order."""
+    """bf16 grad 1x4096x1024, int64 indices, 151936 weights: 655919616 bytes."""
 
     def tensor(name, shape, dtype):
         return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
@@ -112,20 +112,20 @@ def test_the_workspace_of_the_measured_launches(clears):
         tensor("result", (151936, 1024), "float32"),
     )
     pairs = tensor("sorted", (4096,), "float32"), tensor("positions", (4096,), "int32")
-    own = {
+    workspaces = {
         size: (WorkspacePart(name=f"{size}", bytes=size, kind="kernel"),)
         for size in (96, 16 * 2**20)
     }
     launches = [
         Launch(kernel="Cast", outputs=(grad,)),
         Launch(kernel="Cast", outputs=(indices,)),
-        Launch(kernel="Sort", inputs=(indices,), outputs=pairs, workspace=own[96]),
+        Launch(kernel="Sort", inputs=(indices,), outputs=pairs, workspace=workspaces[96]),
         Launch(kernel="ZerosLike" if clears else "MemSet", outputs=(result,), is_node=clears),
         Launch(
             kernel="EmbeddingDenseGradV2",
             inputs=(grad, *pairs),
             outputs=(result,),
-            workspace=own[16 * 2**20],
+            workspace=workspaces[16 * 2**20],
         ),
         Launch(kernel="Cast", inputs=(result,)),
     ]
@@ -141,10 +141,10 @@ def test_every_plan_lists_its_launches(name):
     ]
     assert bool(planned.launches) == bool(planned.block_dim)
     intermediate = {
-        one.name: one.bytes
+        tensor.name: tensor.bytes
         for launch in planned.launches
-        for one in (*launch.inputs, *launch.outputs)
-        if one.intermediate
+        for tensor in (*launch.inputs, *launch.outputs)
+        if tensor.intermediate
     }
     assert intermediate == {
         area.name: area.bytes for area in planned.workspace.areas if area.name in intermediate
@@ -179,7 +179,10 @@ def test_a_strided_input_is_copied_before_the_kernel():
     assert copy.outputs[0] in kernel.inputs
 
 
-CONVOLUTION = "Transpose x3, ReduceSum, TransData x3, Conv2DBackpropInput, TransData, Conv2DBackpropFilter, TransData, Transpose x2"
+CONVOLUTION = (
+    "Transpose x3, ReduceSum, TransData x3, Conv2DBackpropInput, TransData, "
+    "Conv2DBackpropFilter, TransData, Transpose x2"
+)
 
 
 def test_a_plan_shows_its_launches_in_one_line_and_an_explanation_in_full():

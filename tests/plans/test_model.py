@@ -30,9 +30,9 @@ def cross_entropy(**changed):
 def test_a_plan_cannot_be_changed():
     plan, again = cross_entropy(), cross_entropy()
     assert again == plan
-    for facts in (plan.tiling, plan.arguments, plan.decisions[0].values, plan.cores[0].ranges):
+    for mapping in (plan.tiling, plan.arguments, plan.decisions[0].values, plan.cores[0].ranges):
         with pytest.raises(TypeError, match="do not change"):
-            facts["rowVal"] = 1
+            mapping["rowVal"] = 1
     assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == copy.copy(plan) == plan
 
 

@@ -142,20 +142,22 @@ def test_worked_examples_have_their_documented_parts(operator, arguments, option
     assert sum(part.bytes for part in workspace.parts) == total
     if parts is None:
         return
-    named = {part.name: part.bytes for part in workspace.parts}
-    others = sum(size for name, size in named.items() if name not in parts)
-    assert {name: named[name] for name in parts if name != "*"} == {
+    sizes = {part.name: part.bytes for part in workspace.parts}
+    others = sum(size for name, size in sizes.items() if name not in parts)
+    assert {name: sizes[name] for name in parts if name != "*"} == {
         name: size for name, size in parts.items() if name != "*"
     }
     assert others == parts.get("*", 0)
 
 
-def overlaps(one, other):
-    return one.offset < other.offset + other.bytes and other.offset < one.offset + one.bytes
+def overlaps(first, second):
+    return (
+        first.offset < second.offset + second.bytes and second.offset < first.offset + first.bytes
+    )
 
 
-def alive_together(one, other):
-    return one.first_node <= other.last_node and other.first_node <= one.last_node
+def alive_together(first, second):
+    return first.first_node <= second.last_node and second.first_node <= first.last_node
 
 
 @pytest.mark.parametrize(("operator", "arguments", "options", "total", "parts"), WORKED)
@@ -301,11 +303,11 @@ def test_the_operands_of_a_product_are_cast_only_to_fp16():
 
 
 def test_only_910_chips_reduce_without_workspace():
-    known = npu_sim.plan(
+    documented = npu_sim.plan(
         "conv_tbc_backward", product="atlas_train", **conv("fp16", cube_math_type=0)
     ).workspace
     unknown = npu_sim.plan("conv_tbc_backward", **conv("fp16", cube_math_type=0)).workspace
-    assert (known.total_bytes, known.unknown) == (unknown.total_bytes, ())
+    assert (documented.total_bytes, documented.unknown) == (unknown.total_bytes, ())
     assert [part.name for part in unknown.unknown] == ["workspace of ReduceSum"]
 
 
@@ -391,7 +393,7 @@ def placed_as_the_page_says(nodes):
             for bucket in buckets
             if bucket[-1][2] != first
             and bucket[-1][3] < first
-            and bucket[-1][0] not in [one.name for one in nodes[first].inputs]
+            and bucket[-1][0] not in [tensor.name for tensor in nodes[first].inputs]
         ]
         if free:
             free[-1].append((name, size, first, last))
@@ -430,8 +432,8 @@ def test_copies_of_a_single_kernel_follow_it_and_share_nothing():
 
 def test_unknown_parts_are_listed_once():
     unknown = WorkspacePart(name="scratch", bytes=0, kind="kernel", evidence=Evidence.UNKNOWN)
-    known = WorkspacePart(name="system", bytes=100, kind="system")
-    parts = executor_workspace([Launch(kernel="a", workspace=(known, unknown))], 100).parts
+    system = WorkspacePart(name="system", bytes=100, kind="system")
+    parts = executor_workspace([Launch(kernel="a", workspace=(system, unknown))], 100).parts
     assert [part.name for part in parts] == ["system", "alignment", "scratch"]
 
 

@@ -58,26 +58,26 @@ STREAMS = (
 
 
 def test_ceilings_are_the_median_of_the_shapes_of_a_kind(tmp_path):
-    found = calibrate(written(tmp_path, *STREAMS, STREAMS[0]), **DEVICE).calibration
-    assert {kind: one.tb_per_s for kind, one in found.ceilings.items()} == pytest.approx(
-        {READS_AND_WRITES: 0.6, READS_ONLY: 0.7, WRITES_ONLY: 0.8}, rel=1e-6
-    )
-    assert {kind: one.shapes for kind, one in found.ceilings.items()} == {
+    calibration = calibrate(written(tmp_path, *STREAMS, STREAMS[0]), **DEVICE).calibration
+    assert {
+        kind: ceiling.tb_per_s for kind, ceiling in calibration.ceilings.items()
+    } == pytest.approx({READS_AND_WRITES: 0.6, READS_ONLY: 0.7, WRITES_ONLY: 0.8}, rel=1e-6)
+    assert {kind: ceiling.shapes for kind, ceiling in calibration.ceilings.items()} == {
         READS_AND_WRITES: 3,
         READS_ONLY: 1,
         WRITES_ONLY: 1,
     }
-    both = found.ceilings[READS_AND_WRITES]
+    both = calibration.ceilings[READS_AND_WRITES]
     assert (both.low_error, both.high_error) == pytest.approx(
         (0.5 / 0.75 - 1, 0.9 / 0.55 - 1), rel=1e-6
     )
-    assert found.ceilings[WRITES_ONLY].low_error is None
+    assert calibration.ceilings[WRITES_ONLY].low_error is None
 
 
 def test_the_clock_is_cycles_over_time_and_cores(tmp_path):
-    found = calibrate(written(tmp_path, *STREAMS), **DEVICE)
-    assert found.calibration.clock_mhz == pytest.approx(CLOCK)
-    assert any("1800" in warning for warning in found.warnings)
+    result = calibrate(written(tmp_path, *STREAMS), **DEVICE)
+    assert result.calibration.clock_mhz == pytest.approx(CLOCK)
+    assert any("1800" in warning for warning in result.warnings)
 
 
 @pytest.mark.parametrize(
@@ -128,18 +128,18 @@ def calibrated(tmp_path, *ratios):
 def test_a_factor_needs_three_shapes_that_agree_and_are_off(
     tmp_path, ratios, factor, agreeing, reason
 ):
-    found = calibrated(tmp_path, *ratios)
-    assert found.calibration.vector_factor == (
+    result = calibrated(tmp_path, *ratios)
+    assert result.calibration.vector_factor == (
         None if factor is None else pytest.approx(factor, rel=1e-3)
     )
-    assert reason in found.factor_reason
-    assert found.calibration.vector_shapes == agreeing
+    assert reason in result.factor_reason
+    assert result.calibration.vector_shapes == agreeing
 
 
 def test_an_implausible_ratio_is_not_used_and_names_what_fits(tmp_path):
-    found = calibrated(tmp_path, 1.0, 0.6)
-    assert [shape.used for shape in found.shapes].count(False) == 1
-    assert any("another device, release or plan" in warning for warning in found.warnings)
+    result = calibrated(tmp_path, 1.0, 0.6)
+    assert [shape.used for shape in result.shapes].count(False) == 1
+    assert any("another device, release or plan" in warning for warning in result.warnings)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +152,19 @@ def test_a_profile_without_a_usable_row_is_refused_with_the_requirements(tmp_pat
 
 
 def test_a_written_calibration_is_read_back(tmp_path):
-    found = calibrate(written(tmp_path, *STREAMS), **DEVICE).calibration
+    calibration = calibrate(written(tmp_path, *STREAMS), **DEVICE).calibration
     file = tmp_path / "calibration.yaml"
-    file.write_text(calibration_yaml(found), encoding="utf-8")
-    assert load_calibration(file) == found
+    file.write_text(calibration_yaml(calibration), encoding="utf-8")
+    assert load_calibration(file) == calibration
 
 
 def test_the_error_for_an_invalid_calibration_value_names_its_line(tmp_path):
-    found = calibrate(written(tmp_path, *STREAMS), **DEVICE).calibration.model_dump(mode="json")
+    calibration = calibrate(written(tmp_path, *STREAMS), **DEVICE).calibration.model_dump(
+        mode="json"
+    )
     file = tmp_path / "calibration.yaml"
-    file.write_text(yaml.safe_dump({**found, "clock_mhz": -1}, sort_keys=False), encoding="utf-8")
+    file.write_text(
+        yaml.safe_dump({**calibration, "clock_mhz": -1}, sort_keys=False), encoding="utf-8"
+    )
     with pytest.raises(UsageError, match="clock_mhz"):
         load_calibration(file)

@@ -29,9 +29,9 @@ def bound(**arguments):
 
 
 def test_changes_remove_the_largest_launches():
-    found = changes(**CALL)
-    assert list(found) == ["num_weights = 75968", "grad_dtype = float32"]
-    assert found["grad_dtype = float32"].without == ("Cast", "Cast")
+    by_change = changes(**CALL)
+    assert list(by_change) == ["num_weights = 75968", "grad_dtype = float32"]
+    assert by_change["grad_dtype = float32"].without == ("Cast", "Cast")
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_changes_remove_the_largest_launches():
     ],
 )
 def test_a_change_has_the_bound_of_the_changed_call(change, changed):
-    found = changes(**CALL)[change]
-    assert found.bound_us == pytest.approx(bound(**(CALL | changed)))
-    assert found.saved_share == pytest.approx(1 - found.bound_us / bound(**CALL))
+    faster = changes(**CALL)[change]
+    assert faster.bound_us == pytest.approx(bound(**(CALL | changed)))
+    assert faster.saved_share == pytest.approx(1 - faster.bound_us / bound(**CALL))
 
 
 def prices(operator=EMBEDDING, **arguments):
@@ -60,9 +60,9 @@ def test_both_modes_are_side_by_side_and_unpublished_kernels_have_no_time(determ
         npu_sim.plan(EMBEDDING, product=PROFILE, **call, deterministic=mode)
         for mode in (False, True)
     ]
-    assert [one.deterministic for one in (off, on)] == [False, True]
-    assert [one.launches for one in (off, on)] == [len(plan.launches) for plan in plans]
-    assert [one.workspace_bytes for one in (off, on)] == [
+    assert [price.deterministic for price in (off, on)] == [False, True]
+    assert [price.launches for price in (off, on)] == [len(plan.launches) for plan in plans]
+    assert [price.workspace_bytes for price in (off, on)] == [
         plan.workspace.total_bytes for plan in plans
     ]
     assert off.bound_us == pytest.approx(bound(**call))
@@ -77,18 +77,18 @@ def test_modes_of_the_same_kernels_have_both_bounds():
 
 
 def test_contiguous_tensors_remove_their_copies():
-    found = changes(
+    by_change = changes(
         grad="4096x1024:fp32:strided",
         indices="4096:int32",
         num_weights=100,
         out="100x1024:fp32:strided",
     )
-    assert found["contiguous tensors"].without == ("Contiguous", "ViewCopy")
+    assert by_change["contiguous tensors"].without == ("Contiguous", "ViewCopy")
 
 
 def test_a_call_of_one_kernel_has_nothing_to_remove():
-    found = changes("rms_norm_grad", dy="4096x1024:bf16", gamma="1024:bf16")
-    assert list(found) == []
+    by_change = changes("rms_norm_grad", dy="4096x1024:bf16", gamma="1024:bf16")
+    assert list(by_change) == []
 
 
 def test_a_call_without_work_has_no_changes():

@@ -19,8 +19,8 @@ def test_small_domains_are_searched_exhaustively(legal):
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40))
-def test_a_single_wide_range_is_found_exactly(one, other):
-    first, last = sorted((one, other))
+def test_a_single_wide_range_is_found_exactly(first_end, second_end):
+    first, last = sorted((first_end, second_end))
     last = max(last, first * 5 // 4 + EXHAUSTIVE)
     assert legal_ranges(lambda number: first <= number <= last, 0, 2**41) == [(first, last)]
 

@@ -107,8 +107,8 @@ def test_bisection_equals_brute_force(operator, name, start, product, fixed, lim
     bound = find_bound(call, axis, profile, limits)
     refusal = refusals(call, axis, profile, limits)
     for number in range(start, start + 600):
-        found = any(first <= number <= last for first, last in bound.ranges)
-        assert found == (refusal(number) is None), number
+        legal = any(first <= number <= last for first, last in bound.ranges)
+        assert legal == (refusal(number) is None), number
 
 
 def test_other_arguments_that_affect_legality_are_checked():
@@ -207,12 +207,12 @@ def test_every_hidden_size_accepts_exactly_the_smallest_topk_limit(dtype, worst)
     )
 
 
-@pytest.mark.parametrize(("dtype", "least"), [("fp16", 16), ("fp32", 8)])
-def test_the_last_axis_of_rms_norm_holds_32_bytes_on_the_inference_series(dtype, least):
+@pytest.mark.parametrize(("dtype", "minimum"), [("fp16", 16), ("fp32", 8)])
+def test_the_last_axis_of_rms_norm_holds_32_bytes_on_the_inference_series(dtype, minimum):
     table = npu_sim.limits(RMS_NORM, "col", dtype=dtype, gamma_dtype=dtype)
     by_product = {row.product: row for row in table.rows}
     for limits in ("documented", "hardware"):  # no physical reason is published: both
-        assert getattr(by_product["atlas_inference"], limits).ranges == ((least, 2**32 - 1),)
+        assert getattr(by_product["atlas_inference"], limits).ranges == ((minimum, 2**32 - 1),)
         assert getattr(by_product["atlas_a2"], limits).ranges == ((1, 2**32 - 1),)
     assert "32 bytes" in by_product["atlas_inference"].documented.below.message
 
@@ -240,9 +240,8 @@ def test_ends_of_the_ranges_are_exact_and_have_a_reason():
     for row in table.rows:
         for limits in ("documented", "hardware"):
             bound = getattr(row, limits)
-            assert (
-                len(bound.ranges) > 20
-            )  # the remainder of num_weights by the cores matters: legal and refused alternate at the end
+            # legal and refused sizes alternate at the end, with the remainder by the cores
+            assert len(bound.ranges) > 20
             assert bound.smallest == 1
             assert bound.below.argument == "num_weights"
             call = {"grad": "1024x1533:fp32", "indices": "1024:int32", "scale_grad_by_freq": True}
@@ -281,22 +280,22 @@ def test_tensors_and_size_names_give_the_same_limits():
         "scale_grad_by_freq": True,
         "product": "atlas_train",
     }
-    one = npu_sim.limits("embedding_dense_backward", "dim", **natural)
-    other = npu_sim.limits("embedding_dense_backward", "dim", **tensors)
-    assert [row.as_dict() for row in one.rows] == [row.as_dict() for row in other.rows]
-    assert one.fixed == other.fixed
+    by_sizes = npu_sim.limits("embedding_dense_backward", "dim", **natural)
+    by_tensors = npu_sim.limits("embedding_dense_backward", "dim", **tensors)
+    assert [row.as_dict() for row in by_sizes.rows] == [row.as_dict() for row in by_tensors.rows]
+    assert by_sizes.fixed == by_tensors.fixed
 
 
 def test_an_own_product_has_its_own_limits(tmp_path):
     from npu_sim.cores import config_directory
 
     text = (config_directory() / "atlas_train.yaml").read_text(encoding="utf-8")
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(text.replace("ub_bytes: 262144", "ub_bytes: 131072"), encoding="utf-8")
+    profile = tmp_path / "mine.yaml"
+    profile.write_text(text.replace("ub_bytes: 262144", "ub_bytes: 131072"), encoding="utf-8")
     (row, *_) = npu_sim.limits(
         "embedding_dense_backward",
         "dim",
-        product=str(mine),
+        product=str(profile),
         scale_grad_by_freq=True,
         num_weights=32,
     ).rows
@@ -305,7 +304,7 @@ def test_an_own_product_has_its_own_limits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("vary", "fixed", "words"),
+    ("vary", "fixed", "texts"),
     [
         ("width", {}, ("width", "dim")),
         ("grad_dtype", {}, ("grad_dtype", "numbers")),
@@ -317,10 +316,10 @@ def test_an_own_product_has_its_own_limits(tmp_path):
         ("dim", {"soc": "Ascend911"}, ("Ascend911",)),
     ],
 )
-def test_unknown_names_are_named_in_the_error(vary, fixed, words):
+def test_unknown_names_are_named_in_the_error(vary, fixed, texts):
     with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.limits("embedding_dense_backward", vary, **fixed)
-    for word in words:
+    for word in texts:
         assert word in f"{caught.value.argument} {caught.value.message} {caught.value.hint}"
 
 

@@ -36,7 +36,9 @@ def test_the_release_is_identified_by_the_launches_of_a_call(answer: MeasuredPro
 
 
 def test_equal_launches_are_one_group_with_time_cores_and_bound(answer: MeasuredProfile):
-    group = next(one.as_dict() for one in answer.groups if one.launches[0].kernel == "RmsNormGrad")
+    group = next(
+        entry.as_dict() for entry in answer.groups if entry.launches[0].kernel == "RmsNormGrad"
+    )
     assert (
         group["count"],
         group["median_us"],
@@ -53,9 +55,9 @@ def test_equal_launches_are_one_group_with_time_cores_and_bound(answer: Measured
 
 
 def test_a_call_shows_the_share_of_every_launch(answer: MeasuredProfile):
-    (call,) = (one.as_dict() for one in answer.calls)
-    assert [one["kernel"] for one in call["launches"]] == [row.kernel for row in EMBEDDING]
-    assert [one["share"] for one in call["launches"]] == pytest.approx(
+    (call,) = (entry.as_dict() for entry in answer.calls)
+    assert [launch["kernel"] for launch in call["launches"]] == [row.kernel for row in EMBEDDING]
+    assert [launch["share"] for launch in call["launches"]] == pytest.approx(
         [row.duration_us / 2563 for row in EMBEDDING]
     )
     assert (call["count"], call["arguments"]["num_weights"]) == (2, 151936)
@@ -66,9 +68,9 @@ def test_a_call_shows_the_share_of_every_launch(answer: MeasuredProfile):
 @pytest.mark.long
 def test_a_database_gives_the_same_answer(answer: MeasuredProfile, tmp_path: Path):
     other = npu_sim.read_profile(write_database(tmp_path / "profile.db", ROWS), soc="Ascend910B3")
-    facts = ("rows", "modelled", "release", "calls")
-    assert {name: other.as_dict()[name] for name in facts} == {
-        name: answer.as_dict()[name] for name in facts
+    keys = ("rows", "modelled", "release", "calls")
+    assert {name: other.as_dict()[name] for name in keys} == {
+        name: answer.as_dict()[name] for name in keys
     }
 
 
@@ -105,11 +107,11 @@ def test_a_launch_with_a_counter_outside_the_band_is_flagged(
     (group,) = npu_sim.read_profile(
         write_csv(tmp_path / "one.csv", [row]), soc="Ascend910B3", release="8.3"
     ).groups
-    facts = group.as_dict()
-    assert facts["off_by_more_than_the_band"] is off
-    assert facts["estimate"]["vector_us"] == pytest.approx(66209 / 1800, rel=1e-4)
-    assert facts["estimated_as_measured_us"] == (vector_us or None)
-    told = measured_profile_text(
+    data = group.as_dict()
+    assert data["off_by_more_than_the_band"] is off
+    assert data["estimate"]["vector_us"] == pytest.approx(66209 / 1800, rel=1e-4)
+    assert data["estimated_as_measured_us"] == (vector_us or None)
+    text = measured_profile_text(
         npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200
     )
-    assert ("outside the estimate" in told) is off
+    assert ("outside the estimate" in text) is off

@@ -38,14 +38,16 @@ def checked(**changes):
 def test_golden_lines_are_reproduced(kernel):
     summary = Summary()
     lines = golden_lines(kernel)
-    for one in check_lines(json.dumps(line) for line in lines):
-        assert one.differences == {}, one
-        summary.add(one)
+    for result in check_lines(json.dumps(line) for line in lines):
+        assert result.differences == {}, result
+        summary.add(result)
     assert summary.lines == summary.as_expected == len(lines)
     assert summary.not_fine == summary.differ == 0
     expected = [line["expect"] for line in lines if "expect" in line]
-    assert summary.peak.workspace_bytes == max(one.get("workspace_bytes", 0) for one in expected)
-    assert summary.failed == sum(one["status"] == "failed" for one in expected)
+    assert summary.peak.workspace_bytes == max(
+        entry.get("workspace_bytes", 0) for entry in expected
+    )
+    assert summary.failed == sum(entry["status"] == "failed" for entry in expected)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -56,25 +58,25 @@ def test_a_wrong_number_in_a_golden_line_is_reported(kernel):
     group = next(iter(line["expect"]["tiling"]))
     line["expect"]["workspace_bytes"] += 1
     line["expect"]["tiling"][group] = -5
-    one = check_line(json.dumps(line))
-    assert set(one.differences) >= {"workspace_bytes"}
-    assert any(name.startswith(f"tiling.{group}") for name in one.differences)
-    assert not one.fine
+    result = check_line(json.dumps(line))
+    assert set(result.differences) >= {"workspace_bytes"}
+    assert any(name.startswith(f"tiling.{group}") for name in result.differences)
+    assert not result.fine
 
 
 def test_a_legal_call_contains_its_plan():
-    one = checked(product="atlas_train", deterministic=True)
+    result = checked(product="atlas_train", deterministic=True)
     planned = npu_sim.plan(GOOD["op"], product="atlas_train", deterministic=True, **GOOD["inputs"])
-    assert one.outcome == "runs"
-    assert one.fine
-    assert one.plan == planned.as_dict()
-    assert one.workspace_bytes == planned.workspace.total_bytes
+    assert result.outcome == "runs"
+    assert result.fine
+    assert result.plan == planned.as_dict()
+    assert result.workspace_bytes == planned.workspace.total_bytes
 
 
 def test_a_refused_call_has_status_and_reason():
-    one = checked(inputs={**GOOD["inputs"], "indices": "63:int32"})
-    assert (one.outcome, one.status, one.fine) == ("refused", 161002, False)
-    assert "63" in one.message
+    result = checked(inputs={**GOOD["inputs"], "indices": "63:int32"})
+    assert (result.outcome, result.status, result.fine) == ("refused", 161002, False)
+    assert "63" in result.message
 
 
 def test_expectations_of_a_call_are_compared():
@@ -104,9 +106,9 @@ def test_tensors_can_be_objects_and_socs_name_their_product():
         "indices": {"shape": [64], "dtype": "int32"},
         "num_weights": 10,
     }
-    one = checked(inputs=inputs, soc="Ascend910ProB")
-    assert (one.product, one.soc, one.outcome) == ("atlas_train", "Ascend910ProB", "runs")
-    assert one.plan["arguments"]["grad"] == "64x8:fp32:strided"
+    result = checked(inputs=inputs, soc="Ascend910ProB")
+    assert (result.product, result.soc, result.outcome) == ("atlas_train", "Ascend910ProB", "runs")
+    assert result.plan["arguments"]["grad"] == "64x8:fp32:strided"
 
 
 def test_profile_files_are_relative_to_the_file_of_calls(tmp_path):
@@ -116,8 +118,8 @@ def test_profile_files_are_relative_to_the_file_of_calls(tmp_path):
     (tmp_path / "mine.yaml").write_text(
         text.replace("name: atlas_a2", "name: mine"), encoding="utf-8"
     )
-    (one,) = check_lines([json.dumps({**GOOD, "product": "mine.yaml"})], directory=tmp_path)
-    assert (one.product, one.outcome) == ("mine", "runs")
+    (result,) = check_lines([json.dumps({**GOOD, "product": "mine.yaml"})], directory=tmp_path)
+    assert (result.product, result.outcome) == ("mine", "runs")
 
 
 MALFORMED = [
@@ -161,18 +163,18 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "words"), MALFORMED, ids=range(len(MALFORMED)))
-def test_malformed_lines_name_their_error(line, words):
-    one = check_line(line, 17)
-    assert (one.line, one.outcome, one.fine) == (17, "malformed", False)
-    assert words in one.message
+@pytest.mark.parametrize(("line", "message"), MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_lines_name_their_error(line, message):
+    result = check_line(line, 17)
+    assert (result.line, result.outcome, result.fine) == (17, "malformed", False)
+    assert message in result.message
 
 
 def test_lines_after_a_malformed_line_are_checked():
     lines = [line for malformed, _ in MALFORMED for line in (malformed, json.dumps(GOOD))]
-    found = list(check_lines(["", *lines, "\n"]))
-    assert [one.line for one in found] == list(range(2, len(lines) + 2))
-    assert [one.outcome for one in found] == ["malformed", "runs"] * len(MALFORMED)
+    results = list(check_lines(["", *lines, "\n"]))
+    assert [result.line for result in results] == list(range(2, len(lines) + 2))
+    assert [result.outcome for result in results] == ["malformed", "runs"] * len(MALFORMED)
 
 
 def test_equal_lines_are_checked_once_and_counted():
@@ -187,8 +189,8 @@ def test_equal_lines_are_checked_once_and_counted():
         (10, 3, ["atlas_a2"]),
     ]
     assert matrix.rows[0].title == "embedding_dense_backward step 0"
-    assert [one.lines for one in matrix.summaries().values()] == [12, 9]
-    assert [(fault.word, len(fault.rows)) for fault in matrix.faults()] == [("malformed", 1)]
+    assert [summary.lines for summary in matrix.summaries().values()] == [12, 9]
+    assert [(group.word, len(group.rows)) for group in matrix.faults()] == [("malformed", 1)]
 
 
 def test_every_cell_of_a_matrix_equals_a_single_check():
@@ -198,8 +200,8 @@ def test_every_cell_of_a_matrix_equals_a_single_check():
         json.dumps({**GOOD, "release": "8.3"}),
     ]
     matrix = check_file(lines, chosen_targets("atlas_a2"), whole=True)
-    for row, _, found in matrix.cells():
-        assert found == check_line(lines[row.line - 1], row.line)
+    for row, _, cell in matrix.cells():
+        assert cell == check_line(lines[row.line - 1], row.line)
 
 
 @pytest.mark.parametrize(
@@ -217,16 +219,16 @@ def test_target_labels_contain_only_what_differs(arguments, labels):
 def test_a_modified_copy_of_a_product_is_a_separate_target(tmp_path):
     from npu_sim.cores import config_directory
 
-    mine = tmp_path / "mine.yml"
-    mine.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
-    assert [target.label for target in chosen_targets(f"atlas_a2,{mine}")] == [
+    profile = tmp_path / "mine.yml"
+    profile.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
+    assert [target.label for target in chosen_targets(f"atlas_a2,{profile}")] == [
         "atlas_a2",
-        f"atlas_a2 ({mine})",
+        f"atlas_a2 ({profile})",
     ]
 
 
 @pytest.mark.parametrize(
-    ("fail_on", "facts", "words"),
+    ("fail_on", "facts", "rejected"),
     [
         ("refused", {"workspace_unknown": ["sort"]}, []),
         ("unknown", {"workspace_unknown": ["sort"]}, ["unknown"]),
@@ -234,6 +236,6 @@ def test_a_modified_copy_of_a_product_is_a_separate_target(tmp_path):
         ("caveat,timing", {"caveats": ["slow"], "timing": ["dx"]}, ["caveat", "timing"]),
     ],
 )
-def test_a_policy_lists_what_it_rejects(fail_on, facts, words):
+def test_a_policy_lists_what_it_rejects(fail_on, facts, rejected):
     call = Checked(1, "op", "atlas_a2", "Ascend910B1", "runs", 0, facts=facts)
-    assert [word for word, _ in policy_of(fail_on).faults(call)] == words
+    assert [word for word, _ in policy_of(fail_on).faults(call)] == rejected

@@ -21,7 +21,8 @@ def test_a_plan_does_not_differ_from_itself():
 
 def test_a_change_names_the_fact_before_and_after():
     changes = {
-        one.fact: one for one in plan_changes(planned("9.1"), planned("9.1", deterministic=True))
+        change.fact: change
+        for change in plan_changes(planned("9.1"), planned("9.1", deterministic=True))
     }
     assert changes["tiling_key"].before == "0"
     assert changes["tiling_key"].after == "10"
@@ -55,27 +56,27 @@ def test_16_bit_gradients_that_are_no_longer_cast_change_bits(dtype, rows, chang
 def test_releases_without_a_change_are_omitted():
     profiles = [load_profile("atlas_a2", release=release) for release in release_names()]
     steps = upgrades([(profile, planned(profile.release)) for profile in profiles])
-    assert ("8.3", "8.5") in {(one.before, one.after) for one in steps}
-    assert all(one.changes or one.bits for one in steps)
+    assert ("8.3", "8.5") in {(step.before, step.after) for step in steps}
+    assert all(step.changes or step.bits for step in steps)
 
 
 def test_compare_joins_releases_with_equal_plans():
-    found = npu_sim.compare(
+    comparison = npu_sim.compare(
         "moe_token_permute_grad", product="atlas_a2", soc="Ascend910B1", release="all", **MOE
     )
-    assert sorted(release for row in found.rows for release in row.releases) == sorted(
+    assert sorted(release for row in comparison.rows for release in row.releases) == sorted(
         release_names()
     )
-    assert len(found.rows) < len(release_names())
+    assert len(comparison.rows) < len(release_names())
 
 
 MOE = {"permuted_output_grad": "64x64:bf16", "sorted_indices": "64:int32", "num_topk": 4}
 
 
 def test_compare_uses_the_newest_release_by_default():
-    found = npu_sim.compare("embedding_dense_backward", product="atlas_a2", **SORTED)
-    assert {row.releases for row in found.rows} == {(release_names()[-1],)}
-    assert found.upgrades == ()
+    comparison = npu_sim.compare("embedding_dense_backward", product="atlas_a2", **SORTED)
+    assert {row.releases for row in comparison.rows} == {(release_names()[-1],)}
+    assert comparison.upgrades == ()
 
 
 @pytest.mark.parametrize("release", ["8.2", "8.3,8.4"])

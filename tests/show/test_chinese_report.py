@@ -24,11 +24,11 @@ def test_every_picture_sentence_has_a_translation():
     assert picture_texts() == []
 
 
-@pytest.mark.parametrize("spoken", LANGUAGES)
-def test_a_vector_pipe_estimate_has_the_letter_of_the_legend(spoken):
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_vector_pipe_estimate_has_the_letter_of_the_legend(language):
     profile = load_profile("atlas_a2")
     bound = timeline(plan("rms_norm_grad", product=profile, **CALL), profile)
-    with speaking(spoken):
+    with speaking(language):
         assert estimate_cell(bound).startswith("V ")
         assert "V" in evidence_of_estimates([bound])
 
@@ -36,20 +36,22 @@ def test_a_vector_pipe_estimate_has_the_letter_of_the_legend(spoken):
 def test_drawn_texts_are_chinese(browser, tmp_path):
     profile = load_profile("atlas_a2")
     with speaking("zh"):
-        made = plan("rms_norm_grad", product=profile, **CALL)
-        html = render(plan_report(made, work=tracks(made, profile, timeline(made, profile))))
+        planned = plan("rms_norm_grad", product=profile, **CALL)
+        html = render(
+            plan_report(planned, work=tracks(planned, profile, timeline(planned, profile)))
+        )
     assert '<html lang="zh">' in html
     file = tmp_path / "report.html"
     file.write_text(html, encoding="utf-8")
     browser.open(file.as_uri())
     script = """
         const drawn = [...document.querySelectorAll("figure[data-draw] > div")];
-        const labels = drawn.flatMap((one) =>
-            [...one.querySelectorAll("[aria-label]")]
+        const labels = drawn.flatMap((node) =>
+            [...node.querySelectorAll("[aria-label]")]
                 .map((found) => found.getAttribute("aria-label")));
-        return [...drawn.map((one) => one.textContent), ...labels].join("\\n");
+        return [...drawn.map((node) => node.textContent), ...labels].join("\\n");
     """
-    said = browser.driver.execute_script(script)
-    assert "下一个分块" in said
-    assert sorted(set(ENGLISH.findall(said))) == []
+    texts = browser.driver.execute_script(script)
+    assert "下一个分块" in texts
+    assert sorted(set(ENGLISH.findall(texts))) == []
     browser.assert_quiet_and_local()

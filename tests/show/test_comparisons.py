@@ -102,15 +102,17 @@ def reports(tmp_path_factory):
 
 @pytest.fixture
 def written(reports, capsys, monkeypatch):
-    folder, made = reports
+    folder, outcomes = reports
 
     def write(name):
-        if name not in made:
-            file = folder / f"{len(made)}.html"
-            done = runner.npu_sim(capsys, monkeypatch, *COMMANDS[name], "--report", file, "--json")
-            assert done.code == 0, done.err + done.out
-            made[name] = file, done.data
-        return made[name]
+        if name not in outcomes:
+            file = folder / f"{len(outcomes)}.html"
+            outcome = runner.npu_sim(
+                capsys, monkeypatch, *COMMANDS[name], "--report", file, "--json"
+            )
+            assert outcome.code == 0, outcome.err + outcome.out
+            outcomes[name] = file, outcome.data
+        return outcomes[name]
 
     return write
 
@@ -131,8 +133,8 @@ def test_the_report_opens_without_console_messages(browser, written, name):
     file, _ = written(name)
     browser.open(file.as_uri(), dark=True)
     drawn = browser.driver.execute_script(
-        "return [...document.querySelectorAll('figure.plot')].filter((one) => "
-        "one.querySelector('.trace')).length"
+        "return [...document.querySelectorAll('figure.plot')].filter((node) => "
+        "node.querySelector('.trace')).length"
     )
     assert drawn == CURVES.get(name, 0)
     browser.assert_quiet_and_local()
@@ -142,18 +144,20 @@ def test_a_cut_through_a_sweep_equals_single_plans(written):
     _, data = written("sweep")
     curves = data["curves"]
     assert curves["axis"] == "dim"
-    for one in curves["series"]:
-        memory = one["memory"]
+    for curve in curves["series"]:
+        memory = curve["memory"]
         assert memory["asked"] == curves["values"]
         for dim, used in list(zip(memory["x"], memory["used_bytes"], strict=True))[::15]:
             plan = npu_sim.plan(
                 "embedding_dense_backward",
-                product=one["product"],
+                product=curve["product"],
                 grad=f"{curves['with']['rows']}x{dim}:fp32",
                 indices=f"{curves['with']['rows']}:int32",
                 num_weights=curves["with"]["num_weights"],
             )
-            stairs = {name: height(found, dim) for name, found in one["staircases"].items()}
+            stairs = {
+                name: height(staircase, dim) for name, staircase in curve["staircases"].items()
+            }
             assert used == plan.memories[0].used_bytes
             assert stairs == {
                 "cores": plan.block_dim,
@@ -206,8 +210,8 @@ def test_map_borders_equal_those_of_the_full_sweep(swept):
             )
             refused[state] = [*refused.get(state, ()), *(records["status"][inside] != 0)]
     assert sum(map(len, refused.values())) == len(records)
-    for state, found in refused.items():
-        assert set(found) == {area["states"][state]["refused"]}
+    for state, refusal in refused.items():
+        assert set(refusal) == {area["states"][state]["refused"]}
 
 
 def test_paths_that_differ_only_by_name_have_the_border_of_the_plan(swept):
@@ -232,30 +236,36 @@ def test_limits_beyond_the_map_are_arrows_and_labels_do_not_overlap(browser, tmp
     )
     browser.open(file.as_uri())
     labels = browser.driver.execute_script(
-        "return [...document.querySelectorAll('text.limit')].map((one) => "
-        "[one.textContent, one.getBoundingClientRect().toJSON()])"
+        "return [...document.querySelectorAll('text.limit')].map((node) => "
+        "[node.textContent, node.getBoundingClientRect().toJSON()])"
     )
     assert [text[-1] for text, _ in labels] == [
         "2",
         "\u2191",
     ]  # 512 is within the map, the hardware limit beyond it
-    assert all(one["bottom"] <= other["top"] + 1 for (_, one), (_, other) in pairwise(labels))
+    assert all(upper["bottom"] <= lower["top"] + 1 for (_, upper), (_, lower) in pairwise(labels))
     script = """
-        return [...document.querySelectorAll("[data-run]")].map((one) => {
-          const box = one.getBBox();
-          return [one.dataset.column, one.dataset.run, Number(one.dataset.state), box.x,
+        return [...document.querySelectorAll("[data-run]")].map((node) => {
+          const box = node.getBBox();
+          return [node.dataset.column, node.dataset.run, Number(node.dataset.state), box.x,
               box.width, box.y, box.height];
         });
     """
     drawn = browser.driver.execute_script(script)
-    wanted = [
+    expected = [
         (f"{column['start']} {column['end']}", f"{run[0]} {run[1]}", run[3])
         for column in area["columns"]
         for run in column["runs"]
     ]
-    assert [tuple(one[:3]) for one in drawn] == wanted
-    left, right = min(one[3] for one in drawn), max(one[3] + one[4] for one in drawn)
-    top, bottom = min(one[5] for one in drawn), max(one[5] + one[6] for one in drawn)
+    assert [tuple(run[:3]) for run in drawn] == expected
+    left, right = (
+        min(rectangle[3] for rectangle in drawn),
+        max(rectangle[3] + rectangle[4] for rectangle in drawn),
+    )
+    top, bottom = (
+        min(rectangle[5] for rectangle in drawn),
+        max(rectangle[5] + rectangle[6] for rectangle in drawn),
+    )
     for column, run, _, x, width, y, height in drawn:
         start, end = (int(text) for text in column.split())
         scale = (right - left) / (area["x"]["end"] - area["x"]["first"])
@@ -275,28 +285,28 @@ def test_a_curve_stays_within_its_data_and_labels_do_not_overlap(browser, writte
     browser.open(file.as_uri())
     script = """
         const plot = document.querySelector("figure.plot .js-plotly-plot");
-        const labels = [...plot.querySelectorAll(".annotation-text")].map((one) =>
-            [one.textContent, one.getBoundingClientRect().toJSON()]);
-        return [plot.layout.xaxis.range.map((one) => 10 ** one), plot.data.map((one) =>
-            one.line && one.line.shape), labels];
+        const labels = [...plot.querySelectorAll(".annotation-text")].map((node) =>
+            [node.textContent, node.getBoundingClientRect().toJSON()]);
+        return [plot.layout.xaxis.range.map((exponent) => 10 ** exponent), plot.data.map((node) =>
+            node.line && node.line.shape), labels];
     """
     span, shapes, labels = browser.driver.execute_script(script)
     assert 1 / span[0] < 1.3
     assert span[1] / 9000 < 1.3
     assert shapes[0] == "hv"
     assert len(labels) == 2
-    for (_, one), (_, other) in pairwise(labels):
-        assert one["bottom"] <= other["top"] + 1
+    for (_, first), (_, second) in pairwise(labels):
+        assert first["bottom"] <= second["top"] + 1
 
 
 def test_counts_are_sorted_by_value(browser, written):
     file, _ = written("sweep")
     browser.open(file.as_uri())
     bars = browser.driver.execute_script(
-        "return [...document.querySelectorAll('.js-plotly-plot')].filter((one) => "
-        "one.data[0].type === 'bar').map((one) => one.data[0].x)"
+        "return [...document.querySelectorAll('.js-plotly-plot')].filter((node) => "
+        "node.data[0].type === 'bar').map((node) => node.data[0].x)"
     )
-    assert all(len(one) > 1 for one in bars)
+    assert all(len(chart) > 1 for chart in bars)
     for values in bars:
         if all(value.isdecimal() for value in values):
             assert values == sorted(values, key=int)
@@ -306,8 +316,8 @@ def test_limit_bars_are_to_scale_and_refused_products_keep_their_row(browser, wr
     file, data = written("limits")
     browser.open(file.as_uri())
     script = """
-        const bars = [...document.querySelectorAll("rect[data-last]")].map((one) =>
-            [one.dataset, one.getBBox()]);
+        const bars = [...document.querySelectorAll("rect[data-last]")].map((node) =>
+            [node.dataset, node.getBBox()]);
         return bars.map(([ends, box]) => [Number(ends.last), box.x + box.width]);
     """
     drawn = browser.driver.execute_script(script)
@@ -324,7 +334,7 @@ def test_limit_bars_are_to_scale_and_refused_products_keep_their_row(browser, wr
 
 def test_sweep_bounds_equal_those_of_limits(written, capsys, monkeypatch):
     _, data = written("sweep with a bound")
-    words = (
+    arguments = (
         "limits",
         "embedding_dense_backward",
         "--vary",
@@ -336,7 +346,7 @@ def test_sweep_bounds_equal_those_of_limits(written, capsys, monkeypatch):
         "Ascend910A",
         "--json",
     )
-    row = runner.npu_sim(capsys, monkeypatch, *words).data["rows"][0]
+    row = runner.npu_sim(capsys, monkeypatch, *arguments).data["rows"][0]
     curves = data["curves"]
     assert (curves["documented"], curves["hardware"]) == (
         row["documented"]["largest"],
@@ -349,7 +359,7 @@ def test_sweep_bounds_equal_those_of_limits(written, capsys, monkeypatch):
 
 
 def test_an_unwritable_report_path_is_refused(tmp_path, capsys, monkeypatch):
-    words = (*COMMANDS["diff"], "--report", tmp_path / "none" / "report.html", "--json")
-    refused = runner.npu_sim(capsys, monkeypatch, *words)
+    arguments = (*COMMANDS["diff"], "--report", tmp_path / "none" / "report.html", "--json")
+    refused = runner.npu_sim(capsys, monkeypatch, *arguments)
     assert refused.code == 64
     assert json.loads(refused.out)["outcome"] == "usage"

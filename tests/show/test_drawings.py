@@ -125,19 +125,19 @@ def set_width(browser, width):
 def test_the_time_line_is_to_scale_and_zooms_by_keyboard(page, work):
     browser = page()
     script = """
-        const bars = [...document.querySelectorAll(".gantt rect")].map((one) => [one.dataset,
-            one.getBBox()]);
-        return bars.map(([one, box]) => [one.row, Number(one.start), Number(one.us), box.x,
+        const bars = [...document.querySelectorAll(".gantt rect")].map((node) => [node.dataset,
+            node.getBBox()]);
+        return bars.map(([node, box]) => [node.row, Number(node.start), Number(node.us), box.x,
             box.width]);
     """
     drawn = browser.driver.execute_script(script)
-    wanted = [("launches", one["start_us"], one["us"]) for one in work["launches"]]
-    wanted += [
+    expected = [("launches", launch["start_us"], launch["us"]) for launch in work["launches"]]
+    expected += [
         (pipe["pipe"], event["start_us"], event["us"])
         for pipe in work["pipes"]
         for event in pipe["events"]
     ]
-    assert sorted(tuple(one[:3]) for one in drawn) == sorted(wanted)
+    assert sorted(tuple(bar[:3]) for bar in drawn) == sorted(expected)
     (left, whole) = next((x, width) for row, *_, x, width in drawn if row == "launches")
     for _, start, us, x, width in drawn:
         assert x == pytest.approx(left + start * whole / work["bound_us"], abs=0.5)
@@ -161,26 +161,26 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
     script = """
         const [core, number] = arguments,
             figure = document.querySelector("figure[data-draw=drawSteps]");
-        [...figure.querySelectorAll(".core-choice button")].find((one) =>
-            one.textContent === String(core)).click();
+        [...figure.querySelectorAll(".core-choice button")].find((node) =>
+            node.textContent === String(core)).click();
         const slider = figure.querySelector("input");
         slider.value = number;
         slider.dispatchEvent(new Event("input"));
         const parts = [...figure.querySelectorAll(".tensor-read, .tensor-written, .tensor-held")];
-        const live = [...figure.querySelectorAll("[data-live=true]")].map((one) =>
-            one.dataset.segment);
-        const places = parts.map((one) => [one.closest("figure").dataset.view,
-            one.dataset.rows, one.dataset.columns]);
+        const live = [...figure.querySelectorAll("[data-live=true]")].map((node) =>
+            node.dataset.segment);
+        const places = parts.map((node) => [node.closest("figure").dataset.view,
+            node.dataset.rows, node.dataset.columns]);
         return [slider.max, figure.querySelector(".told").textContent, places, live];
     """
-    last, told, places, live = browser.driver.execute_script(script, core, number)
+    last, title, places, live = browser.driver.execute_script(script, core, number)
     (phase,) = program_of(plan).phases
-    found = list(all_tiles(phase.cores[core]))
-    assert int(last) == len(found) - 1
-    axes, tile = found[min(number, len(found) - 1)]
+    tiles = list(all_tiles(phase.cores[core]))
+    assert int(last) == len(tiles) - 1
+    axes, tile = tiles[min(number, len(tiles) - 1)]
     table = step_table(plan)
     step, ranges = table.steps[phase.name, tile.note], dict(plan.cores[core].ranges)
-    wanted = {
+    expected = {
         (view.name, *(f"{start}..{start + length}" for start, length in both))
         for view in table.views
         if view.name in (*step.reads, *step.writes, *step.holds)
@@ -191,9 +191,9 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
             )
         ]
     }
-    assert {tuple(one) for one in places} == wanted
-    assert set(live) == set(step.live) & {one.name for one in plan.memories[0].allocations}
-    assert f"core {core}, tile {min(number, len(found) - 1) + 1} of {len(found)}" in told
+    assert {tuple(place) for place in places} == expected
+    assert set(live) == set(step.live) & {area.name for area in plan.memories[0].allocations}
+    assert f"core {core}, tile {min(number, len(tiles) - 1) + 1} of {len(tiles)}" in title
 
 
 def test_a_click_on_a_core_shows_its_steps(page):
@@ -201,14 +201,14 @@ def test_a_click_on_a_core_shows_its_steps(page):
     browser.driver.find_element("css selector", "[data-cell='31'] rect.cell").click()
     pressed = (
         "return [...document.querySelectorAll('.core-choice "
-        "[aria-pressed=true]')].map((one) => one.textContent)"
+        "[aria-pressed=true]')].map((node) => node.textContent)"
     )
     assert browser.driver.execute_script(pressed) == ["31"]
 
 
 def test_measured_launches_are_drawn_above_their_bounds(browser, tmp_path, work):
     times = {"measured_us": 120.0}
-    data = {**work, "launches": [{**one, **times} for one in work["launches"]], "pipes": []}
+    data = {**work, "launches": [{**launch, **times} for launch in work["launches"]], "pipes": []}
     file = tmp_path / "measured.html"
     file.write_text(
         render(Document("measured", "measured", (Section("Call", (Drawing("drawGantt", data),)),))),
@@ -216,8 +216,8 @@ def test_measured_launches_are_drawn_above_their_bounds(browser, tmp_path, work)
     )
     browser.open(file.as_uri())
     script = (
-        "return [...document.querySelectorAll('.gantt rect')].map((one) => "
-        "[one.dataset.row, one.getBBox().width, one.getBBox().y])"
+        "return [...document.querySelectorAll('.gantt rect')].map((node) => "
+        "[node.dataset.row, node.getBBox().width, node.getBBox().y])"
     )
     (measured, wide, top), (bound, short, below) = browser.driver.execute_script(script)
     assert (measured, bound) == ("measured", "bound")
@@ -228,8 +228,8 @@ def test_measured_launches_are_drawn_above_their_bounds(browser, tmp_path, work)
 def test_a_summation_tree_is_folded_and_a_click_shows_its_full_text(page):
     browser = page()
     open_all = (
-        "for (const one of document.querySelectorAll('figure[data-draw=drawTrees] "
-        "details')) { one.open = true; }"
+        "for (const node of document.querySelectorAll('figure[data-draw=drawTrees] "
+        "details')) { node.open = true; }"
     )
     folded = browser.driver.execute_script(
         "return document.querySelectorAll('figure[data-draw=drawTrees] details').length"
@@ -241,10 +241,10 @@ def test_a_summation_tree_is_folded_and_a_click_shows_its_full_text(page):
             "requestAnimationFrame(() => setTimeout(arguments[0], 0))"
         )
     runs = browser.driver.execute_script(
-        "return [...document.querySelectorAll('[data-run] > summary')].map((one) => "
-        "one.textContent)"
+        "return [...document.querySelectorAll('[data-run] > summary')].map((node) => "
+        "node.textContent)"
     )
-    assert [one.split(",")[0] for one in runs] == [
+    assert [run.split(",")[0] for run in runs] == [
         "t0 .. t31",
         "t32 .. t33",
         "t34 .. t35",
@@ -255,7 +255,7 @@ def test_a_summation_tree_is_folded_and_a_click_shows_its_full_text(page):
         == TEXT
     )
     terms = browser.driver.execute_script(
-        "return [...document.querySelectorAll('.term')].map((one) => one.textContent)"
+        "return [...document.querySelectorAll('.term')].map((node) => node.textContent)"
     )
     assert terms == [f"t{number} = {name}" for number, name in enumerate(CERTIFICATE["terms"])]
 
@@ -278,7 +278,7 @@ def test_axe_finds_nothing_in_a_report(page, width, dark):
     browser = page(dark)
     set_width(browser, width)
     browser.driver.execute_script(
-        "for (const one of document.querySelectorAll('details')) one.open = true"
+        "for (const node of document.querySelectorAll('details')) node.open = true"
     )
     assert browser.violations() == []
 
@@ -289,7 +289,7 @@ def test_text_on_colours_has_enough_contrast(page, dark):
     names = ["--on", *(f"--c{number}" for number in range(8))]
     script = (
         "const style = getComputedStyle(document.documentElement); return "
-        "arguments[0].map((one) => style.getPropertyValue(one).trim())"
+        "arguments[0].map((node) => style.getPropertyValue(node).trim())"
     )
     text, *colours = (luminance(colour) for colour in browser.driver.execute_script(script, names))
     for colour in colours:
@@ -300,7 +300,7 @@ def test_text_on_colours_has_enough_contrast(page, dark):
 def luminance(colour):
     """Return the relative luminance (WCAG 2)."""
     digits = colour.lstrip("#")
-    digits = "".join(2 * one for one in digits) if len(digits) == 3 else digits
+    digits = "".join(2 * digit for digit in digits) if len(digits) == 3 else digits
     levels = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
     red, green, blue = (
         level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels
@@ -311,7 +311,7 @@ def luminance(colour):
 def test_core_colours_are_proportional_and_every_core_is_numbered(plan):
     html = render(plan_report(plan))
     cells = re.findall(r'height="([\d.]+)" fill-opacity="([\d.]+)" class="load c0"', html)
-    heights, strengths = ([float(one[place]) for one in cells] for place in (0, 1))
+    heights, strengths = ([float(cell[place]) for cell in cells] for place in (0, 1))
     amounts = [stop - start for work in plan.cores for start, stop in work.ranges.values()]
     for height, strength, amount in zip(heights, strengths, amounts, strict=True):
         assert strength / max(strengths) == pytest.approx(amount / max(amounts), abs=0.01)
@@ -324,12 +324,12 @@ def test_core_colours_are_proportional_and_every_core_is_numbered(plan):
 
 def test_every_buffer_is_named_beside_its_colour(plan):
     html = render(plan_report(plan))
-    for number, one in enumerate(plan.memories[0].allocations):
+    for number, buffer in enumerate(plan.memories[0].allocations):
         colour = f'class="c{number}"'
         assert re.search(
-            rf'{colour}></rect><text [^>]*class="caption">{one.name} {one.bytes}<', html
+            rf'{colour}></rect><text [^>]*class="caption">{buffer.name} {buffer.bytes}<', html
         )
-        assert re.search(rf"{colour}/></svg> Unified Buffer</td><td>{one.name}</td>", html)
+        assert re.search(rf"{colour}/></svg> Unified Buffer</td><td>{buffer.name}</td>", html)
 
 
 def test_single_timing_dependent_rows_are_drawn_among_thousands():
@@ -342,12 +342,14 @@ def test_single_timing_dependent_rows_are_drawn_among_thousands():
         {"start": 7999, "stop": 8000},
     ]
     drawn = order_strip(strip)
-    strengths = [float(one) for one in re.findall(r'class="timing" fill-opacity="([\d.]+)"', drawn)]
+    strengths = [
+        float(opacity) for opacity in re.findall(r'class="timing" fill-opacity="([\d.]+)"', drawn)
+    ]
     assert sum(strength > 0 for strength in strengths) == 3
     assert min(strength for strength in strengths if strength > 0) >= 0.35
     widths = [
-        float(one)
-        for one in re.findall(r'width="([\d.]+)" height="\d+" class="timing apart"', drawn)
+        float(width)
+        for width in re.findall(r'width="([\d.]+)" height="\d+" class="timing apart"', drawn)
     ]
     assert widths == [250, 500, 250]
 
@@ -390,12 +392,12 @@ def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
     }
     write_study_report(tmp_path / "study.html", "study", [], data, "npu-sim study")
     (figure,) = figures_of(tmp_path / "study.html")
-    assert [one["y"] for one in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
+    assert [trace["y"] for trace in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
 
 
 def figures_of(file):
-    found = re.findall(
+    figures = re.findall(
         r'<figure class="plot"><div></div><script type="application/json">(.*?)</script>',
         file.read_text(encoding="utf-8"),
     )
-    return [json.loads(one) for one in found]
+    return [json.loads(figure) for figure in figures]

@@ -50,7 +50,7 @@ def test_core_cells_have_height_and_opacity_in_proportion_to_their_work(drawn, p
     amounts = [stop - start for work in plan.cores for start, stop in work.ranges.values()]
     assert len(set(amounts)) == 2
     for measure in zip(*cells, strict=True):
-        assert [one / max(measure) for one in measure] == pytest.approx(
+        assert [value / max(measure) for value in measure] == pytest.approx(
             [amount / max(amounts) for amount in amounts], abs=0.01
         )
 
@@ -58,8 +58,8 @@ def test_core_cells_have_height_and_opacity_in_proportion_to_their_work(drawn, p
 def test_buffer_segments_are_to_scale_and_coloured_by_name(drawn, plan):
     script = """
         const fill = (rect) => getComputedStyle(rect).fill;
-        const svg = [...document.querySelectorAll("svg")].find((one) =>
-            (one.getAttribute("aria-label") || "").includes("memor"));
+        const svg = [...document.querySelectorAll("svg")].find((node) =>
+            (node.getAttribute("aria-label") || "").includes("memor"));
         const titled = [...svg.querySelectorAll("rect")].filter((rect) =>
             rect.querySelector("title"));
         const names = [...svg.querySelectorAll("text.caption")].filter((text) =>
@@ -74,14 +74,14 @@ def test_buffer_segments_are_to_scale_and_coloured_by_name(drawn, plan):
     (memory,) = plan.memories
     scale = sum(width for _, width, _ in segments) / memory.capacity_bytes
     colours = dict(names)
-    for one in memory.allocations:
+    for buffer in memory.allocations:
         width, colour = next(
             (width, colour)
             for title, width, colour in segments
-            if title.startswith(f"{one.name}: {one.bytes} ")
+            if title.startswith(f"{buffer.name}: {buffer.bytes} ")
         )
-        assert width == pytest.approx(one.bytes * scale, abs=1.5)
-        assert colours[f"{one.name} {one.bytes}"] == colour
+        assert width == pytest.approx(buffer.bytes * scale, abs=1.5)
+        assert colours[f"{buffer.name} {buffer.bytes}"] == colour
 
 
 def test_a_few_failing_elements_have_a_visible_bar_beside_millions(drawn, tmp_path):
@@ -130,7 +130,7 @@ def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
             axis._length];
     """
     path, (low, high), length = drawn(None, script)
-    heights = [float(one) for one in re.findall(r",(-?[\d.]+)", path)]
+    heights = [float(height) for height in re.findall(r",(-?[\d.]+)", path)]
     ulp = float(np.spacing(np.float32(2.0**-8)))
     expected = [
         (high - error) * length / (high - low)

@@ -129,11 +129,11 @@ def test_columns_that_do_not_fit_become_blocks():
         "Ascend910A",
         "  refused 161002",
     ]
-    facts = Table(
+    table = Table(
         (Column("SoC", key=True), Column("estimate"), Column("bound")),
         [("910B1", "V about 146 us (110 to 183)", "76.977 us")],
     )
-    assert render(facts, 36).splitlines() == [
+    assert render(table, 36).splitlines() == [
         "910B1",
         "  estimate V about 146 us (110 to",
         "    183)",

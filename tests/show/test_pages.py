@@ -88,12 +88,12 @@ def test_curves_are_drawn_offline(browser, tmp_path, curved, dark):
     file.write_text(curved, encoding="utf-8")
     browser.open(file.as_uri(), dark)
     drawn = (
-        "return [...document.querySelectorAll('figure.plot')].map((one) => "
-        "one.querySelectorAll('.scatterlayer .trace').length)"
+        "return [...document.querySelectorAll('figure.plot')].map((node) => "
+        "node.querySelectorAll('.scatterlayer .trace').length)"
     )
     assert browser.driver.execute_script(drawn) == [2, 1]
     notes = browser.driver.execute_script(
-        "return [...document.querySelectorAll('.annotation-text')].map((one) => one.textContent)"
+        "return [...document.querySelectorAll('.annotation-text')].map((node) => node.textContent)"
     )
     assert notes == ["documented 128", "Unified Buffer 15000"] * 2
     browser.assert_quiet_and_local()

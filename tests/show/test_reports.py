@@ -58,10 +58,12 @@ def read(html):
 
 def numbers_missing_from(data, page):
     """Return the numbers of a page that are not in the JSON, compared at six digits."""
-    known = {float(text) for text in NUMBER.findall(json.dumps(data))}
-    shown = {text for data in page.texts for text in NUMBER.findall(data)}
-    close = np.array(sorted(known))
-    return {text for text in shown if not np.isclose(close, float(text), rtol=1e-5, atol=0).any()}
+    numbers = {float(text) for text in NUMBER.findall(json.dumps(data))}
+    displayed = {text for data in page.texts for text in NUMBER.findall(data)}
+    close = np.array(sorted(numbers))
+    return {
+        text for text in displayed if not np.isclose(close, float(text), rtol=1e-5, atol=0).any()
+    }
 
 
 def planned(name):
@@ -103,7 +105,7 @@ def test_every_core_buffer_and_part_has_a_tooltip(name):
                 for title in titles
             )
     for memory in plan.memories:
-        assert {f"{one.name}: {one.bytes} bytes" for one in memory.allocations} <= {
+        assert {f"{buffer.name}: {buffer.bytes} bytes" for buffer in memory.allocations} <= {
             title.split(",")[0] for title in titles
         }
     for part in plan.workspace.parts:
@@ -115,7 +117,7 @@ def test_every_core_buffer_and_part_has_a_tooltip(name):
 def test_sections_read_only_the_parts_of_a_plan_that_they_show():
     plan = npu_sim.plan("rms_norm_grad", product="atlas_a2", **rms(1234, 7168, "bf16"))
     sections = plan_sections(plan, ("Cores", "Workspace in global memory"))
-    assert [one.title for one in sections] == ["Cores", "Workspace in global memory"]
+    assert [section.title for section in sections] == ["Cores", "Workspace in global memory"]
     assert "decisions" not in vars(plan)
 
 
@@ -186,13 +188,15 @@ def test_a_launch_without_a_bound_has_none_in_its_picture():
 def test_the_bins_of_a_strip_cover_the_output(size):
     mask = np.random.default_rng(size).random(size) < 0.3
     strip = order_strips(Result({}, None, {"out": OrderMask("column", mask)}))[0]
-    assert [one["start"] for one in strip["bins"][1:]] == [
-        one["stop"] for one in strip["bins"][:-1]
+    assert [interval["start"] for interval in strip["bins"][1:]] == [
+        interval["stop"] for interval in strip["bins"][:-1]
     ]
     assert (strip["bins"][0]["start"], strip["bins"][-1]["stop"]) == (0, size)
     assert len(strip["bins"]) <= MOST_BINS
-    for one in strip["bins"]:
-        assert one["order_dependent"] == np.count_nonzero(mask[one["start"] : one["stop"]])
+    for interval in strip["bins"]:
+        assert interval["order_dependent"] == np.count_nonzero(
+            mask[interval["start"] : interval["stop"]]
+        )
 
 
 def test_every_number_of_a_timeline_report_is_in_the_json():
@@ -202,7 +206,10 @@ def test_every_number_of_a_timeline_report_is_in_the_json():
     ]
     page = read(render(timeline_report(rows)))
     assert (
-        numbers_missing_from([{"call": name, **one.as_dict()} for name, one in rows], page) == set()
+        numbers_missing_from(
+            [{"call": name, **timeline.as_dict()} for name, timeline in rows], page
+        )
+        == set()
     )
     assert any("lower bound" in text for text in page.texts)
 

@@ -14,7 +14,7 @@ def ran(tmp_path, capsys, monkeypatch):
     rng = np.random.default_rng(5)
     np.save(tmp_path / "grad.npy", rng.standard_normal((500, 16)).astype(np.float32))
     np.save(tmp_path / "indices.npy", rng.integers(0, 40, 500, dtype=np.int32))
-    words = (
+    arguments = (
         "run",
         "embedding_dense_backward",
         "--grad",
@@ -24,18 +24,18 @@ def ran(tmp_path, capsys, monkeypatch):
         "--num-weights",
         90,
     )
-    done = runner.npu_sim(
+    outcome = runner.npu_sim(
         capsys,
         monkeypatch,
-        *words,
+        *arguments,
         "--report",
         tmp_path / "run.html",
         "--trace",
         tmp_path / "trace.json",
         "--json",
     )
-    assert done.code == 0, done.err
-    return tmp_path, done.data
+    assert outcome.code == 0, outcome.err
+    return tmp_path, outcome.data
 
 
 def test_the_report_of_a_run_has_the_numbers_of_its_json(ran):
@@ -49,7 +49,7 @@ def test_the_strip_has_the_counts_of_the_run(ran):
     _, data = ran
     strip = data["order_strips"][0]
     assert (
-        sum(one["order_dependent"] for one in strip["bins"])
+        sum(interval["order_dependent"] for interval in strip["bins"])
         == data["order_dependent"]["grad_weight"]["order_dependent"]
         > 0
     )

@@ -11,38 +11,38 @@ def numbers(name):
 
 
 def test_caveat_names_are_unique():
-    assert len({one.name for one in CAVEATS}) == len(CAVEATS) >= 8
+    assert len({caveat.name for caveat in CAVEATS}) == len(CAVEATS) >= 8
 
 
 def test_fp32_counters_lose_increments_beyond_their_precision():
-    found = numbers("counters")["counters"]
+    counters = numbers("counters")["counters"]
     for name, rows in (("1 row", 1), ("10 rows (deterministic)", 10), ("11 rows (default)", 11)):
         counter = np.float32(2**24)
         for _ in range(100):
             counter += np.float32(rows)
-        assert found[name] == {"true_count": 2**24 + 100 * rows, "fp32_counter": int(counter)}
-    assert found["1 row"]["fp32_counter"] == 2**24
+        assert counters[name] == {"true_count": 2**24 + 100 * rows, "fp32_counter": int(counter)}
+    assert counters["1 row"]["fp32_counter"] == 2**24
 
 
 def test_labels_alias_in_fp32():
-    found = numbers("label-aliasing")
+    data = numbers("label-aliasing")
     expected = [
-        bool(np.float32(label) == np.float32(found["ignore_index"])) for label in found["labels"]
+        bool(np.float32(label) == np.float32(data["ignore_index"])) for label in data["labels"]
     ]
-    assert found["masked"] == expected == [True, False, False]
+    assert data["masked"] == expected == [True, False, False]
 
 
 def test_the_sort_trick_ends_at_the_bits_of_infinity():
-    found = numbers("sort-trick")
-    assert found["bits_of_inf"] == 0x7F800000 == 2139095040
-    assert list(found["comparisons"].values()) == [True, True, True, False]
+    data = numbers("sort-trick")
+    assert data["bits_of_inf"] == 0x7F800000 == 2139095040
+    assert list(data["comparisons"].values()) == [True, True, True, False]
 
 
 def test_one_more_weight_row_switches_the_path():
-    found = numbers("path-switch")
-    for weights, casts in zip(found["weights"], (True, False), strict=True):
+    data = numbers("path-switch")
+    for weights, casts in zip(data["weights"], (True, False), strict=True):
         assert ((600 + weights) * 520 * 2 < 104857600) is casts
-    assert 0 < found["different"] <= found["elements"]
+    assert 0 < data["different"] <= data["elements"]
 
 
 def test_padding_zeroes_one_row_or_none():
@@ -54,38 +54,40 @@ def test_padding_zeroes_one_row_or_none():
 
 
 def test_saturation_gives_the_largest_finite_value_and_zero_for_nan():
-    found = numbers("saturation")["results"]
-    np.testing.assert_array_equal(found["atlas_a2"], [np.inf, -np.inf, np.nan])
-    assert found["atlas_train"] == [65504.0, -65504.0, 0.0]
+    results = numbers("saturation")["results"]
+    np.testing.assert_array_equal(results["atlas_a2"], [np.inf, -np.inf, np.nan])
+    assert results["atlas_train"] == [65504.0, -65504.0, 0.0]
 
 
 def test_the_size_wraps_at_four_gib():
-    found = numbers("wrap")
-    for columns, one in found["columns"].items():
-        total = found["rows"] * columns * 4 * 2 + found["rows"] * 4 + columns * 4
-        assert (one["bytes"], one["bytes_32_bit"]) == (total, total & 0xFFFFFFFF)
-    assert [one["need_chunk"] for one in found["columns"].values()] == [1, 0]
+    data = numbers("wrap")
+    for columns, size in data["columns"].items():
+        total = data["rows"] * columns * 4 * 2 + data["rows"] * 4 + columns * 4
+        assert (size["bytes"], size["bytes_32_bit"]) == (total, total & 0xFFFFFFFF)
+    assert [size["need_chunk"] for size in data["columns"].values()] == [1, 0]
 
 
 def test_conversion_errors_match_the_mantissa_lengths():
-    errors = {int(name[0]): one for name, one in numbers("conversion")["relative_errors"].items()}
+    errors = {
+        int(name[0]): error for name, error in numbers("conversion")["relative_errors"].items()
+    }
     assert errors[0]["grad_weight"] < 2**-20
     assert 2**-16 < errors[3]["grad_weight"] < 2**-11
     assert errors[1] == errors[3]
     assert errors[2]["grad_weight"] > errors[3]["grad_weight"]
-    assert len({one["grad_bias"] for one in errors.values()}) == 1
+    assert len({error["grad_bias"] for error in errors.values()}) == 1
 
 
 def test_a_reciprocal_is_off_by_an_ulp_at_most():
-    found = numbers("reciprocal")
-    assert 0 < found["different"] < found["elements"]
-    assert found["max_ulp"] == 1
+    data = numbers("reciprocal")
+    assert 0 < data["different"] < data["elements"]
+    assert data["max_ulp"] == 1
 
 
 def test_mode_and_cores_change_bits():
-    found = numbers("kernels-differ")
-    assert 0 < found["deterministic_differs"] <= found["elements"]
-    assert 0 < found["forty_cores_differ"] <= found["elements"]
+    data = numbers("kernels-differ")
+    assert 0 < data["deterministic_differs"] <= data["elements"]
+    assert 0 < data["forty_cores_differ"] <= data["elements"]
 
 
 def test_an_empty_input_gives_a_constant_bias():
@@ -98,7 +100,11 @@ def test_the_mean_of_no_elements_is_nan():
 
 @pytest.mark.parametrize(
     "name",
-    [one.name for one in CAVEATS if one.name not in ("counters", "label-aliasing", "path-switch")],
+    [
+        caveat.name
+        for caveat in CAVEATS
+        if caveat.name not in ("counters", "label-aliasing", "path-switch")
+    ],
 )
 def test_every_caveat_explains_its_numbers(name, monkeypatch):
     caveat = find_caveat(name)

@@ -87,7 +87,7 @@ def test_the_tree_probed_from_the_kernel_equals_the_declared_tree(path):
     operator, call = PATHS[path]
     certificates = certify(operator, **call)
     assert certificates
-    assert all(one.agrees for one in certificates)
+    assert all(certificate.agrees for certificate in certificates)
 
 
 def test_a_wrong_declaration_is_detected():
@@ -101,6 +101,6 @@ def test_a_wrong_declaration_is_detected():
 
 
 def test_without_a_probe_agreement_is_unknown():
-    (one, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
-    assert (one.probe, one.agrees) == ("none", None)
-    assert one.as_dict()["tree"] == {"fold": [0, 1]}
+    (certificate, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
+    assert (certificate.probe, certificate.agrees) == ("none", None)
+    assert certificate.as_dict()["tree"] == {"fold": [0, 1]}

@@ -47,29 +47,31 @@ def results(operator, output, call):
 def test_the_range_of_the_study_contains_every_kernel_result(path):
     operator, output, call = NON_DETERMINISTIC[path]
     study = next(
-        one
-        for one in study_determinism(operator, random_orders=2, **call).outputs
-        if one.output == output
+        entry
+        for entry in study_determinism(operator, random_orders=2, **call).outputs
+        if entry.output == output
     )
-    values = np.stack([one.astype(np.float64) for one in results(operator, output, call)])
+    values = np.stack([result.astype(np.float64) for result in results(operator, output, call)])
     spread = values.max(axis=0) - values.min(axis=0)
     assert np.count_nonzero(spread) > 0
     assert study.max_spread >= spread.max() - 1e-12
     assert np.count_nonzero(spread) <= study.moved <= study.order_dependent
     without = study_determinism(operator, random_orders=2, adversarial=False, **call)
-    plain = next(one for one in without.outputs if one.output == output)
+    plain = next(entry for entry in without.outputs if entry.output == output)
     assert plain.max_spread == pytest.approx(spread.max(), rel=1e-6)
     assert plain.moved == np.count_nonzero(spread)
-    assert plain.distinct_results == len({one.tobytes() for one in results(operator, output, call)})
+    assert plain.distinct_results == len(
+        {result.tobytes() for result in results(operator, output, call)}
+    )
 
 
 @pytest.mark.parametrize("path", NON_DETERMINISTIC)
 def test_the_worst_element_equals_the_sum_of_its_listed_terms(path):
     operator, output, call = NON_DETERMINISTIC[path]
     study = next(
-        one
-        for one in study_determinism(operator, random_orders=4, **call).outputs
-        if one.output == output
+        entry
+        for entry in study_determinism(operator, random_orders=4, **call).outputs
+        if entry.output == output
     )
     worst = study.worst
     assert worst is not None

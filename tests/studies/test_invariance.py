@@ -11,24 +11,24 @@ def answers(operator, call):
 
 
 def test_a_row_of_rms_norm_is_batch_invariant_but_dgamma_depends_on_the_cores():
-    found = answers("rms_norm_grad", calls.rms_norm(230, 300))
-    assert found["batch twice as large", "dx"] is False
-    assert found["8 padding rows", "dx"] is False
-    assert found["another position in the batch", "dx"] is False
-    cores = next(change for change, _ in found if change.startswith("40 vector"))
-    assert found[cores, "dx"] is False
-    assert found[cores, "dgamma"] is True
-    assert found["batch twice as large", "dgamma"] is None
+    verdicts = answers("rms_norm_grad", calls.rms_norm(230, 300))
+    assert verdicts["batch twice as large", "dx"] is False
+    assert verdicts["8 padding rows", "dx"] is False
+    assert verdicts["another position in the batch", "dx"] is False
+    cores = next(change for change, _ in verdicts if change.startswith("40 vector"))
+    assert verdicts[cores, "dx"] is False
+    assert verdicts[cores, "dgamma"] is True
+    assert verdicts["batch twice as large", "dgamma"] is None
 
 
 def test_an_embedding_row_depends_on_batch_position_cores_and_mode():
-    found = answers("embedding_dense_backward", calls.embedding(900, 40, 40, words=30))
+    verdicts = answers("embedding_dense_backward", calls.embedding(900, 40, 40, words=30))
     for change in (
         "batch twice as large",
         "another position in the batch",
         "deterministic computation on",
     ):
-        assert found[change, "grad_weight"] is True
+        assert verdicts[change, "grad_weight"] is True
 
 
 def test_tokens_and_losses_are_invariant():
@@ -40,9 +40,9 @@ def test_tokens_and_losses_are_invariant():
         ("moe_token_permute", "sorted_indices", calls.permutation(20, 4, 16)),
         ("cross_entropy_loss_grad", "x_grad", calls.cross_entropy(20, 16, reduction="sum")),
     ):
-        found = answers(operator, call)
-        assert all(changes in (False, None) for changes in found.values()), found
-        assert found["batch twice as large", output] is False
+        verdicts = answers(operator, call)
+        assert all(changes in (False, None) for changes in verdicts.values()), verdicts
+        assert verdicts["batch twice as large", output] is False
 
 
 def test_a_mean_depends_on_its_batch():
@@ -55,8 +55,8 @@ def test_a_mean_depends_on_its_batch():
 
 
 def test_unsupported_products_are_not_applicable():
-    found = study_invariance("moe_token_permute_grad", **calls.moe(20, 4, 16)).rows
-    refused = next(row for row in found if row.change == "product atlas_train")
+    rows = study_invariance("moe_token_permute_grad", **calls.moe(20, 4, 16)).rows
+    refused = next(row for row in rows if row.change == "product atlas_train")
     assert refused.changes is None
     assert "not supported" in refused.note
 

@@ -34,9 +34,9 @@ OPEN = {
 def studied(name, **options):
     operator, output, call = OPEN[name]
     return next(
-        one
-        for one in study_determinism(operator, random_orders=2, **options, **call).outputs
-        if one.output == output
+        entry
+        for entry in study_determinism(operator, random_orders=2, **options, **call).outputs
+        if entry.output == output
     )
 
 
@@ -63,21 +63,21 @@ def test_spread_and_ulp_belong_to_one_element_and_the_worst_row_is_first(name):
     assert (first["spread"], first["lowest"]) == pytest.approx(
         (first["highest"] - first["lowest"], first["lowest"])
     )
-    assert all(one["spread_ulp"] <= first["spread_ulp"] for one in study.rows.as_dicts())
+    assert all(row["spread_ulp"] <= first["spread_ulp"] for row in study.rows.as_dicts())
 
 
 def test_a_table_row_counts_its_terms_and_their_cores():
     _, _, call = OPEN["rows of a table"]
     occurrences = np.bincount(call["indices"].ravel(), minlength=call["num_weights"])
-    for one in studied("rows of a table").rows.as_dicts():
-        assert one["terms"] == occurrences[one["place"]]
-        assert 2 <= one["cores"] <= one["contributions"] <= one["terms"]
+    for row in studied("rows of a table").rows.as_dicts():
+        assert row["terms"] == occurrences[row["place"]]
+        assert 2 <= row["cores"] <= row["contributions"] <= row["terms"]
 
 
 @pytest.mark.parametrize("name", ["columns", "columns in pieces"])
 def test_a_column_sums_all_rows_from_every_core(name):
     rows, plan = studied(name).rows, npu_sim.run(OPEN[name][0], **OPEN[name][2]).plan
-    assert {(int(one["terms"]), int(one["cores"])) for one in rows.table} == {(100, plan.block_dim)}
+    assert {(int(row["terms"]), int(row["cores"])) for row in rows.table} == {(100, plan.block_dim)}
 
 
 def test_the_terms_of_a_weight_are_the_time_steps_of_its_tap():
@@ -88,18 +88,18 @@ def test_the_terms_of_a_weight_are_the_time_steps_of_its_tap():
         for tap in range(3)
     ]
     rows = studied("elements").rows
-    for one in rows.as_dicts(rows.table[:: max(1, len(rows.table) // 50)]):
-        assert one["terms"] == reached[one["element"][0]]
+    for row in rows.as_dicts(rows.table[:: max(1, len(rows.table) // 50)]):
+        assert row["terms"] == reached[row["element"][0]]
 
 
 def test_a_spread_is_relative_to_the_sum_of_its_terms():
     _, _, call = OPEN["rows of a table"]
-    grad, words = call["grad"].reshape(-1, call["grad"].shape[-1]), call["indices"].ravel()
-    moved = [one for one in studied("rows of a table").rows.as_dicts() if one["spread"]]
-    for one in moved:
-        row, column = one["element"]
-        terms = np.abs(grad[words == row, column]).sum(dtype=np.float64)
-        assert one["spread"] / one["relative"] <= terms * (
+    grad, indices = call["grad"].reshape(-1, call["grad"].shape[-1]), call["indices"].ravel()
+    moved = [row for row in studied("rows of a table").rows.as_dicts() if row["spread"]]
+    for entry in moved:
+        row, column = entry["element"]
+        terms = np.abs(grad[indices == row, column]).sum(dtype=np.float64)
+        assert entry["spread"] / entry["relative"] <= terms * (
             1 + 1e-5
         )  # contributions may have cancelled within a core
     assert moved
@@ -108,8 +108,8 @@ def test_a_spread_is_relative_to_the_sum_of_its_terms():
 @pytest.mark.parametrize("name", ["rows of a table", "columns"])
 def test_a_run_lists_the_rows_of_its_study(name):
     operator, output, call = OPEN[name]
-    found = rows_that_can_differ(operator, npu_sim.run(operator, **call), random_orders=2, **call)
-    (rows,) = [one for one in found if one.output == output]
+    outputs = rows_that_can_differ(operator, npu_sim.run(operator, **call), random_orders=2, **call)
+    (rows,) = [entry for entry in outputs if entry.output == output]
     assert np.array_equal(rows.table, studied(name).rows.table)
 
 
@@ -117,5 +117,6 @@ def test_deterministic_computation_has_no_open_row():
     operator, _, call = OPEN["columns"]
     result = npu_sim.run(operator, deterministic=True, **call)
     assert [
-        len(one.table) for one in rows_that_can_differ(operator, result, deterministic=True, **call)
+        len(entry.table)
+        for entry in rows_that_can_differ(operator, result, deterministic=True, **call)
     ] == [0, 0]

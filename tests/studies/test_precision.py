@@ -22,12 +22,12 @@ CALLS = {
 @pytest.mark.parametrize("operator", CALLS)
 def test_every_dtype_passes_its_standard(operator):
     study = study_precision(operator, **CALLS[operator])
-    assert {one.dtype for one in study.outputs} >= {"float32"}
-    assert len({one.variant for one in study.outputs}) == (
+    assert {entry.dtype for entry in study.outputs} >= {"float32"}
+    assert len({entry.variant for entry in study.outputs}) == (
         12 if operator == "conv_tbc_backward" else 3
     )
-    for one in study.outputs:
-        assert one.verdicts[0].passed, (one.variant, one.output, one.verdicts[0])
+    for entry in study.outputs:
+        assert entry.verdicts[0].passed, (entry.variant, entry.output, entry.verdicts[0])
 
 
 @pytest.mark.parametrize("operator", CALLS)
@@ -43,26 +43,30 @@ def test_the_error_terms_of_an_element_equal_the_formula(operator):
 
 def test_copies_have_no_error_and_positions_have_no_ulp():
     outputs = study_precision("moe_token_permute", **CALLS["moe_token_permute"]).outputs
-    assert {(one.output, one.max_ulp) for one in outputs} == {("permuted_tokens", 0.0)}
+    assert {(entry.output, entry.max_ulp) for entry in outputs} == {("permuted_tokens", 0.0)}
 
 
 def test_the_histogram_counts_every_element_once():
-    for one in study_precision("moe_token_permute_grad", **CALLS["moe_token_permute_grad"]).outputs:
-        assert sum(count for _, count in one.histogram) == 20 * 16
-        assert tuple(edge for edge, _ in one.histogram) == HISTOGRAM_EDGES
+    for entry in study_precision(
+        "moe_token_permute_grad", **CALLS["moe_token_permute_grad"]
+    ).outputs:
+        assert sum(count for _, count in entry.histogram) == 20 * 16
+        assert tuple(edge for edge, _ in entry.histogram) == HISTOGRAM_EDGES
 
 
 def test_a_single_rounding_has_an_error_of_at_most_half_an_ulp():
-    for one in study_precision("moe_token_permute_grad", **CALLS["moe_token_permute_grad"]).outputs:
-        final = next(cause for cause in one.causes if cause.name == "final rounding")
+    for entry in study_precision(
+        "moe_token_permute_grad", **CALLS["moe_token_permute_grad"]
+    ).outputs:
+        final = next(cause for cause in entry.causes if cause.name == "final rounding")
         assert 0.25 < final.max_ulp <= 0.5
 
 
 def test_hf32_has_larger_errors_than_fp32_and_bias_is_never_converted():
     study = study_precision("conv_tbc_backward", **CALLS["conv_tbc_backward"])
     by_variant = {
-        (one.variant.split(",")[0], one.variant.split()[2], one.output): one.max_ulp
-        for one in study.outputs
+        (entry.variant.split(",")[0], entry.variant.split()[2], entry.output): entry.max_ulp
+        for entry in study.outputs
     }
     assert (
         by_variant["float32", "3", "grad_weight"] > 100 * by_variant["float32", "0", "grad_weight"]

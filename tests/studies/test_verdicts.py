@@ -50,9 +50,9 @@ def test_a_single_error_beyond_the_limit_fails_unless_it_is_few_ulp():
 
 def test_the_dual_benchmark_compares_with_the_second_implementation():
     golden = np.linspace(1, 2, 1000)
-    ours, theirs = (golden + error * 1e-6 for error in (3.0, 1.0))
-    assert not verdicts.dual_benchmark(ours, theirs, golden, "float32", "L0").passed
-    assert verdicts.dual_benchmark(theirs, ours, golden, "float32", "L2").passed
+    first, second = (golden + error * 1e-6 for error in (3.0, 1.0))
+    assert not verdicts.dual_benchmark(first, second, golden, "float32", "L0").passed
+    assert verdicts.dual_benchmark(second, first, golden, "float32", "L2").passed
     assert verdicts.dual_benchmark(golden, golden, golden, "float32", "L2").passed
 
 

@@ -58,17 +58,19 @@ def test_every_call_lies_in_a_run_of_its_own_path(name):
     operator, grid = GRIDS[name]
     records = npu_sim.sweep(operator, grid)
     area = sweep_map(records.space)
-    fields = np.stack([records[one] for one in PATH_FIELDS if one in records.dtype.names], axis=-1)
+    fields = np.stack(
+        [records[field] for field in PATH_FIELDS if field in records.dtype.names], axis=-1
+    )
     x, y = (records[area[axis]["name"]] for axis in ("x", "y"))
-    found, paths = 0, {}
+    covered, paths = 0, {}
     for column in area["columns"]:
         for start, end, _, state in column["runs"]:
             inside = (x >= column["start"]) & (x < column["end"]) & (y >= start) & (y < end)
-            found += inside.sum()
+            covered += inside.sum()
             paths.setdefault(state, set()).update(
                 map(tuple, np.unique(fields[inside], axis=0).tolist())
             )
-    assert found == len(records)
-    assert all(len(one) == 1 for one in paths.values()), paths
+    assert covered == len(records)
+    assert all(len(names) == 1 for names in paths.values()), paths
     for state, ((status, *_),) in paths.items():
         assert area["states"][state]["refused"] == (status != 0)

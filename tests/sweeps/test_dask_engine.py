@@ -61,8 +61,8 @@ def test_no_records_are_lost_when_workers_die_one_after_another(address):
     with distributed.Client(address) as client:
         victims = list(client.run(os.getpid).values())
 
-        def kill_at_times(done, total):
-            if victims and done >= total // (len(victims) + 1):
+        def kill_at_times(completed, total):
+            if victims and completed >= total // (len(victims) + 1):
                 os.kill(victims.pop(), signal.SIGKILL)
 
         how = {

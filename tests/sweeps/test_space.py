@@ -10,8 +10,8 @@ from npu_sim.sweeps.space import make_space
 EMBEDDING = load_operator("embedding_dense_backward")
 
 
-def values_of(name, given, **options):
-    space = make_space(EMBEDDING, {name: given}, **options)
+def values_of(name, grid, **options):
+    space = make_space(EMBEDDING, {name: grid}, **options)
     return [space.call_at(row)[1][name] for row in range(space.rows)]
 
 
@@ -35,7 +35,7 @@ def test_numbers_can_be_listed_ranged_and_stepped(text, values):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "values"),
+    ("name", "grid", "values"),
     [
         ("grad_dtype", "bf16,float16", ["bfloat16", "float16"]),
         ("scale_grad_by_freq", "true,false", [True, False]),
@@ -43,11 +43,11 @@ def test_numbers_can_be_listed_ranged_and_stepped(text, values):
         ("limits", "hardware", ["hardware"]),
     ],
 )
-def test_words_switches_and_vendor_names(name, given, values):
+def test_words_switches_and_vendor_names(name, grid, values):
     if values is None:
-        assert make_space(EMBEDDING, {name: given}).call_at(0)[1]["scale_grad_by_freq"] is True
+        assert make_space(EMBEDDING, {name: grid}).call_at(0)[1]["scale_grad_by_freq"] is True
     else:
-        assert values_of(name, given) == values
+        assert values_of(name, grid) == values
 
 
 @pytest.mark.parametrize(
@@ -122,17 +122,20 @@ def test_samples_differ_by_seed_and_only_by_seed():
 def test_the_fingerprint_depends_on_everything_that_affects_the_results(tmp_path):
     from npu_sim.cores import config_directory
 
-    one = make_space(EMBEDDING, {"rows": "1..10"}).fingerprint
-    assert one == make_space(EMBEDDING, {"rows": range(1, 11)}).fingerprint
-    assert one != make_space(EMBEDDING, {"rows": "1..11"}).fingerprint
-    assert one != make_space(EMBEDDING, {"rows": "1..10"}, sample=10).fingerprint
+    fingerprint = make_space(EMBEDDING, {"rows": "1..10"}).fingerprint
+    assert fingerprint == make_space(EMBEDDING, {"rows": range(1, 11)}).fingerprint
+    assert fingerprint != make_space(EMBEDDING, {"rows": "1..11"}).fingerprint
+    assert fingerprint != make_space(EMBEDDING, {"rows": "1..10"}, sample=10).fingerprint
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
-    mine = tmp_path / "mine.yaml"
+    profile = tmp_path / "mine.yaml"
     assert "ub_reserved_bytes: 256" in text
-    mine.write_text(
+    profile.write_text(
         text.replace("ub_reserved_bytes: 256", "ub_reserved_bytes: 512"), encoding="utf-8"
     )
-    assert one != make_space(EMBEDDING, {"rows": "1..10", "product": [str(mine)]}).fingerprint
+    assert (
+        fingerprint
+        != make_space(EMBEDDING, {"rows": "1..10", "product": [str(profile)]}).fingerprint
+    )
 
 
 def test_releases_are_an_axis_of_the_devices():

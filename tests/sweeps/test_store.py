@@ -39,8 +39,8 @@ class Died(Exception):  # noqa: N818
 
 
 def die_at(row):
-    def progress(done, total):
-        if done >= row:
+    def progress(completed, total):
+        if completed >= row:
             raise Died
 
     return progress
@@ -65,9 +65,9 @@ def test_csv_lines_equal_the_records(small, records, tmp_path):
     lines = path.read_text(encoding="utf-8").splitlines()
     assert lines[0].split(",") == list(records.dtype.names)
     assert len(lines) == len(records) + 1
-    words = {name: records.words(name) for name in records.dtype.names}
+    labels = {name: records.words(name) for name in records.dtype.names}
     for row in (0, 1, CHUNK - 1, CHUNK, 9000, len(records) - 1):
-        assert lines[row + 1] == ",".join(str(words[name][row]) for name in words)
+        assert lines[row + 1] == ",".join(str(labels[name][row]) for name in labels)
 
 
 def test_parquet_equals_the_records(small, records, tmp_path):
@@ -88,7 +88,7 @@ def test_parquet_equals_the_records(small, records, tmp_path):
 def test_a_resumed_sweep_ends_with_the_same_bytes(small, tmp_path, ending, dies_at):
     skip_without_pyarrow(ending)
     operator, grid, options = small
-    whole = sweep_to(tmp_path / f"whole{ending}", operator, grid, chunk_rows=CHUNK, **options)
+    undisturbed = sweep_to(tmp_path / f"whole{ending}", operator, grid, chunk_rows=CHUNK, **options)
     target = tmp_path / f"died{ending}"
     with pytest.raises(Died):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=die_at(dies_at), **options)
@@ -99,8 +99,10 @@ def test_a_resumed_sweep_ends_with_the_same_bytes(small, tmp_path, ending, dies_
             with file.open("ab") as torn:
                 torn.write(b"half a chunk that is not complete")
     sweep_to(target, operator, grid, chunk_rows=CHUNK, resume=True, **options)
-    assert content(target) == content(whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, target.name])
+    assert content(target) == content(undisturbed)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [undisturbed.name, target.name]
+    )
 
 
 SCRIPT = """
@@ -120,10 +122,12 @@ def test_a_process_killed_at_a_random_moment_can_be_resumed(small, tmp_path):
         "num_weights": "0,1,1000",
         "grad_dtype": "fp32,bf16",
     }
-    asked = {"operator": operator, "grid": grid, "chunk_rows": 300, **options}
-    whole, target = tmp_path / "whole", tmp_path / "killed"
+    arguments = {"operator": operator, "grid": grid, "chunk_rows": 300, **options}
+    undisturbed, target = tmp_path / "whole", tmp_path / "killed"
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, target, json.dumps(asked)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SCRIPT, target, json.dumps(arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     for _ in range(5):
         process.stdout.readline()
@@ -132,9 +136,9 @@ def test_a_process_killed_at_a_random_moment_can_be_resumed(small, tmp_path):
     process.wait()
     process.stdout.close()
     assert not target.exists()
-    sweep_to(target, **asked, resume=True)
-    sweep_to(whole, **asked)
-    assert content(target) == content(whole)
+    sweep_to(target, **arguments, resume=True)
+    sweep_to(undisturbed, **arguments)
+    assert content(target) == content(undisturbed)
 
 
 def test_an_interrupted_sweep_is_not_overwritten_without_the_option(small, tmp_path):
@@ -161,22 +165,22 @@ def test_resuming_a_finished_sweep_repeats_it(small, tmp_path):
 def test_the_summary_is_resumed(small, tmp_path):
     operator, grid, options = small
     options = {**options, "chunk_rows": CHUNK}
-    whole, _ = run_sweep(operator, grid, **options)
+    undisturbed, _ = run_sweep(operator, grid, **options)
     with pytest.raises(Died):
         run_sweep(operator, grid, out=tmp_path / "plans", progress=die_at(5 * CHUNK), **options)
     resumed, _ = run_sweep(operator, grid, out=tmp_path / "plans", resume=True, **options)
-    assert resumed.as_dict() == whole.as_dict()
-    assert resumed.rows_now == whole.rows - 5 * CHUNK
+    assert resumed.as_dict() == undisturbed.as_dict()
+    assert resumed.rows_now == undisturbed.rows - 5 * CHUNK
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [("missing/plans", "does not exist"), ("plans.xlsx", "not a format"), ("taken", "no sweep")],
 )
-def test_invalid_outputs_are_named(small, tmp_path, name, words):
+def test_invalid_outputs_are_named(small, tmp_path, name, message):
     operator, grid, options = small
     (tmp_path / "taken").mkdir()
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         sweep_to(tmp_path / name, operator, grid, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 

@@ -100,12 +100,12 @@ def test_the_last_axis_of_a_grid_varies_fastest(small):
 
 def test_any_part_of_a_sweep_gives_the_same_records_alone(small):
     operator, grid, options = small
-    whole = npu_sim.sweep(operator, grid, **options)
-    engine = LocalEngine(whole.space, whole.columns, threads=1)
-    for first, count in ((0, 1), (13, 700), (len(whole) - 5, 5), (4094, 3)):
+    full = npu_sim.sweep(operator, grid, **options)
+    engine = LocalEngine(full.space, full.columns, threads=1)
+    for first, count in ((0, 1), (13, 700), (len(full) - 5, 5), (4094, 3)):
         part = np.empty(count, engine.dtype)
         engine.fill(part, first)
-        assert np.array_equal(part, np.asarray(whole[first : first + count]))
+        assert np.array_equal(part, np.asarray(full[first : first + count]))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -148,7 +148,7 @@ def test_columns_are_as_narrow_as_their_bounds():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "texts"),
     [
         ({"columns": ("block_dimm",)}, ("block_dimm", "block_dim")),
         ({"engine": "spark"}, ("spark", "local, dask")),
@@ -156,11 +156,11 @@ def test_columns_are_as_narrow_as_their_bounds():
         ({"sample": -1}, ("sample",)),
     ],
 )
-def test_invalid_options_are_named(small, options, words):
+def test_invalid_options_are_named(small, options, texts):
     operator, grid, _ = small
     with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.sweep(operator, grid, **options)
-    for word in words:
+    for word in texts:
         assert word in f"{caught.value.message} {caught.value.hint}"
 
 
@@ -204,16 +204,16 @@ def test_an_own_product_can_be_swept(small, tmp_path):
 
     operator, grid, options = small
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(
+    profile = tmp_path / "mine.yaml"
+    profile.write_text(
         text.replace("name: atlas_a2", "name: mine").replace("ub_bytes: 196608", "ub_bytes: 98304"),
         encoding="utf-8",
     )
-    records = npu_sim.sweep(operator, {**grid, "product": ["atlas_a2", str(mine)]}, **options)
+    records = npu_sim.sweep(operator, {**grid, "product": ["atlas_a2", str(profile)]}, **options)
     assert mismatches(records, sampled_rows(200, len(records), seed=2)) == []
-    shipped, own = np.split(records, 2)
-    assert set(own.words("product")) == {"mine"}
-    assert not np.array_equal(shipped["workspace_bytes"], own["workspace_bytes"])
+    shipped, modified = np.split(records, 2)
+    assert set(modified.words("product")) == {"mine"}
+    assert not np.array_equal(shipped["workspace_bytes"], modified["workspace_bytes"])
 
 
 @pytest.fixture
