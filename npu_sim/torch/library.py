@@ -1,9 +1,9 @@
 """The operators registered with PyTorch as ``torch.ops.npu_sim.<name>``, and as functions.
 
-Registration makes them work with ``torch.compile``, ``make_fx``, meta tensors and autograd. Schema,
-kernel and result shapes follow from the declaration. An operator has a gradient only if
-:mod:`npu_sim.torch.differentiable` defines one; differentiating another one raises
-NotImplementedError.
+Registration makes them work with ``torch.compile``, ``make_fx``, meta tensors, autograd and
+:mod:`torch.func`. Schema, kernel and result shapes follow from the declaration. An operator has a
+gradient only if :mod:`npu_sim.torch.differentiable` defines one; differentiating another one raises
+NotImplementedError, as does forward-mode differentiation of any.
 """
 
 import inspect
@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 
 from npu_sim.framework.arguments import IntArray, Tensor
 from npu_sim.framework.operator import Operator
@@ -221,12 +222,78 @@ def define(
         _libraries.pop(name)._destroy()
     library = _libraries[name] = torch.library.Library(NAMESPACE, "FRAGMENT")
     library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, kernel, "CPU")
+    library.impl(name, _without_tangents(name, kernel), "CPU")
     torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=library)
     torch.library.register_autograd(
         f"{NAMESPACE}::{name}", gradient.backward, setup_context=gradient.keep, lib=library
     )
-    return getattr(getattr(torch.ops, NAMESPACE), name).default
+    operator = getattr(getattr(torch.ops, NAMESPACE), name).default
+    library.impl(name, _transformed(name, operator, gradient), "FuncTorchDynamicLayerFrontMode")
+    return operator
+
+
+def _transformed(name: str, operator: Any, gradient: Gradient) -> Callable[..., Any]:
+    """Return an operator for calls within transforms of :mod:`torch.func`.
+
+    Those transforms need an autograd.Function; registration with PyTorch does not make a suitable
+    one. Each transform that is active strips one layer off the tensors and calls ``forward`` or
+    ``vmap``.
+    """
+
+    class Transformed(torch.autograd.Function):  # type: ignore[misc]
+        forward = staticmethod(operator)
+        setup_context = staticmethod(gradient.keep)
+        backward = staticmethod(gradient.backward)
+        jvp = staticmethod(_no_tangent(name))
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+            """Call the operator for every example; return the results and their batch axes."""
+            results = []
+            for index in range(info.batch_size):
+                values = (
+                    value.select(axis, index) if isinstance(axis, int) else value
+                    for value, axis in zip(args, in_dims, strict=True)
+                )
+                results.append(operator(*values))
+            if isinstance(results[0], torch.Tensor):
+                return torch.stack(results), 0
+            stacked = tuple(torch.stack(tensors) for tensors in zip(*results, strict=True))
+            return stacked, (0,) * len(stacked)
+
+    parameters = operator._schema.arguments
+
+    def function(*args: Any) -> Any:
+        # PyTorch leaves out trailing arguments that equal their defaults.
+        defaults = (parameter.default_value for parameter in parameters[len(args) :])
+        return Transformed.apply(*args, *defaults)
+
+    return function
+
+
+def _without_tangents(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that refuses tensors of forward-mode differentiation."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor) and unpack_dual(value).tangent is not None:
+                _no_tangent(name)()
+        return kernel(*args, **kwargs)
+
+    return checked
+
+
+def _no_tangent(name: str) -> Callable[..., Any]:
+    def jvp(*_: Any) -> Any:
+        raise NotImplementedError(
+            Text(
+                "npu_sim::{name} has no forward-mode derivative: use backward, torch.func.grad or "
+                "torch.func.vjp",
+                name=name,
+            )
+        )
+
+    return jvp
 
 
 def define_all() -> None:
