@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {
     "limits": "documented",
     "out": None,
 }
-"""Options of every operator and their defaults; :func:`npu_sim.run` says what they mean."""
+"""Options of every operator and their defaults; :func:`npu_sim.run` describes them."""
 REQUIRED = object()
 """Default of an attribute that a call must give."""
 INT64_MAX = 2**63 - 1
@@ -123,7 +123,7 @@ class Attribute:
         Value when a call leaves it out; :data:`REQUIRED` when it may not. None stands for a null
         pointer in C.
     low, high
-        Legal range of a whole number, both ends included.
+        Legal range of an integer, both ends included.
     """
 
     name: str

@@ -14,7 +14,7 @@ Values = dict[str, Value]
 """Value of every axis of one call, by the axis' name."""
 
 FLOAT_DTYPES = ("float32", "float16", "bfloat16")
-"""Words of every dtype axis; codes are positions."""
+"""Values of every dtype axis; codes are positions."""
 FLOAT32 = FLOAT_DTYPES.index("float32")
 DOCUMENTED = 0
 """Code of ``limits = documented``."""
@@ -33,11 +33,11 @@ class Number:
     help
         What it is, with the argument it belongs to.
     default
-        Value when nothing else is said.
+        Value of the axis when it is not given.
     low, high
         Range within which values make sense; limits are searched within it.
     unit
-        What one step is called ("one more column").
+        Noun of one step, as in "one more column".
     aliases
         Other names, such as the vendor's.
     read
@@ -87,7 +87,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Word:
-    """An axis of words: a dtype or a mode; the code of a word is its position."""
+    """An axis of names: a dtype or a mode; the code of a name is its position in ``words``."""
 
     name: str
     help: str
@@ -161,8 +161,8 @@ class Derived:
     swept
         Value when only sizes are given: an expression over axes, such as ``"tokens * num_topk"``.
     read
-        What it is in a given call, from the specs of its tensors; where None, an axis of that name in a pattern says it, else
-        ``swept``.
+        Value in a given call, from the specs of its tensors. Where None, the value is that of the
+        axis of this name in a pattern, or ``swept``.
     """
 
     name: str
@@ -184,7 +184,7 @@ COMMON_AXES: tuple[Axis, ...] = (LIMITS, DETERMINISTIC)
 
 
 def distance(axis: Axis, now: Value, value: Value) -> float:
-    """Return the relative distance of two values; infinite for words and switches."""
+    """Return the relative distance of two values; infinite for names and switches."""
     return (
         abs(int(value) - int(now)) / max(abs(int(now)), 1) if isinstance(axis, Number) else math.inf
     )

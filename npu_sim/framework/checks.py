@@ -1,8 +1,8 @@
 """The checks of a contract, which an operator lists in the product's order.
 
 Each check names the argument it refuses. A check of sizes, dtypes or the product also has an
-integer form, which becomes part of the compiled planner of sweeps: a condition is written once. Any other
-check is a plain function of an :class:`Inspection` in the operator's list.
+integer form, which becomes part of the compiled planner of sweeps: a condition is written once. Any
+other check is a plain function of an :class:`Inspection` in the operator's list.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -154,12 +154,12 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
 
 
 def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
-    """Check that an option of ours is a whole number and not below ``low``.
+    """Check that an option of npu_sim is an integer of at least ``low``.
 
     Raises
     ------
     UsageError
-        When it is none, or below.
+        When it is not an integer, or is below ``low``.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
@@ -189,7 +189,7 @@ def require_float(name: str, value: Any) -> float:
 
 
 def require_whole_numbers(name: str, value: Any) -> IntArray:
-    """Check that an attribute is a list of whole numbers."""
+    """Check that an attribute is a list of integers."""
     try:
         return IntArray(value)
     except (TypeError, ValueError):
@@ -232,7 +232,7 @@ class Holds(Check):
             raise self._refusal(call)
 
     def _stated(self, call: Inspection) -> dict[str, int]:
-        """Return what the condition speaks of and the product says."""
+        """Return the values of the names in the condition that come from the product's rules."""
         return {
             name: getattr(call.rules, name)
             for name in names(self.condition)
@@ -613,7 +613,7 @@ class Shapes(Check):
 
     @staticmethod
     def _sources(call: Inspection, tensor: Any) -> list[str]:
-        """Return inputs that share a size with a tensor, derived sizes, and deciding modes."""
+        """Return inputs with a size in common with a tensor, derived sizes, and deciding modes."""
         wanted = set(patterns.names(call.pattern(tensor)))
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]
         wanted.update(name for text in read if text for name in names(text))

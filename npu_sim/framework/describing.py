@@ -95,7 +95,7 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
 
 
 def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
-    """Return the nearest value towards ``end`` that changes a condition: doubling, then bisection."""
+    """Return the nearest value towards ``end`` that changes a condition, by bisection."""
     direction, step, last = (1 if end > now else -1), 1, now
     while last != end:
         value = min(now + step, end) if direction > 0 else max(now - step, end)
@@ -108,22 +108,22 @@ def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
     return None
 
 
-def spread(shares: Sequence[int], unit: str) -> str:
-    """Say how evenly something is spread over cores: ``86 rows each, the last one 54``."""
+def spread(counts: Sequence[int], unit: str) -> str:
+    """Describe how evenly work is spread over cores: ``86 rows each, the last one 54``."""
     first = Text(
-        "{shares} {unit} each", shares=shares[0], unit=unit if shares[0] == 1 else unit + "s"
+        "{shares} {unit} each", shares=counts[0], unit=unit if counts[0] == 1 else unit + "s"
     )
-    if len(set(shares)) == 1:
+    if len(set(counts)) == 1:
         return first
-    if len(set(shares[:-1])) == 1:
-        return Text("{first}, the last one {shares}", first=first, shares=shares[-1])
+    if len(set(counts[:-1])) == 1:
+        return Text("{first}, the last one {shares}", first=first, shares=counts[-1])
     return Text(
         "{most} {unit}s on {most_count} cores, {fewest} on {fewest_count}",
-        most=max(shares),
+        most=max(counts),
         unit=unit,
-        most_count=list(shares).count(max(shares)),
-        fewest=min(shares),
-        fewest_count=list(shares).count(min(shares)),
+        most_count=list(counts).count(max(counts)),
+        fewest=min(counts),
+        fewest_count=list(counts).count(min(counts)),
     )
 
 

@@ -40,7 +40,7 @@ class OrderMask(Printed):
     axis
         What one flag stands for: ``row``, ``column`` or ``element``.
     mask
-        Boolean flags; found when they are first asked for where that takes time.
+        Boolean flags; computed when first read if that takes time.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Result(Printed):
     outputs
         Output arrays by name.
     plan
-        The plan that was carried out; put into words when it is first asked for.
+        The plan of the call; described when it is first read.
     order_dependent
         For every output, which parts can differ between runs.
     seconds
@@ -134,7 +134,7 @@ class Stopwatch:
 
 
 class Untimed(Stopwatch):
-    """Stands for a stopwatch where nobody asks how long a call took."""
+    """A stopwatch that measures nothing, for calls whose time is not reported."""
 
     def stage(self, name: str) -> Any:
         """Do nothing."""
@@ -375,7 +375,7 @@ class Run:
         return kernel_input(given if name in self.case.operator.addressing else placed)
 
     def written(self, name: str) -> Array:
-        """Return a result as kernels write it; whole numbers as they are."""
+        """Return a result as kernels write it; integers as they are."""
         array = self.outputs[name]
         return array if array.dtype.kind in "iu" else storage_view(array)
 

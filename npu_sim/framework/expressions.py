@@ -8,14 +8,16 @@ from typing import Any
 from npu_sim.language import Text
 
 _ALLOWED = (
-    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq,
-    ast.NotEq, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Name, ast.Load, ast.Constant, ast.Call,
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub,
+    ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq,
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod,
+    ast.Name, ast.Load, ast.Constant, ast.Call,
 )  # fmt: skip
 _FUNCTIONS = {"min": min, "max": max}
 
 
 class ExpressionError(ValueError):
-    """A text that is no expression; the message says what is allowed."""
+    """The text is not an expression; the message lists what is allowed."""
 
 
 @cache
@@ -56,7 +58,7 @@ def _is_number_or_function(node: ast.AST) -> bool:
 
 @cache
 def names(text: str) -> tuple[str, ...]:
-    """Return the names an expression speaks of, in order."""
+    """Return the names in an expression, in order."""
     found = [
         node.id
         for node in ast.walk(parse(text))

@@ -7,8 +7,8 @@ Tokens of a pattern:
   same axes in every tensor;
 - ``rows~`` is one or more axes with so many elements, in any shape; when implied, they are the axes
   that ``rows*`` has elsewhere;
-- ``1col`` is as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any number
-  of them, and none unless they are given.
+- ``1col`` is as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any
+  number of them, and none unless they are given.
 
 A pattern has at most two tokens of a variable number of axes. Sizes are named only here: arguments,
 sweeps, limits and reports use these names.
@@ -61,8 +61,8 @@ def parse(pattern: str) -> tuple[Token, ...]:
         if match is None or kind not in _KINDS:
             raise PatternError(
                 Text(
-                    "{text} in {pattern} is no axis; write name, name*, name+, name~, 1name, 1name? or "
-                    "1name*",
+                    "{text} in {pattern} is no axis; write name, name*, name+, name~, 1name, "
+                    "1name? or 1name*",
                     text=repr(text),
                     pattern=repr(pattern),
                 )
@@ -77,7 +77,7 @@ def parse(pattern: str) -> tuple[Token, ...]:
 
 @cache
 def names(pattern: str) -> tuple[str, ...]:
-    """Return the sizes that a pattern speaks of."""
+    """Return the names of the sizes in a pattern."""
     return tuple(token.name for token in parse(pattern))
 
 
@@ -208,9 +208,10 @@ def build(
 
 
 def reshape(axes: Shape, size: int) -> Shape:
-    """Return as many axes with another product: the first one changes where that is possible, else all are 1 but the last.
+    """Return as many axes whose product is ``size``.
 
-    No axes have the product 1; for another one it takes an axis.
+    Only the first axis changes where that is possible; otherwise all axes but the last are 1. The
+    product of no axes is 1, so that another size adds an axis.
     """
     if prod(axes) == size:
         return axes

@@ -50,8 +50,8 @@ def register(operator: Operator) -> Operator:
     Raises
     ------
     UsageError
-        When the declaration contradicts itself, naming its field and what is allowed, or takes the name of an operator of the
-        package.
+        When the declaration contradicts itself, naming its field and what is allowed, or has the
+        name of an operator of the package.
     """
     check_declaration(operator)
     add_operator(OperatorEntry(operator.name, operator.title, home="registered"), operator)
@@ -327,7 +327,7 @@ def _tiling_faults(operator: Operator) -> Iterator[Fault]:
 
 
 def _numbers(operator: Operator) -> set[str]:
-    """Return every name that stands for a whole number of a call."""
+    """Return every name of an integer of a call."""
     axes = {one.name for one in (*operator.axes, *operator.derived)}
     return (
         axes

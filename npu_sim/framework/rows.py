@@ -16,20 +16,21 @@ from npu_sim.framework.expressions import evaluate, names
 from npu_sim.tiling.fields import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
 
 PASSES = -1
-"""What ``refused`` says of a call that every check passes; a status is 0 or more."""
+"""Result of ``refused`` for a call that passes every check; a status is 0 or more."""
 OVERFLOWS = Field(
-    "1 when the call runs and its buffers take more than the Unified Buffer has, which the product does not check",
+    "1 when the call runs and its buffers take more than the Unified Buffer has, which the product "
+    "does not check",
     "1",
 )
 
 
 class RowPlanner(NamedTuple):
-    """What sweeps need of an operator.
+    """The functions of an operator that sweeps compile.
 
     Attributes
     ----------
     row, rules, record
-        NamedTuples of a call, of what a product says, and of the plan.
+        NamedTuples of a call, of the rules of a product, and of the plan.
     make_row
         The row of the codes of all axes.
     refused
@@ -142,7 +143,8 @@ def _plan_row_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
     scope["used_bytes"] = operator.used_bytes
     return [
         *lines,
-        "    return Record(0, int(used_bytes(row, tiling, device, rules) > device.ub_bytes), tiling)",
+        "    used = used_bytes(row, tiling, device, rules)",
+        "    return Record(0, int(used > device.ub_bytes), tiling)",
     ]
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from npu_sim.language.choice import LANGUAGES, language
 
 PUNCTUATION = ("; ", ", ", ": ")
-"""What a template without words consists of, beside its fields."""
+"""Templates of these and fields alone need no translation."""
 _DIGITS = "0123456789., "
 """Characters of numbers and lists of them, which need no translation."""
 _FIELD = re.compile(r"\{\w+[^{}]*\}")
 _KEPT = (str, int, float)
-"""Types of fields that are kept; others become texts."""
+"""Types of fields that a Text stores unchanged; others are converted to str."""
 
 
 class Verbatim(str):

@@ -240,7 +240,9 @@ def _choose_fp32_to_fp16(value):  # type: ignore[no-untyped-def]
         return None
     if has_half_conversions():
         return lambda value: _float_to_half(value)
-    return lambda value: np.int16(rounding.fp32_to_fp16_bits(np.int64(_bits_of_float(value))))  # type: ignore[arg-type]
+    return lambda value: np.int16(
+        rounding.fp32_to_fp16_bits(np.int64(_bits_of_float(value)))  # type: ignore[arg-type]
+    )
 
 
 @overload(widen)

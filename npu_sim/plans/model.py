@@ -212,7 +212,7 @@ def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "
 
 
 class ProfileKey(Frozen):
-    """A key of a profile of one's own that changes nothing in the tiling of a call.
+    """A key that a user's profile changes without effect on the tiling of a call.
 
     Attributes
     ----------
@@ -224,7 +224,7 @@ class ProfileKey(Frozen):
         The value that the operator's planner assumes, and its source; None and empty where the
         planner does not use the key.
     if_asked
-        What the planner would do if it asked the chip, in words; a model. Empty where nobody knows.
+        What the planner would do if it read the key from the device; a model. Empty if unknown.
     """
 
     key: str
@@ -242,20 +242,20 @@ refused call has no plan."""
 
 
 class Flip(Frozen):
-    """The nearest value of one argument that would turn a decision around, and what comes of it.
+    """The nearest value of one argument that changes a decision, and its consequences.
 
     Attributes
     ----------
     argument, value
         What is changed, and to what.
     outcome
-        Outcome of the changed call; empty where nobody looked.
+        Outcome of the changed call; empty where it was not planned.
     path, tiling_key
-        What the changed call takes.
+        Path and tiling key of the changed call.
     changes_path
-        Whether path, tiling key or kernel become others, or the call is refused.
+        Whether path, tiling key or kernel change, or the call is refused.
     effect
-        What then follows from the decision.
+        Consequence of the changed decision.
     refusal
         Why the changed call is refused; empty when it is not.
     """
@@ -428,9 +428,9 @@ class Plan(Printed, Frozen):
     Attributes
     ----------
     operator, title
-        Name here, and in the product documents.
+        Name in npu_sim, and in the product documents.
     product, product_title, soc, release
-        What it is planned for.
+        Target of the plan.
     deterministic, limits
         The switches of the call.
     arguments
@@ -438,7 +438,7 @@ class Plan(Printed, Frozen):
     kernel
         Vendor kernel that runs; empty when none does.
     path
-        The path taken, in words.
+        Description of the path.
     path_reason
         The condition that decides it, in numbers.
     tiling_key, schedule_mode
@@ -446,9 +446,9 @@ class Plan(Printed, Frozen):
     block_dim
         Cores that work.
     cores_available, core_kind
-        Cores there are, and what they are called.
+        Number and kind of the cores of the product.
     cores_note, per_core
-        How the work is split, in words.
+        Description of how the work is split.
     tiling
         Every tiling field under the vendor's name.
     cores
@@ -464,9 +464,9 @@ class Plan(Printed, Frozen):
     caveats
         Warnings.
     profile_keys
-        What a profile of one's own changes without effect on the tiling.
+        Keys that a user's profile changes without effect on the tiling.
     evidence
-        How sure the plan is; a model unless its planner says that it is the published rule.
+        How sure the plan is; a model unless its planner follows the published rule.
     deferred
         Parameter in place of ``cores`` and ``decisions``: returns them when they are first read.
     """
@@ -544,7 +544,7 @@ class Plan(Printed, Frozen):
 
     @property
     def outcome(self) -> str:
-        """``runs``, or ``overflows`` for an accepted call whose buffers exceed the Unified Buffer."""
+        """``runs``, or ``overflows`` for an accepted call with buffers beyond the UB."""
         return RUNS if self.overflow is None else OVERFLOWS
 
     @property

@@ -78,7 +78,7 @@ class CalibrationAnswer(Printed):
     shapes
         Vector estimates and the measured counters.
     factor_reason
-        Why the published numbers are kept or multiplied.
+        Why the published rates are unchanged or multiplied.
     skipped
         Number of launches not used for ceilings, by reason.
     warnings

@@ -45,7 +45,7 @@ class NearbyPlan:
 
     @property
     def distance(self) -> float:
-        """Relative distance of the change; changes of switches and words come last."""
+        """Relative distance of the change; changes of switches and names come last."""
         return distance(self.axis, self.now, self.value)
 
     @property

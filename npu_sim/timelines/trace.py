@@ -55,8 +55,8 @@ def trace(
         "otherData": {
             "label": "lower bound from published rates; nothing here is measured",
             "merged_events": merged,
-            "merging": "an event with args.tiles > 1 represents that many tiles; its length is the time the "
-            "pipe works on them, without gaps",
+            "merging": "an event with args.tiles > 1 represents that many tiles; its length "
+            "is the time the pipe works on them, without gaps",
             "timelines": [
                 {
                     "soc": bound.soc,

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import FunctionType as Signature
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
@@ -148,7 +149,7 @@ class _Tile:
         self.zero = ir.Constant(self.vector, [0.0] * TILE.lanes)
         name = f"llvm.fma.v{TILE.lanes}f32"
         self.fma = builder.module.globals.get(name) or ir.Function(
-            builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name
+            builder.module, Signature(self.vector, [self.vector] * 3), name
         )
 
     def vector_at(self, base: ir.Value, offset: int) -> ir.Value:

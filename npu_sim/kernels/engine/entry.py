@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import FunctionType as Signature
 from numba import typeof, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -109,7 +110,7 @@ def call_entry(
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         entry, first, number = arguments
         pointer = ir.IntType(8).as_pointer()
-        entry_type = ir.FunctionType(ir.VoidType(), [pointer, WORD])
+        entry_type = Signature(ir.VoidType(), [pointer, WORD])
         called = builder.inttoptr(entry, entry_type.as_pointer())
         builder.call(called, [builder.inttoptr(first, pointer), number])
         return context.get_dummy_value()

@@ -52,7 +52,8 @@ try:
     NAMES_FOUND = all(hasattr(owner, name) for owner, names in REQUIRED for name in names)
 except ImportError:
     NAMES_FOUND = False
-    KernelCacheBase = CFunc = JITCodeLibrary = Compiler = CompileResult = object  # type: ignore[misc]
+    KernelCacheBase = CFunc = JITCodeLibrary = object  # type: ignore[misc]
+    Compiler = CompileResult = object
     dumps = populate_array = None
 
 __all__ = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import FunctionType as Signature
 from numba import config, types
 from numba.extending import intrinsic
 
@@ -45,7 +46,7 @@ def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None
             name = f"llvm.fma.v{result.count}f32"
         kind = values[0].type
         function = builder.module.globals.get(name) or ir.Function(
-            builder.module, ir.FunctionType(kind, [kind] * 3), name
+            builder.module, Signature(kind, [kind] * 3), name
         )
         return builder.call(function, values)
 

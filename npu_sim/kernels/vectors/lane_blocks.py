@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import FunctionType as Signature
 from numba import types
 from numba.core import config
 from numba.core.datamodel import models
@@ -241,7 +242,7 @@ def _largest(typing_context: Any, patterns: Any) -> Emitted | None:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         element = ir.IntType(patterns.width)
         name = f"llvm.vector.reduce.smax.v{patterns.count}{element}"
-        reduce_type = ir.FunctionType(element, [ir.VectorType(element, patterns.count)])
+        reduce_type = Signature(element, [ir.VectorType(element, patterns.count)])
         reduce = builder.module.declare_intrinsic(name, (), reduce_type)
         return builder.call(reduce, arguments)
 

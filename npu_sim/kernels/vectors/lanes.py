@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import FunctionType as Signature
 from numba import config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -294,7 +295,7 @@ def _to_next_line(typing_context: Any, array: Any, index: Any) -> Emitted | None
 
 def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> None:
     address = builder.bitcast(element, _I8.as_pointer())
-    function_type = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
+    function_type = Signature(ir.VoidType(), [address.type, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], function_type)
     keep_in_all_levels, data_cache = I32(3), I32(1)
     builder.call(function, [address, I32(to_write), keep_in_all_levels, data_cache])

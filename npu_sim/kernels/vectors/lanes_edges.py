@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import FunctionType as Signature
 from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -131,7 +132,7 @@ def _call_masked(
     arguments: list[ir.Value],
 ) -> ir.Value:
     name = f"llvm.masked.{operation}.v{bits.count}{bits.element}.p0"
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    kind = Signature(result, [argument.type for argument in arguments])
     return builder.call(
         builder.module.globals.get(name) or ir.Function(builder.module, kind, name), arguments
     )

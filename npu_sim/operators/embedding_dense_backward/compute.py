@@ -235,7 +235,7 @@ def formula(
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal gradients and indices distributed like words (Zipf's law), frequent first."""
+    """Return normal gradients and indices distributed as in text (Zipf's law), frequent first."""
     random, indices = np.random.default_rng(seed), arguments.indices
     gradient = normal(random, arguments.grad)
     vocabulary = max(min(arguments.num_weights, _countable(indices)), 1)

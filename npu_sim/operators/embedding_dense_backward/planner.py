@@ -20,7 +20,7 @@ INDEX_DTYPES = ("float32", "float16", "float64", "int32", "int64", "int16", "int
 INT32, INT64 = INDEX_DTYPES.index("int32"), INDEX_DTYPES.index("int64")
 INT32_MAX = 2147483647
 CAST_LIMIT_BYTES = 104857600
-"""100 MiB: a 16-bit gradient is cast to fp32 if gradient and output together are smaller (page,
+"""100 MiB: a 16-bit gradient is cast to fp32 if gradient and output are smaller in sum (page,
 "Dataflow", 1)."""
 CAST_LIMIT_ROWS = 512
 """A 16-bit gradient with fewer rows is cast to fp32 (page, "Dataflow", 1)."""

@@ -16,7 +16,7 @@ EXACT_INTEGERS = 16777216
 SORTABLE_BELOW = 2139095040
 """0x7F800000, the bits of +inf in fp32."""
 CAST_LIMIT_BYTES = 104857600
-"""100 MiB: gradient and output together, from which a 16-bit gradient is summed natively."""
+"""100 MiB: from this sum of gradient and output on, a 16-bit gradient is added natively."""
 
 
 def _counter() -> Numbers:
