@@ -15,6 +15,7 @@ from pathlib import Path
 import npu_sim
 from npu_sim.cores import Profile, load_profile, shipped_products
 from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
+from npu_sim.framework.checks import Dtypes
 from npu_sim.framework.operator import Operator
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, load_operator
@@ -74,14 +75,20 @@ def argument_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 
 def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
-    """Yield a row for every check, in the order in which they run."""
+    """Yield a row for every check, in the order in which they run.
+
+    Allowed dtypes that depend on the product are those of the first product.
+    """
+    profile = load_profile(first_product(operator))
     for place, check in enumerate(operator.checks, 1):
         documented = check if inspect.isfunction(check) else type(check)
         summary = (inspect.getdoc(documented) or "").split("\n\n")[0]
         fields = dataclasses.fields(check) if dataclasses.is_dataclass(check) else ()
         values = {field.name: getattr(check, field.name) for field in fields}
+        if isinstance(check, Dtypes) and callable(check.allowed):
+            values["allowed"] = tuple(check.allowed(profile))
         shown = [
-            f"{name} `{value}`"
+            f"{name} `{', '.join(value) if isinstance(value, tuple) else value}`"
             for name, value in values.items()
             if name not in ("status", "words", "documented")
             and isinstance(value, str | int | tuple)
@@ -138,7 +145,8 @@ def page(operator: Operator) -> str:
         ),
         section(
             "Contract",
-            "The checks run in this order; the first that fails determines the status.",
+            "The checks run in this order; the first that fails determines the status. Dtypes are "
+            f"those of `{first_product(operator)}`.",
             table(("", "check", "parameters"), check_rows(operator)),
         ),
         section(
