@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.files.schemas import schema
+from npu_sim.language import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,7 +34,8 @@ def show(*parts: "RenderableType", error: bool = False) -> None:
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
     """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.schemas`."""
-    print(json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False))
+    text = json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False)
+    print(visible(text, lines=True))
 
 
 def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:

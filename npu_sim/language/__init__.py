@@ -4,7 +4,7 @@ Front ends, show and exceptions render texts. Data and JSON stay English.
 """
 
 from npu_sim.language.choice import LANGUAGES, language, speaking
-from npu_sim.language.text import Text, Verbatim, joined, say, translated, translated_data
+from npu_sim.language.text import Text, Verbatim, joined, say, translated, translated_data, visible
 
 __all__ = [
     "LANGUAGES",
@@ -16,4 +16,5 @@ __all__ = [
     "speaking",
     "translated",
     "translated_data",
+    "visible",
 ]

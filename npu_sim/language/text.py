@@ -173,6 +173,19 @@ def say(template: str, /, **fields: object) -> str:
     return Verbatim(translated(Text(template, **fields)))
 
 
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters of terminals (C0, DEL and C1) and of the direction of text, but newline."""
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Return a text with control characters escaped, as in JSON; ``lines`` keeps its newlines.
+
+    Names in untrusted files could otherwise control a terminal, or start a line of a log.
+    """
+    shown = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return shown if lines else shown.replace("\n", "\\n")
+
+
 TEXT_KEYS = frozenset({"caption", "path", "reason", "says", "text", "title", "why"})
 """Keys of pictures' data under which texts stand; scripts look names up under the other keys."""
 

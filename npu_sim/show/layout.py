@@ -2,7 +2,7 @@
 
 Words are never broken, a number and its unit count as one word, and lines end without blanks. A
 table that does not fit becomes blocks, one per record; labelled lines that do not fit side by side
-are stacked.
+are stacked. Control characters, which names from files may contain, are shown escaped.
 """
 
 import io
@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from npu_sim.language import joined, translated
+from npu_sim.language import joined, translated, visible
 
 UNLIMITED = 1 << 20
 """Width that stands for no limit: nothing wraps."""
@@ -76,6 +76,8 @@ class Paragraph:
         Additional indentation of later lines.
     is_translated
         Whether the text is already in the user's language.
+    is_line
+        Whether newlines in the text are part of a name, and shown escaped.
     """
 
     text: str
@@ -83,11 +85,13 @@ class Paragraph:
     indent: int = 0
     hanging: int = 0
     is_translated: bool = False
+    is_line: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
-        for paragraph in (self.text if self.is_translated else translated(self.text)).split("\n"):
+        text = self.text if self.is_translated else translated(self.text)
+        for paragraph in visible(text, lines=not self.is_line).split("\n"):
             lines = wrapped(
                 paragraph, options.max_width - self.indent, options.max_width - len(later)
             )
@@ -107,7 +111,7 @@ class Facts:
         """Yield the lines."""
         width = options.max_width - self.indent
         lines: list[str] = []
-        for fact in map(translated, self.facts):
+        for fact in (visible(translated(fact)) for fact in self.facts):
             longer = f"{lines[-1]}{BETWEEN}{fact}" if lines else fact
             if lines and cell_len(longer) <= width:
                 lines[-1] = longer
@@ -147,7 +151,10 @@ class Table:
         columns, rows = _used(
             [column._replace(name=translated(column.name)) for column in self.columns], self.rows
         )
-        rows = rows if self.is_translated else [[translated(cell) for cell in row] for row in rows]
+        rows = [
+            [visible(cell if self.is_translated else translated(cell)) for cell in row]
+            for row in rows
+        ]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_atomically
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, joined, say, visible
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import FAILED, MALFORMED, Checked, Fault, Matrix, Row, Summary
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -103,7 +103,7 @@ def matrix_view(matrix: Matrix) -> Group:
         ]
     faults = matrix.faults()
     if faults:
-        parts += ["", *(fault_text(fault) for fault in faults[:SHOWN_FAULTS])]
+        parts += ["", *(_line(fault_text(fault)) for fault in faults[:SHOWN_FAULTS])]
     if len(faults) > SHOWN_FAULTS:
         parts.append(
             say(
@@ -113,10 +113,14 @@ def matrix_view(matrix: Matrix) -> Group:
         )
     timing = list(timing_lines(matrix))
     if timing:
-        parts += ["", *timing[:SHOWN_FAULTS]]
+        parts += ["", *map(_line, timing[:SHOWN_FAULTS])]
     for text in recorded_lines(matrix):
-        parts += ["", text]
+        parts += ["", _line(text)]
     return stack(*parts)
+
+
+def _line(text: str) -> Paragraph:
+    return Paragraph(text, is_line=True)
 
 
 def _counts(matrix: Matrix) -> Table:
@@ -186,7 +190,8 @@ def _block(row: Row) -> Iterator[RenderableType]:
     answers: dict[str, list[str]] = {}
     for label, checked in row.cells.items():
         answers.setdefault(cell_text(checked), []).append(label)
-    yield Paragraph(f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}", hanging=4)
+    head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
+    yield Paragraph(head, hanging=4, is_line=True)
     for text, labels in answers.items():
         yield Paragraph(
             Text("{text}  {labels}", text=text, labels=", ".join(labels)), indent=4, hanging=4
@@ -271,6 +276,8 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
 SHOWN_ANNOTATIONS = 10
 """Maximum number of annotations of one kind per step."""
 
+IN_MARKDOWN = re.compile(r"[&<>|`*\[\]\\]")
+"""Characters that have a meaning in Markdown; an underscore within a word has none."""
 NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -344,30 +351,26 @@ def annotations(matrix: Matrix, file: str) -> Iterator[str]:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
+def _markdown(text: str) -> str:
+    """Return a text in one line of Markdown, without links, images, HTML and emphasis."""
+    return IN_MARKDOWN.sub(lambda match: f"&#{ord(match[0])};", visible(text))
+
+
 def markdown(matrix: Matrix) -> str:
     """Return the matrix as a Markdown table for a step summary."""
-    rows = [
-        ["line", "calls", "call", *matrix.labels],
-        ["---:", "---:", *["---"] * (1 + len(matrix.labels))],
-    ]
+    rows = [["line", "calls", "call", *matrix.labels]]
     for row in matrix.rows:
-        rows.append(
-            [
-                str(row.line),
-                count_text(row),
-                row.title,
-                *(cell_text(row.cells.get(label)) for label in matrix.labels),
-            ]
-        )
-    table = "\n".join(
-        f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows
-    )
-    faults = "\n".join(f"- {fault_text(fault)}" for fault in matrix.faults())
+        cells = (cell_text(row.cells.get(label)) for label in matrix.labels)
+        rows.append([str(row.line), count_text(row), row.title, *cells])
+    head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
+    rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"
+    table = "\n".join((head, rule, *calls))
+    faults = "\n".join(f"- {_markdown(fault_text(fault))}" for fault in matrix.faults())
     return f"{table}\n\n{faults}\n"

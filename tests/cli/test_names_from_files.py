@@ -1,0 +1,78 @@
+"""Names in files control neither the terminal, nor the log of a workflow, nor its summary."""
+
+import json
+import re
+
+import pytest
+
+NAME = "a\n::stop-commands::tok\x1b[2J\x07\x9b1m\u202e\u2066<img src=x onerror=y>|`[b](c)*&\r\t\x85"
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066]")
+HEADER = "Step Id,Name,Type,Start Time(us),Duration(us),Wait Time(us),Block Dim,Input Shapes"
+CALLS = (
+    {"op": "rms_norm", "name": NAME, "inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}},
+    {"op": "rms_norm", "name": NAME, "inputs": {"x": "4x128:fp32", "gamma": f"128:{NAME}"}},
+    {"op": NAME, "inputs": {"x": NAME}},
+)
+HEAD = {
+    "schema": "npu_sim.calls/1",
+    "recorded": {
+        "not_recognised": [{"what": NAME, "why": NAME, "name": NAME, "count": 3}],
+        "not_modelled": {NAME: 7},
+    },
+}
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """A file of calls with these names, checked in a workflow of GitHub."""
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (HEAD, *CALLS)), encoding="utf-8")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    return path
+
+
+def commands(text):
+    """Return the commands in a log, as the runner of a workflow finds them."""
+    return [line.split()[0] for line in text.splitlines() if line.strip().startswith("::")]
+
+
+@pytest.mark.parametrize("width", [None, "40"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_preflight_escapes_names(cli, monkeypatch, calls, width, language):
+    monkeypatch.setenv("NPU_SIM_LANG", language)
+    if width:
+        monkeypatch.setenv("COLUMNS", width)
+    done = cli("preflight", calls)
+    assert done.code == 1
+    assert "a\\n::stop-commands::tok\\u001b[2J\\u0007\\u009b1m\\u202e\\u2066<img" in done.out
+    assert CONTROL.findall(done.out + done.err) == []
+    assert commands(done.out) == ["::error"] * 2
+
+
+def test_json_escapes_control_characters_and_keeps_the_data(cli, calls):
+    done = cli("preflight", calls, "--json")
+    assert CONTROL.findall(done.out) == []
+    assert done.data["results"][0]["name"] == NAME
+
+
+def test_the_step_summary_escapes_names(cli, calls, tmp_path):
+    cli("preflight", calls)
+    text = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    table, faults = text.split("\n\n")
+    assert [line.count("|") for line in table.splitlines()] == [5] * 5
+    assert len(faults.splitlines()) == 2
+    assert CONTROL.findall(text) == []
+    assert re.findall(r"[<>`\[\]*]|&(?!#\d+;)", text) == []
+
+
+def test_profile_escapes_names(cli, tmp_path):
+    path = tmp_path / "kernel_details.csv"
+    name = NAME.replace("\r", "")
+    rows = [f'1,"{name}","{name}",{start},5.0,0,20,"{name}"' for start in (10, 20)]
+    path.write_text("\n".join((HEADER, *rows, "")), encoding="utf-8")
+    done = cli("profile", path)
+    assert done.code == 0, done.err
+    assert "stop-commands" in done.out
+    assert CONTROL.findall(done.out + done.err) == []
+    assert commands(done.out) == []
