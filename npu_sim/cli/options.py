@@ -94,7 +94,7 @@ def _named_files(value: Any) -> Iterator[Path]:
     if isinstance(value, list | tuple):
         for entry in value:
             yield from _named_files(entry)
-    elif value == "-":
+    elif str(value) == "-":
         yield Path("/dev/stdin")
     elif isinstance(value, str | Path):
         text = re.sub(r"(?<=\.npy):\w+$", "", str(value))

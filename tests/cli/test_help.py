@@ -87,7 +87,7 @@ def test_the_help_is_chinese_except_for_typed_words(cli, monkeypatch):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     text = cli("plan", "embedding_dense_backward", "--help").out
     assert (
-        "documented：文档给出的约束；hardware：硬件实际能容纳的范围。[默认：--limits=documented]"
+        "documented：产品文档给出的约束；hardware：缓冲区的约束。[默认：--limits=documented]"
         in text
     )
     assert "必填：embedding 输出的梯度，(..., dim)；例如 1024x128:fp32，或 .npy 文件" in text

@@ -105,3 +105,17 @@ def test_an_output_that_is_another_file_of_the_command_is_refused(
 def test_an_older_output_is_replaced(cli, folder):
     for _ in range(2):
         assert cli("preflight", "calls.jsonl", "--out", "out", "--junit", "unit").code == 0
+
+
+def test_an_output_that_is_standard_input_is_refused(cli, folder):
+    before, terminal = contents(folder), os.dup(0)
+    with Path("calls.jsonl").open("rb") as file:
+        os.dup2(file.fileno(), 0)
+    try:
+        done = cli("preflight", "-", "--out", "calls.jsonl")
+    finally:
+        os.dup2(terminal, 0)
+        os.close(terminal)
+    assert done.code == 64
+    assert "is an input of this command" in done.err
+    assert contents(folder) == before
