@@ -15,13 +15,13 @@ threads.ALONE_BYTES = threads.ALONE_OPERATIONS = 0
 
 
 def words_printed_by(program, *arguments, **environment):
-    """Run a program from the repository root with further environment variables; return stdout.
+    """Run a program from the repository root; return the words of its stdout.
 
     Parameters
     ----------
     program
         Its text.
-    words
+    arguments
         Its arguments.
     """
     process = subprocess.run(

@@ -109,7 +109,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def words_of(text):
-    """The words of a text without punctuation; Chinese text is split at every character."""
+    """Return the words of a text without punctuation; Chinese text is split at every character."""
     return {
         word for word in (word.strip("|,;:") for word in text.split()) if word and word.isascii()
     }

@@ -285,20 +285,20 @@ def test_concurrent_writers_of_a_file_do_not_interfere(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-class Died(Exception):  # noqa: N818
+class Killed(Exception):  # noqa: N818
     """Simulates a kill of the process."""
 
 
 def write_half(file):
     file.write(b"half")
-    raise Died
+    raise Killed
 
 
 def test_a_file_is_replaced_atomically_and_keeps_its_permissions(tmp_path):
     path = tmp_path / "x"
     path.write_text("old", encoding="utf-8")
     path.chmod(0o640)
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         writing.write_atomically(path, write_half)
     assert path.read_text(encoding="utf-8") == "old"
     writing.write_text(path, "new \ud800")
@@ -370,7 +370,7 @@ def test_a_sweep_replaces_an_earlier_sweep(tmp_path):
     ]
 
 
-FOREIGN = {
+OTHER_FILES = {
     "a file beside a sweep": lambda at: (at / "plans" / "notes.txt").write_text(
         "mine", encoding="utf-8"
     ),
@@ -401,7 +401,7 @@ def _link(path):
 
 
 @pytest.mark.parametrize("resume", [False, True])
-@pytest.mark.parametrize("disturb", FOREIGN.values(), ids=list(FOREIGN))
+@pytest.mark.parametrize("disturb", OTHER_FILES.values(), ids=list(OTHER_FILES))
 def test_files_not_written_by_a_sweep_are_not_overwritten(tmp_path, disturb, resume):
     sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
     disturb(tmp_path)
@@ -421,9 +421,9 @@ def test_a_regular_file_is_not_a_column_folder(tmp_path):
 def interrupted(target, at=20):
     def progress(completed, total):
         if completed >= at:
-            raise Died
+            raise Killed
 
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         sweep_to(target, *SWEEP, chunk_rows=10, progress=progress, **COLUMNS)
 
 
@@ -475,7 +475,7 @@ def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, 
             try:
                 sweep_to(target, *SWEEP, chunk_rows=10, **COLUMNS)
                 break
-            except Died:
+            except Killed:
                 pass
         sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
         assert {
@@ -490,7 +490,7 @@ def _dying(method, countdown):
     def die(self, *arguments, **keywords):
         countdown[0] -= 1
         if countdown[0] == 0:
-            raise Died
+            raise Killed
         return method(self, *arguments, **keywords)
 
     return die

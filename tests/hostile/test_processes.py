@@ -27,7 +27,7 @@ def digests(_=0):
 before = digests()
 context = multiprocessing.get_context("fork")
 with context.Pool(2) as pool:
-    assert all(found == before for found in pool.map(digests, range(4)))
+    assert all(result == before for result in pool.map(digests, range(4)))
 assert digests() == before
 print("the same bits")
 """
@@ -46,7 +46,7 @@ def test_a_child_forked_after_a_kernel_ran_can_compute(layer, threads):
         command, env=variables, capture_output=True, text=True, timeout=240, check=False
     )
     if "No threading layer could be loaded" in process.stderr:
-        pytest.skip(f"{layer} is not there")
+        pytest.skip(f"{layer} is not available")
     assert process.stdout == "the same bits\n", process.stderr
 
 
@@ -58,7 +58,7 @@ def test_two_python_threads_compute_concurrently(layer):
         command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=240, check=False
     )
     if "No threading layer could be loaded" in process.stderr:
-        pytest.skip(f"{layer} is not there")
+        pytest.skip(f"{layer} is not available")
     assert process.stdout == "the same bits\n", process.stderr
 
 
@@ -85,7 +85,7 @@ def busy_seconds(layer, **variables):
         command, cwd=ROOT, env=chosen, capture_output=True, text=True, timeout=240, check=False
     )
     if "No threading layer could be loaded" in process.stderr:
-        pytest.skip(f"{layer} is not there")
+        pytest.skip(f"{layer} is not available")
     return float(process.stdout)
 
 

@@ -48,22 +48,22 @@ def change():
 
 thread = threading.Thread(target=change, daemon=True)
 thread.start()
-end, done = time.monotonic() + 3, 0
+end, calls = time.monotonic() + 3, 0
 while time.monotonic() < end:
     try:
         if way == "run":
             npu_sim.run(operator, **call, out=outs)
         else:
             prepared(**tensors, out=outs)
-        done += 1
+        calls += 1
     except npu_sim.UsageError:
         pass
 stop.set()
 thread.join()
 for name, out in zip(names, outs):
-    if out is not None and done:
+    if out is not None and calls:
         assert out.tobytes() == expected[name].tobytes(), name
-print("ended", done > 0)
+print("ended", calls > 0)
 """
 
 FORKS = """

@@ -155,9 +155,7 @@ def test_a_cut_through_a_sweep_equals_single_plans(written):
                 indices=f"{curves['with']['rows']}:int32",
                 num_weights=curves["with"]["num_weights"],
             )
-            stairs = {
-                name: height(staircase, dim) for name, staircase in curve["staircases"].items()
-            }
+            stairs = {name: height(steps, dim) for name, steps in curve["staircases"].items()}
             assert used == plan.memories[0].used_bytes
             assert stairs == {
                 "cores": plan.block_dim,

@@ -34,14 +34,14 @@ def skip_without_pyarrow(ending):
         pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
 
 
-class Died(Exception):  # noqa: N818
+class Killed(Exception):  # noqa: N818
     """Simulates a kill of the process."""
 
 
 def die_at(row):
     def progress(completed, total):
         if completed >= row:
-            raise Died
+            raise Killed
 
     return progress
 
@@ -90,7 +90,7 @@ def test_a_resumed_sweep_ends_with_the_same_bytes(small, tmp_path, ending, dies_
     operator, grid, options = small
     undisturbed = sweep_to(tmp_path / f"whole{ending}", operator, grid, chunk_rows=CHUNK, **options)
     target = tmp_path / f"died{ending}"
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=die_at(dies_at), **options)
     assert not target.exists()
     partial = tmp_path / f"died{ending}.partial"
@@ -144,7 +144,7 @@ def test_a_process_killed_at_a_random_moment_can_be_resumed(small, tmp_path):
 def test_an_interrupted_sweep_is_not_overwritten_without_the_option(small, tmp_path):
     operator, grid, options = small
     target = tmp_path / "plans.csv"
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=die_at(CHUNK), **options)
     with pytest.raises(UsageError, match="interrupted sweep lies there"):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, **options)
@@ -166,7 +166,7 @@ def test_the_summary_is_resumed(small, tmp_path):
     operator, grid, options = small
     options = {**options, "chunk_rows": CHUNK}
     undisturbed, _ = run_sweep(operator, grid, **options)
-    with pytest.raises(Died):
+    with pytest.raises(Killed):
         run_sweep(operator, grid, out=tmp_path / "plans", progress=die_at(5 * CHUNK), **options)
     resumed, _ = run_sweep(operator, grid, out=tmp_path / "plans", resume=True, **options)
     assert resumed.as_dict() == undisturbed.as_dict()

@@ -217,7 +217,7 @@ def test_an_own_product_can_be_swept(small, tmp_path):
 
 
 @pytest.fixture
-def sweep_anew(tmp_path, monkeypatch):
+def sweep_uncached(tmp_path, monkeypatch):
     """Return a function that sweeps without compiled planners in memory; the cache starts empty."""
     monkeypatch.setenv("NPU_SIM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compile, "fill_function", compile.fill_function.__wrapped__)
@@ -233,17 +233,17 @@ def sweep_anew(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_planners_on_disk_belong_to_the_same_declaration(sweep_anew):
+def test_planners_on_disk_belong_to_the_same_declaration(sweep_uncached):
     declaration = load_operator("moe_token_permute_grad")
     stricter = replace(
         declaration, checks=(*declaration.checks, Holds("hidden < 7", "permuted_output_grad"))
     )
     (first, compiled_first), (again, compiled_again) = (
-        sweep_anew(declaration),
-        sweep_anew(declaration),
+        sweep_uncached(declaration),
+        sweep_uncached(declaration),
     )
     assert compiled_first > 0
     assert compiled_again == 0
     assert again.tobytes() == first.tobytes()
-    refused, _ = sweep_anew(stricter)
+    refused, _ = sweep_uncached(stricter)
     assert np.count_nonzero(refused["status"]) > np.count_nonzero(first["status"])

@@ -10,7 +10,7 @@ from npu_sim.cores import config_directory
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
 EMBEDDING = ("embedding_dense_backward", "--indices", "4096:int32", "--num-weights", "10")
 RUN = ("rms_norm", "--x", "4x8:fp32", "--gamma", "8:fp32")
-MISTAKES = {
+USAGE_ERRORS = {
     "a product": (("plan", *CALL, "--product", "atlas_a4"), "product", "did you mean atlas_a"),
     "a SoC": (("plan", *CALL, "--soc", "Ascend910_9931"), "soc", "did you mean Ascend910_93"),
     "a short name of a SoC": (("plan", *CALL, "--soc", "910B9"), "soc", "did you mean 910B"),
@@ -94,7 +94,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(
-    ("arguments", "argument", "message"), MISTAKES.values(), ids=list(MISTAKES)
+    ("arguments", "argument", "message"), USAGE_ERRORS.values(), ids=list(USAGE_ERRORS)
 )
 def test_a_usage_error_exits_with_64_and_names_its_cause(
     cli, tmp_path, monkeypatch, arguments, argument, message
@@ -191,7 +191,11 @@ def test_a_misspelt_attribute_value_gets_a_suggestion(cli):
 
 @pytest.mark.parametrize(
     "arguments",
-    [REFUSALS["a documented limit"][0], MISTAKES["a SoC"][0], MISTAKES["a column of a sweep"][0]],
+    [
+        REFUSALS["a documented limit"][0],
+        USAGE_ERRORS["a SoC"][0],
+        USAGE_ERRORS["a column of a sweep"][0],
+    ],
 )
 def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatch, arguments):
     message = cli(*arguments).err
@@ -207,7 +211,7 @@ def test_messages_on_the_command_line_use_option_syntax(cli):
     refused = cli(*REFUSALS["a documented limit"][0])
     assert "--limits hardware" in refused.err
     assert "limits=" not in refused.err
-    assert "TensorSpec" not in cli(*MISTAKES["a dtype"][0]).err
+    assert "TensorSpec" not in cli(*USAGE_ERRORS["a dtype"][0]).err
 
 
 @pytest.mark.parametrize(

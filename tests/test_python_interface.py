@@ -117,7 +117,7 @@ def test_a_misspelt_name_raises_an_attribute_error_with_name_and_object(wrong):
     assert (missing.value.name, missing.value.obj) == (wrong, npu_sim)
 
 
-MISTAKES = {
+USAGE_ERRORS = {
     "plan": (lambda: npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "compare": (lambda: npu_sim.compare("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "explain": (lambda: npu_sim.explain("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
@@ -146,24 +146,24 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("call", "message"), MISTAKES.values(), ids=list(MISTAKES))
+@pytest.mark.parametrize(("call", "message"), USAGE_ERRORS.values(), ids=list(USAGE_ERRORS))
 def test_a_usage_error_is_a_value_error_without_status_and_with_a_short_traceback(call, message):
-    with pytest.raises(npu_sim.UsageError, match=message) as mistake:
+    with pytest.raises(npu_sim.UsageError, match=message) as refused:
         call()
-    assert isinstance(mistake.value, ValueError)
-    assert not hasattr(mistake.value, "status")
+    assert isinstance(refused.value, ValueError)
+    assert not hasattr(refused.value, "status")
     package = Path(npu_sim.__file__).parent
     assert (
         len(
             [
                 frame
-                for frame in traceback.extract_tb(mistake.value.__traceback__)
+                for frame in traceback.extract_tb(refused.value.__traceback__)
                 if package in Path(frame.filename).parents
             ]
         )
         == 1
     )
-    assert mistake.value.__cause__ is None
+    assert refused.value.__cause__ is None
 
 
 def test_an_implied_tensor_may_be_omitted():
