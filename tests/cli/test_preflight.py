@@ -12,7 +12,7 @@ REFUSED = {**CALL, "product": "atlas_inference"}
 
 @pytest.fixture
 def calls(tmp_path):
-    """A function that writes a file of calls."""
+    """Return a function that writes a file of calls."""
 
     def write(*lines):
         path = tmp_path / "calls.jsonl"

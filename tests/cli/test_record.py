@@ -20,7 +20,7 @@ sys.exit(beside.CODE)
 
 @pytest.fixture
 def script(tmp_path):
-    """A function that writes a training script that ends with a code."""
+    """Return a function that writes a training script that ends with a code."""
 
     def write(code):
         (tmp_path / "beside.py").write_text(f"CODE = {code}\n", encoding="utf-8")

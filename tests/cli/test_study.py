@@ -166,18 +166,10 @@ def test_a_long_formula_is_cut_between_terms(cli, monkeypatch):
         "2",
         "--no-probe",
     )
-    formula = max(
-        (
-            certificate["text"]
-            for certificate in cli("study", "certificate", *arguments, "--json").data[
-                "certificates"
-            ]
-        ),
-        key=len,
-    )
-    (shown,) = re.findall(r"(t0 .*?) \.\.\.  t0 = ", cli("study", "certificate", *arguments).out)[
-        :1
-    ]
+    data = cli("study", "certificate", *arguments, "--json").data
+    formula = max((certificate["text"] for certificate in data["certificates"]), key=len)
+    text = cli("study", "certificate", *arguments).out
+    shown = re.search(r"(t0 .*?) \.\.\.  t0 = ", text)[1]
     assert formula.startswith(f"{shown} ")
     assert len(shown) < len(formula)
 
@@ -213,23 +205,23 @@ def test_the_progress_bar_of_a_study_advances_with_every_order():
     study_determinism(
         "embedding_dense_backward",
         random_orders=50,
-        progress=lambda stage, share: progress.append((stage, share)),
+        progress=lambda stage, fraction: progress.append((stage, fraction)),
         grad=np.ones((400, 8), np.float32),
         indices=np.arange(400, dtype=np.int32) % 50,
         num_weights=50,
     )
-    shares = [share for _, share in progress]
+    fractions = [fraction for _, fraction in progress]
     assert {stage for stage, _ in progress} == {"grad_weight"}
-    assert shares == sorted(set(shares))
-    assert len(shares) >= 4
-    assert shares[-1] == 1
+    assert fractions == sorted(set(fractions))
+    assert len(fractions) >= 4
+    assert fractions[-1] == 1
 
 
 def test_the_progress_bar_of_a_certificate_advances_with_every_class():
     progress = []
     certificates = certify(
         "embedding_dense_backward",
-        progress=lambda stage, share: progress.append((stage, share)),
+        progress=lambda stage, fraction: progress.append((stage, fraction)),
         **CLASSES,
     )
     assert progress == [

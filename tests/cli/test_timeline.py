@@ -38,8 +38,8 @@ def test_every_launch_and_the_other_mode_fit_80_columns(cli, monkeypatch):
     lines = cli("timeline", *WORDS).out.splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    for words in ("MemSet: ", "EmbeddingDenseGradV2: ", "num_weights = 1500", "off: "):
-        assert words in text
+    for message in ("MemSet: ", "EmbeddingDenseGradV2: ", "num_weights = 1500", "off: "):
+        assert message in text
 
 
 def test_json_has_the_launches_and_the_changes_to_them(cli):

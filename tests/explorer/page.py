@@ -63,7 +63,7 @@ class PageObject:
         """Return the plan on screen, as the server sends it."""
         return self.answer("json")["plan"]
 
-    def look(self):
+    def wait_for_changes(self):
         """Wait for the slower part of the answer."""
         self.wait(lambda: self.find("#first .follows") and not self.find(".stale"))
 

@@ -59,7 +59,7 @@ def test_the_link_restores_the_same_plan(page):
 
 def test_a_flip_is_applied_by_a_click(page):
     page.open(SMALL_DIM)
-    page.look()
+    page.wait_for_changes()
     button = next(
         button
         for button in page.driver.find_elements("css selector", "#first .changes button")

@@ -25,13 +25,13 @@ TWO_PANES = "#operator=rms_norm_grad" + "".join(
 PAGES = (SMALL_DIM, REFUSED, TWO_PANES)
 
 
-def wait_for_others(page):
+def wait_for_accepted_calls(page):
     page.wait(lambda: page.find("#first .nearest .chips button"))
 
 
 def test_a_refused_call_offers_changes_that_run(page):
     page.open(REFUSED)
-    wait_for_others(page)
+    wait_for_accepted_calls(page)
     assert page.texts("#first .nearest .chips button") == [
         "num_topk = 512 runs: whole rows",
         "limits = hardware runs: whole rows",
@@ -48,7 +48,7 @@ def test_a_refused_call_offers_changes_that_run(page):
 
 def test_a_refused_call_runs_with_the_limits_of_the_hardware(page):
     page.open(REFUSED)
-    wait_for_others(page)
+    wait_for_accepted_calls(page)
     page.chip("limits = hardware").click()
     page.settle()
     assert page.text("#first .headline").endswith("runs")
@@ -57,7 +57,7 @@ def test_a_refused_call_runs_with_the_limits_of_the_hardware(page):
 
 def test_the_requested_size_is_drawn_beside_the_accepted_sizes(page):
     page.open(REFUSED)
-    wait_for_others(page)
+    wait_for_accepted_calls(page)
     legal, mark = page.script("""
         const shape = (name) => document.querySelector(`#first .nearest ${name}`);
         const of = (element, ...names) => names.map((name) => Number(element.getAttribute(name)));
@@ -81,7 +81,7 @@ def test_an_empty_size_is_missing_rather_than_its_default(page):
     assert page.element("#field-hidden").get_attribute("aria-invalid") == "true"
     assert "hidden=&" in page.driver.current_url + "&"
     assert page.text("#first .headline") == "hidden is empty"
-    wait_for_others(page)
+    wait_for_accepted_calls(page)
     page.chip("hidden = ").click()
     page.settle()
     assert page.text("#first .headline").endswith("runs")
@@ -105,7 +105,7 @@ def test_changes_are_offered_once_with_their_outcome(page):
     page.open(
         "#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8"
     )
-    page.look()
+    page.wait_for_changes()
     labels = page.texts("#first .changes button")
     assert len({tuple(text.split()[:3]) for text in labels}) == len(labels)
     for text, change in zip(labels, page.answer("work")["changes"], strict=True):
@@ -114,14 +114,14 @@ def test_changes_are_offered_once_with_their_outcome(page):
         ) in text
 
 
-def lines_once(page, pane):
+def unique_lines(page, pane):
     """Return the lines of a pane whose name occurs once: name -> (text, whether it is marked)."""
     lines = page.script(
         """
         const of = (line) => [line.textContent, line.nextElementSibling];
-        const told = ([name, line]) => [name, line.textContent.replace("≠ ", ""),
+        const entry = ([name, line]) => [name, line.textContent.replace("≠ ", ""),
             line.classList.contains("differs")];
-        return [...document.querySelectorAll(`${arguments[0]} dl.lines dt`)].map(of).map(told);
+        return [...document.querySelectorAll(`${arguments[0]} dl.lines dt`)].map(of).map(entry);
         """,
         pane,
     )
@@ -131,8 +131,8 @@ def lines_once(page, pane):
 
 def test_two_panes_mark_exactly_the_lines_that_differ(page):
     page.open(TWO_PANES)
-    page.look()
-    first, second = lines_once(page, "#first"), lines_once(page, "#second")
+    page.wait_for_changes()
+    first, second = unique_lines(page, "#first"), unique_lines(page, "#second")
     for name in first.keys() & second.keys():
         (left, marked), (right, also_marked) = first[name], second[name]
         assert marked == also_marked == (left != right), name
@@ -161,7 +161,7 @@ def test_the_copied_link_contains_the_second_pane(page):
     assert page.texts(".headline") == headlines
 
 
-def small_chip():
+def small_product():
     return (
         (config_directory() / "atlas_a2.yaml")
         .read_text(encoding="utf-8")
@@ -172,7 +172,7 @@ def small_chip():
 
 def test_a_dropped_product_file_opens_in_the_second_pane(page):
     page.open("#operator=rms_norm_grad&row=4096&col=7168")
-    page.drop("small_ub.yaml", small_chip())
+    page.drop("small_ub.yaml", small_product())
     page.wait(lambda: page.find("#second") and page.find(".differs"))
     assert page.element("#field-other\\.product").get_attribute("value") == "small_ub.yaml"
     assert "buffer" in page.text("#differences")
@@ -233,19 +233,19 @@ def test_dropped_calls_are_checked_for_the_products_of_the_panes(page):
 
 def test_report_trace_and_json_equal_those_of_the_call(page):
     page.open(SMALL_DIM)
-    got = {
+    downloads = {
         name: page.script(
             f"return fetch(document.querySelector('#first "
             f"a.{name}').href).then((reply) => reply.text())"
         )
         for name in ("report", "trace", "json")
     }
-    assert page.text("#first .headline") in got["report"]
+    assert page.text("#first .headline") in downloads["report"]
     assert (
-        json.loads(got["trace"])["otherData"]["timelines"][0]["arguments"]
+        json.loads(downloads["trace"])["otherData"]["timelines"][0]["arguments"]
         == page.plan()["arguments"]
     )
-    assert json.loads(got["json"])["plan"] == page.plan()
+    assert json.loads(downloads["json"])["plan"] == page.plan()
     page.open(REFUSED)
     assert not any(link.is_displayed() for link in page.find("#first a.button"))
 
@@ -253,13 +253,13 @@ def test_report_trace_and_json_equal_those_of_the_call(page):
 def test_a_run_shows_its_progress_and_ends_when_cancelled(page):
     page.open("#operator=rms_norm&row=16K&col=16K")
     page.element("#first .run").click()
-    shares = []
+    fractions = []
     page.wait(lambda: "generating data" in page.text("#stage"), 60)
-    while len(shares) < 3 or shares[-1] == 0:
-        shares.append(float(page.element("#progress").get_attribute("value") or 0))
+    while len(fractions) < 3 or fractions[-1] == 0:
+        fractions.append(float(page.element("#progress").get_attribute("value") or 0))
         page.script("return new Promise((resolve) => setTimeout(resolve, 150))")
-    assert shares == sorted(shares)
-    assert shares[-1] <= 1
+    assert fractions == sorted(fractions)
+    assert fractions[-1] <= 1
     page.element("#cancel").click()
     page.wait(lambda: page.text("#job-result") == "cancelled", 10)
     assert page.element("#first .run").is_enabled()
@@ -279,7 +279,7 @@ def test_no_width_scrolls_sideways(page, link):
 
 def test_the_table_of_cores_is_reachable_by_keyboard(page):
     page.open(SMALL_DIM)
-    page.look()
+    page.wait_for_changes()
     page.script("for (const node of document.querySelectorAll('details')) node.open = true")
     rows = page.texts("#first .steps-of-a-core .drawn > details tbody tr")
     assert len(rows) == page.plan()["block_dim"]

@@ -1,7 +1,7 @@
 """Random hostile use: ``python -m tests.hostile --minutes N`` runs trials of every kind for a time.
 
 ``--plans N``, ``--runs N``, ``--kills N`` and ``--races SECONDS`` are the parts of a long campaign.
-Every trial has its own seed: ``--only KIND --seed S --trials 1`` repeats a printed one, and
+Every trial has its own seed: ``--only KIND --seed S --trials 1`` repeats a printed trial, and
 ``--seed`` with the printed next seed continues.
 """
 

@@ -156,7 +156,7 @@ def overlaps(first, second):
     )
 
 
-def alive_together(first, second):
+def lifetimes_overlap(first, second):
     return first.first_node <= second.last_node and second.first_node <= first.last_node
 
 
@@ -171,7 +171,7 @@ def test_areas_with_overlapping_lifetimes_do_not_overlap(
         assert bucket.offset <= area.offset
         assert area.offset + area.bytes <= bucket.offset + bucket.bytes <= total
         for other in workspace.areas[:number]:
-            assert not (alive_together(area, other) and overlaps(area, other))
+            assert not (lifetimes_overlap(area, other) and overlaps(area, other))
     assert sum(bucket.bytes for bucket in workspace.buckets) == total
 
 
@@ -378,7 +378,7 @@ def executors(draw):
     return nodes
 
 
-def placed_as_the_page_says(nodes):
+def specified_placement(nodes):
     """Return the bucket of every entry (by node, its workspace first) and the total."""
     entries = []
     for number, node in enumerate(nodes):
@@ -409,12 +409,12 @@ def placed_as_the_page_says(nodes):
 @given(executors())
 def test_every_executor_is_placed_as_specified(nodes):
     workspace = executor_workspace(nodes, 0)
-    expected, total = placed_as_the_page_says(nodes)
+    expected, total = specified_placement(nodes)
     assert {area.name: area.bucket for area in workspace.areas} == expected
     assert workspace.total_bytes == total == sum(part.bytes for part in workspace.parts)
     for number, area in enumerate(workspace.areas):
         for other in workspace.areas[:number]:
-            assert not (alive_together(area, other) and overlaps(area, other))
+            assert not (lifetimes_overlap(area, other) and overlaps(area, other))
 
 
 def test_copies_of_a_single_kernel_follow_it_and_share_nothing():
