@@ -22,7 +22,7 @@ from numba.core.event import trigger_event
 
 from npu_sim.kernels.engine import device
 from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.entry import call_entry, compile_entry, lay_out
+from npu_sim.kernels.engine.entry import call_entry, compile_entry, lay_out, type_of
 from npu_sim.kernels.engine.numba_inside import CHECKED, holds, is_plain, load_openmp, require_numba
 from npu_sim.kernels.engine.threads import (
     ALONE_BYTES,
@@ -48,6 +48,7 @@ class Kernel:
         self.worker = device_function(function)
         self.entries: dict[Any, Any] = {}
         """Compiled code by argument types."""
+        self._entries_by_form: dict[Any, Any] = {}
 
     def over(self, chunks: int, *arguments: Any) -> None:
         """Compute the chunks 0..chunks-1 on all threads; small work on the calling thread alone."""
@@ -67,8 +68,8 @@ class Kernel:
         return chunks == 1 or _bytes_of(arguments) < self.alone_bytes
 
     def _run(self, chunks: int, arguments: tuple[Any, ...]) -> None:
-        argument_types, words = lay_out(arguments)
-        entry = self.entries.get(argument_types) or self._compile(argument_types)
+        form, words = lay_out(arguments)
+        entry = self._entries_by_form.get(form) or self._entry(form)
         memory = array("q", words)  # alive until the loops return, like ``arguments``
         first, _ = memory.buffer_info()
         if self._is_alone(chunks, arguments):
@@ -78,6 +79,12 @@ class Kernel:
                 _run_parallel(entry.address, first, chunks)
         else:
             on_python_threads(_run_range, chunks, entry.address, first)
+
+    def _entry(self, form: Any) -> Any:
+        argument_types = type_of(form)
+        entry = self.entries.get(argument_types) or self._compile(argument_types)
+        self._entries_by_form[form] = entry
+        return entry
 
     def _compile(self, argument_types: Any) -> Any:
         event = trigger_event("numba:compile", data={"dispatcher": self.worker})
@@ -162,8 +169,8 @@ def _probe() -> bool:
     def count(chunk, values):
         values[chunk] = chunk + 1
 
-    argument_types, words = lay_out((numbers,))
-    entry = compile_entry(count, device.device_function(count), argument_types)
+    form, words = lay_out((numbers,))
+    entry = compile_entry(count, device.device_function(count), type_of(form))
     memory = array("q", words)
     _run_parallel(entry.address, memory.buffer_info()[0], 2)
     return numbers.tolist() == [1, 2]

@@ -9,7 +9,6 @@ word; floating-point numbers are their bit patterns. The caller keeps the arrays
 """
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,45 +28,45 @@ WORD = ir.IntType(64)
 
 
 def lay_out(values: tuple[Any, ...]) -> tuple[Any, list[int]]:
-    """Return the Numba type of a tuple of arguments, and their words."""
+    """Return the form of a tuple of arguments, and their words.
+
+    Arguments of one form have one Numba type, :func:`type_of`. Forms consist of Python types and
+    NumPy dtypes, whose hashes take a tenth of the time of those of Numba types.
+    """
     words: list[int] = []
     return _add_words(values, words), words
 
 
 def _add_words(value: Any, words: list[int]) -> Any:
-    """Append the words of one argument; return its Numba type."""
+    """Append the words of one argument; return its form."""
+    kind = type(value)
     if isinstance(value, np.ndarray):
         words += (address_of(value), *value.shape, *value.strides)
         flags = value.flags
-        return _array_type(value.dtype, value.ndim, flags.c_contiguous, flags.aligned)
-    kind = type(value)
+        return value.dtype, value.ndim, flags.c_contiguous, flags.aligned
     if isinstance(value, tuple):
-        return _tuple_type(kind, tuple([_add_words(element, words) for element in value]))
+        return kind, tuple([_add_words(element, words) for element in value])
     if isinstance(value, float | np.floating):
         bits = value if isinstance(value, np.floating) else np.float64(value)
         words.append(int(bits.view(f"i{bits.itemsize}")))
     else:
         words.append(int(value))
-    return _number_type(kind)
+    return kind
 
 
-@lru_cache(maxsize=256)
-def _array_type(
-    dtype: np.dtype[Any], dimensions: int, is_contiguous: bool, is_aligned: bool
-) -> types.Array:
-    """Return a writable array type also for read-only arrays: one compiled version serves both."""
-    layout = "C" if is_contiguous else "A"
-    return types.Array(from_dtype(dtype), dimensions, layout, aligned=is_aligned)
+def type_of(form: Any) -> Any:
+    """Return the Numba type of a form of :func:`lay_out`.
 
-
-@lru_cache(maxsize=256)
-def _tuple_type(kind: type, elements: tuple[Any, ...]) -> types.BaseTuple:
+    Arrays are writable, read-only ones too: one compiled version serves both.
+    """
+    if not isinstance(form, tuple):
+        return typeof(form(0))
+    if isinstance(form[0], np.dtype):
+        dtype, dimensions, is_contiguous, is_aligned = form
+        layout = "C" if is_contiguous else "A"
+        return types.Array(from_dtype(dtype), dimensions, layout, aligned=is_aligned)
+    kind, elements = form[0], tuple(map(type_of, form[1]))
     return types.NamedTuple(elements, kind) if hasattr(kind, "_fields") else types.Tuple(elements)
-
-
-@lru_cache(maxsize=64)
-def _number_type(kind: type) -> Any:
-    return typeof(kind(0))
 
 
 def compile_entry(function: Callable[..., None], worker: Any, argument_types: Any) -> Any:
@@ -80,7 +79,7 @@ def compile_entry(function: Callable[..., None], worker: Any, argument_types: An
     worker
         The kernel as a device function.
     argument_types
-        Numba type of the tuple of arguments, from :func:`lay_out`.
+        Numba type of the tuple of arguments, from :func:`type_of`.
 
     Returns
     -------
