@@ -236,14 +236,14 @@ def test_the_report_has_the_matrix_and_the_reasons(cli, calls, tmp_path):
         tmp_path / "report.html",
     )
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for words in (
+    for part in (
         "layer.0",
         "161002",
         "not supported on Atlas inference series",
         "can differ between runs",
         "--products all",
     ):
-        assert words in text
+        assert part in text
 
 
 def test_a_recording_states_what_its_calls_do_not_cover(cli, calls):

@@ -86,12 +86,12 @@ def folder(tmp_path, monkeypatch):
     np.save(tmp_path / "g.npy", np.ones((64, 8), np.float32))
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
     np.save(tmp_path / "same.npy", np.zeros(64, np.int32))
-    own = (
+    product = (
         (config_directory() / "atlas_a2.yaml")
         .read_text(encoding="utf-8")
         .replace("ub_bytes: 196608", "ub_bytes: 98304")
     )
-    (tmp_path / "small.yaml").write_text(own, encoding="utf-8")
+    (tmp_path / "small.yaml").write_text(product, encoding="utf-8")
     calls = [
         '{"op": "rms_norm_grad", "name": "layer.0.norm", "inputs": {"dy": "4096x7168:bf16", '
         '"gamma": "7168:bf16"}}',

@@ -40,28 +40,28 @@ def outcome(evaluated):
 
 
 @given(expressions, values)
-def test_an_expression_has_the_value_that_python_gives(text, known):
-    assert outcome(lambda: evaluate(text, known.__getitem__)) == outcome(
-        lambda: eval(text, {}, known)
+def test_an_expression_has_the_value_that_python_gives(text, numbers):
+    assert outcome(lambda: evaluate(text, numbers.__getitem__)) == outcome(
+        lambda: eval(text, {}, numbers)
     )
 
 
 @given(expressions, values)
-def test_a_row_gives_the_same_value(text, known):
+def test_a_row_gives_the_same_value(text, numbers):
     scope = {
-        "row": SimpleNamespace(**{name: known[name] for name in NAMES}),
-        "rules": SimpleNamespace(**{name: known[name] for name in RULES}),
+        "row": SimpleNamespace(**{name: numbers[name] for name in NAMES}),
+        "rules": SimpleNamespace(**{name: numbers[name] for name in RULES}),
     }
-    in_whole_numbers = in_row(text, RULES)
-    assert outcome(lambda: eval(in_whole_numbers, scope)) == outcome(
-        lambda: evaluate(text, known.__getitem__)
+    condition = in_row(text, RULES)
+    assert outcome(lambda: eval(condition, scope)) == outcome(
+        lambda: evaluate(text, numbers.__getitem__)
     )
 
 
 @given(expressions, values)
-def test_exactly_the_names_of_an_expression_are_looked_up_once(text, known):
+def test_exactly_the_names_of_an_expression_are_looked_up_once(text, numbers):
     lookups = []
-    outcome(lambda: evaluate(text, lambda name: lookups.append(name) or known[name]))
+    outcome(lambda: evaluate(text, lambda name: lookups.append(name) or numbers[name]))
     assert tuple(lookups) == names(text)
     assert set(lookups) == set(re.findall("[a-z_]+", text)) & set(NAMES + RULES)
 

@@ -14,12 +14,12 @@ def embedding(
     num_weights: int,
     dtype: str = "fp32",
     seed: int = 0,
-    words: int | None = None,
+    used_weights: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """An embedding gradient with indices drawn from the first ``words`` weight rows."""
+    """An embedding gradient with indices drawn from the first ``used_weights`` weight rows."""
     rng = np.random.default_rng(seed)
-    indices = rng.integers(0, words or num_weights, rows, dtype=np.int32)
+    indices = rng.integers(0, used_weights or num_weights, rows, dtype=np.int32)
     return {
         "grad": rng.standard_normal((rows, dim)).astype(DTYPES[dtype]),
         "indices": indices,

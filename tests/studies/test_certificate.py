@@ -30,11 +30,11 @@ PATHS = {
     ),
     "native fp16": (
         "embedding_dense_backward",
-        calls.embedding(600, 520, 101000, "fp16", words=12),
+        calls.embedding(600, 520, 101000, "fp16", used_weights=12),
     ),
     "native bf16, small dim": (
         "embedding_dense_backward",
-        calls.embedding(600, 300, 176000, "bf16", words=30, core_order="reverse"),
+        calls.embedding(600, 300, 176000, "bf16", used_weights=30, core_order="reverse"),
     ),
     "training series": (
         "embedding_dense_backward",

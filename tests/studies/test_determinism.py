@@ -125,13 +125,17 @@ def random_case(operator, seed):
         return "grad_weight", calls.conv(
             int(rng.integers(3, 12)), int(rng.integers(1, 9)), 5, 7, 3, 1, seed
         )
-    rows, words = int(rng.integers(2, 400)), int(rng.integers(1, 200))
+    rows, num_weights = int(rng.integers(2, 400)), int(rng.integers(1, 200))
     kind = seed % 3
     if kind == 0:
-        return "grad_weight", calls.embedding(rows, int(rng.integers(1, 60)), words, seed=seed)
+        return "grad_weight", calls.embedding(
+            rows, int(rng.integers(1, 60)), num_weights, seed=seed
+        )
     if kind == 1:
-        return "grad_weight", calls.embedding(rows, int(rng.integers(513, 530)), words, seed=seed)
-    return "grad_weight", calls.embedding(rows, 9, words, "fp16", seed, product="atlas_train")
+        return "grad_weight", calls.embedding(
+            rows, int(rng.integers(513, 530)), num_weights, seed=seed
+        )
+    return "grad_weight", calls.embedding(rows, 9, num_weights, "fp16", seed, product="atlas_train")
 
 
 @pytest.mark.parametrize(

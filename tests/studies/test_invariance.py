@@ -22,7 +22,7 @@ def test_a_row_of_rms_norm_is_batch_invariant_but_dgamma_depends_on_the_cores():
 
 
 def test_an_embedding_row_depends_on_batch_position_cores_and_mode():
-    verdicts = answers("embedding_dense_backward", calls.embedding(900, 40, 40, words=30))
+    verdicts = answers("embedding_dense_backward", calls.embedding(900, 40, 40, used_weights=30))
     for change in (
         "batch twice as large",
         "another position in the batch",
@@ -64,7 +64,7 @@ def test_unsupported_products_are_not_applicable():
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_the_first_differing_element_is_named(dtype):
     rows = study_invariance(
-        "embedding_dense_backward", **calls.embedding(900, 40, 40, dtype, words=30)
+        "embedding_dense_backward", **calls.embedding(900, 40, 40, dtype, used_weights=30)
     ).rows
     for row in rows:
         if row.changes:

@@ -152,7 +152,7 @@ def test_releases_are_an_axis_of_the_devices():
 def test_a_modified_copy_of_a_product_is_a_separate_device(tmp_path):
     from npu_sim.cores import config_directory
 
-    mine = tmp_path / "mine.yaml"
-    mine.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
-    space = make_space(EMBEDDING, {"rows": "1..10", "product": ["atlas_a2", str(mine)]})
-    assert [profile.name for profile in space.profiles] == ["atlas_a2", f"atlas_a2 ({mine})"]
+    copied = tmp_path / "mine.yaml"
+    copied.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
+    space = make_space(EMBEDDING, {"rows": "1..10", "product": ["atlas_a2", str(copied)]})
+    assert [profile.name for profile in space.profiles] == ["atlas_a2", f"atlas_a2 ({copied})"]
