@@ -24,7 +24,7 @@ from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
 
 GALLERY = Path(__file__).parent / "gallery"
-LARGEST_GALLERY_BYTES = 600_000
+LARGEST_GALLERY_BYTES = 800_000
 STEP_ON = """
 const slider = document.querySelector("input[type=range]");
 document.querySelectorAll(".core-choice button")[17].click();
