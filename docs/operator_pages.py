@@ -88,7 +88,7 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
         if isinstance(check, Dtypes) and callable(check.allowed):
             values["allowed"] = tuple(check.allowed(profile))
         shown = [
-            f"{name} `{', '.join(value) if isinstance(value, tuple) else value}`"
+            f"{'argument' if name == 'blames' else name} `{', '.join(value) if isinstance(value, tuple) else value}`"
             for name, value in values.items()
             if name not in ("status", "words", "documented")
             and isinstance(value, str | int | tuple)
