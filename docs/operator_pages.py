@@ -27,6 +27,8 @@ from npu_sim.tiling.fields import table as tiling_fields
 
 WIDTH = "100"
 """Terminal width for the output of commands, also used by the tests of pages."""
+PARAMETERS = {"blames": "argument"}
+"""Titles of fields of checks, where they differ from the names."""
 PAGES = Path(__file__).parent / "operators"
 
 
@@ -88,7 +90,7 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
         if isinstance(check, Dtypes) and callable(check.allowed):
             values["allowed"] = tuple(check.allowed(profile))
         shown = [
-            f"{'argument' if name == 'blames' else name} `{', '.join(value) if isinstance(value, tuple) else value}`"
+            f"{PARAMETERS.get(name, name)} `{', '.join(value) if type(value) is tuple else value}`"
             for name, value in values.items()
             if name not in ("status", "words", "documented")
             and isinstance(value, str | int | tuple)
