@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The part of CI to run before every commit: lint, types, unit tests and golden tests.
+# The fast part of CI, below six minutes: lint, types, unit tests and golden tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/lint.sh

@@ -162,7 +162,7 @@ MOST_MODULES = {"call": 70, "plan": 69}
 MOST_FRAMES = 25
 """npu_sim's own frames between the public function and a kernel."""
 TRACE = """
-import inspect, json, sys
+import inspect, json, sys, tempfile
 import numpy as np
 import npu_sim
 
@@ -186,16 +186,25 @@ def call(rows):
     npu_sim.embedding_dense_backward(np.ones((rows, 8), np.float32), np.zeros(rows, np.int32), 5)
 
 def plan(rows):
-    from npu_sim.__main__ import main
     tensors = ["--grad", f"{rows}x8:fp32", "--indices", f"{rows}:int32", "--num-weights", "5"]
-    sys.argv = ["npu-sim", "plan", "embedding_dense_backward", *tensors]
+    command("plan", "embedding_dense_backward", *tensors)
+
+def sweep(rows):
+    grid = ["--grid", f"rows=1..{rows}"]
+    with tempfile.TemporaryDirectory() as folder:
+        command("sweep", "embedding_dense_backward", *grid, "--out", f"{folder}/plans")
+
+def command(*arguments):
+    from npu_sim.__main__ import main
+    sys.argv = ["npu-sim", *arguments]
     try:
         main()
     except SystemExit as end:
         assert not end.code
 
-work = {"call": call, "plan": plan}[sys.argv[1]]
-work(4)
+work = {"call": call, "plan": plan, "sweep": sweep}[sys.argv[1]]
+if work is not sweep:  # the first sweep also compiles its planner, which is part of its path
+    work(4)
 modules = [name for name in sys.modules if name.startswith("npu_sim")]
 sys.setprofile(profile)
 work(6)
@@ -204,7 +213,7 @@ print(json.dumps([modules, list(entered), depths]))
 """
 
 
-@pytest.fixture(scope="module", params=["call", "plan"])
+@pytest.fixture(scope="module", params=["call", "plan", "sweep"])
 def way(request):
     """Kind of a call, modules it imports, modules it enters in order, and depths at kernels."""
     command = [sys.executable, "-c", TRACE, request.param]
@@ -214,7 +223,8 @@ def way(request):
 
 def test_a_call_imports_few_modules(way):
     kind, modules, _, _ = way
-    assert len(modules) <= MOST_MODULES[kind], modules
+    if kind in MOST_MODULES:
+        assert len(modules) <= MOST_MODULES[kind], modules
 
 
 def test_few_frames_lie_between_a_function_and_its_kernels(way):
@@ -225,7 +235,11 @@ def test_few_frames_lie_between_a_function_and_its_kernels(way):
 
 def test_the_page_lists_modules_in_the_order_of_the_call(way):
     kind, _, entered, _ = way
-    title = {"call": "## `npu_sim.embedding", "plan": "## `npu-sim plan"}[kind]
+    title = {
+        "call": "## `npu_sim.embedding",
+        "plan": "## `npu-sim plan",
+        "sweep": "## `npu-sim sweep",
+    }[kind]
     section = ARCHITECTURE.partition(title)[2].partition("\n## ")[0]
     listed = re.findall(r"^\d+\. `(npu_sim[\w.]*)`", section, re.MULTILINE)
     assert len(listed) > 8
