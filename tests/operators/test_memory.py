@@ -1,4 +1,4 @@
-"""No kernel of the vector unit makes temporaries of the size of its data: at its peak a call has little in use beyond inputs and outputs.
+"""Vector kernels need little memory beyond inputs and outputs, and no temporaries of that size.
 
 Measured from outside, in a process of its own: the high-water mark of the resident memory, which
 sees scratch of any thread and any allocator. Freed memory goes back to the system at once there, so
@@ -144,7 +144,8 @@ def measure_temporary():
 
 def name(call):
     operator, shape, dtype, deterministic = call
-    return f"{operator}-{'x'.join(map(str, shape))}-{dtype}-{'deterministic' if deterministic else 'default'}"
+    order = "deterministic" if deterministic else "default"
+    return f"{operator}-{'x'.join(map(str, shape))}-{dtype}-{order}"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The example of an operator of one's own, installed, and asked everything that the operators of the package are asked."""
+"""Every feature works on the example of a user's operator, as on the operators of the package."""
 
 import json
 import os
@@ -53,7 +53,7 @@ json.dump(answers, sys.stdout)
 
 
 def ask(questions, folder=""):
-    """Exit code and output of command lines, in a process that finds what is installed in a folder."""
+    """Return exit code and output of command lines, with the packages of a folder installed."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}
     call = (sys.executable, "-c", PROGRAM)
     done = subprocess.run(
@@ -151,7 +151,8 @@ def test_the_explorer_offers_it():
     file = PACKAGE / "scale_rows" / "__init__.py"
     program = (
         "import sys, pathlib, npu_sim; npu_sim.register_file(pathlib.Path(sys.argv[1]));"
-        "from npu_sim.explorer.state import catalog; print([one['name'] for one in catalog({})['operators']])"
+        "from npu_sim.explorer.state import catalog;"
+        "print([operator['name'] for operator in catalog({})['operators']])"
     )
     done = subprocess.run(
         (sys.executable, "-c", program, str(file)),

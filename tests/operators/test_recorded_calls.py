@@ -47,7 +47,7 @@ def verdict(operator, call):
 
 
 def agrees(operator, call, now, recorded):
-    """Whether a verdict is the recorded one; a tensor that is left out is now found before the product is asked."""
+    """Return whether a verdict is the recorded one; a missing tensor is now reported first."""
     if recorded[1] in ("profile", "soc") and call.get(recorded[1]) in SPELLINGS:
         return now == verdict(operator, {**call, recorded[1]: SPELLINGS[call[recorded[1]]]})
     if now[0] is not MISTAKE:

@@ -1,4 +1,4 @@
-"""A declaration is looked through when it is registered; what it leaves out is a sentence when it is asked for."""
+"""A declaration is checked when it is registered; a missing hook is reported when it is needed."""
 
 import importlib.util
 import inspect

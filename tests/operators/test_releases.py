@@ -1,4 +1,4 @@
-"""What a release changes in plans and results; the planners themselves are held against golden data in tests/tiling."""
+"""Effects of a release on plans and results; tests/tiling compares planners with golden data."""
 
 import ml_dtypes
 import numpy as np
