@@ -14,7 +14,8 @@ from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of
 
 SLACK = 1024
-"""Margin above a declared bound, for alignment and off-by-one."""
+"""Safety margin above a declared bound that does not fit 8 bits. Bounds are exact nevertheless:
+flags and codes, which are most columns, have no margin."""
 PLACES = {"product": "product", "soc": "SoC", "release": "release of the product's software"}
 """Columns that identify the device of a row."""
 INTEGERS = (np.int8, np.int16, np.int32, np.int64)
@@ -114,7 +115,7 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
 
 
 def _narrowest(name: str, bound: int) -> np.dtype[Any]:
-    """Return the smallest signed integer dtype that holds the bound and a margin."""
+    """Return the smallest signed integer dtype for a bound: int8 if it fits, else with `SLACK`."""
     needed = bound if bound <= np.iinfo(np.int8).max else bound + SLACK
     for integer in INTEGERS:
         if needed <= np.iinfo(integer).max:

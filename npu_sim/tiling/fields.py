@@ -37,7 +37,8 @@ class Field(NamedTuple):
         Description.
     bound
         Largest magnitude: an expression over the largest value of every axis and of every field of
-        the devices, for instance ``"max(row, col)"``; ``"fp32"`` for fp32 values. Empty if an axis
+        the devices, for instance ``"max(row, col)"``; ``"fp32"`` for fp32 values. It must cover
+        padding (``"col + 15"``): sweeps store the field in the narrowest dtype. Empty if an axis
         or another field has the same value: sweeps leave the field out.
     vendor
         Names in the vendor's structure, separated by spaces; empty when it is not part of it.

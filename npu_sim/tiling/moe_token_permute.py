@@ -433,7 +433,7 @@ class Tiling(NamedTuple):
     tokens: Annotated[int, Field("tokens", vendor="n")]
     columns: Annotated[int, Field("columns", vendor="cols")]
     columns_aligned: Annotated[
-        int, Field("columns of a row in whole blocks", "hidden", vendor="colsAlign")
+        int, Field("columns of a row in whole blocks", "hidden + 15", vendor="colsAlign")
     ]
     top_k: Annotated[int, Field("experts of a token", vendor="topK")]
     sort: Annotated[Sort, ELSEWHERE]

@@ -282,7 +282,9 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
     rows: Annotated[int, Field("rows", vendor="num_row")]
     columns: Annotated[int, Field("columns", vendor="num_col")]
-    columns_aligned: Annotated[int, Field("columns of a padded row", "col", vendor="num_col_align")]
+    columns_aligned: Annotated[
+        int, Field("columns of a padded row", "col + 15", vendor="num_col_align")
+    ]
     block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor")]
     row_factor: Annotated[
         int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", vendor="row_factor")

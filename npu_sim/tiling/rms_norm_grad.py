@@ -228,7 +228,7 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[int, Field("workspace of the kernel", WORKSPACE_BOUND)]
     rows: Annotated[int, Field("rows", vendor="row")]
     columns: Annotated[int, Field("columns", vendor="col")]
-    columns_aligned: Annotated[int, Field("columns of a padded row", "col")]
+    columns_aligned: Annotated[int, Field("columns of a padded row", "col + 15")]
     average_factor: Annotated[float, Field("1 / col in fp32", "fp32", vendor="avg_factor")]
     dtype_code: Annotated[int, Field("dtype code of x and dy", "3", vendor="data_type")]
     block_factor: Annotated[

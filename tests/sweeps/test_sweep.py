@@ -1,4 +1,5 @@
 import pickle
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,14 @@ from numba.core.event import install_recorder
 
 import npu_sim
 from npu_sim.framework.checks import Holds
+from npu_sim.framework.rows import bound_of
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
 from npu_sim.sweeps.engine import LocalEngine, record_dtype
-from npu_sim.sweeps.records import record_columns
+from npu_sim.sweeps.records import largest_values, record_columns
 from npu_sim.sweeps.space import make_space
 from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
-from npu_sim.tiling.fields import table
+from npu_sim.tiling.fields import FP32_VALUE, table
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
 EQUAL_TO_ANOTHER_COLUMN = {
@@ -145,6 +147,70 @@ def test_columns_are_as_narrow_as_their_bounds():
     assert wide["rows"] == np.int64
     assert "older_share" in wide
     assert "older_share" not in narrow  # EmbeddingDenseGrad cannot run on Atlas A2 with so few rows
+
+
+def bounds_exceeded(space, row):
+    """Names of the columns of a row whose values exceed their declared bounds."""
+    operator, largest = space.operator, largest_values(space)
+    record = planned_record(space, record_columns(space), row)
+    bounds = {
+        column.name: bound_of(operator, column.field, largest)
+        for column in operator.planner.columns
+        if column.name in record and column.field.bound != FP32_VALUE
+    }
+    return {name for name, bound in bounds.items() if bound and abs(record[name]) > bound}
+
+
+def near_a_power(rng, top):
+    """A size that is small or just below 2**7, 2**15 or 2**31."""
+    power = 2 ** rng.choice((4, 7, 15, 31))
+    return min(rng.randint(max(power - 20, 1), power), top)
+
+
+@pytest.mark.parametrize("operator", sorted(WIDE_GRIDS))
+def test_no_number_exceeds_its_declared_bound(operator):
+    """Every space is one call on few devices, so that the bounds are as tight as they get."""
+    rng, declaration = random.Random(8), load_operator(operator)
+    exceeded, spaces = set(), 0
+    for _ in range(400):
+        grid = {"product": rng.choice(("atlas_a2", "atlas_train", "all"))}
+        for name, values in WIDE_GRIDS[operator].items():
+            if values.endswith(":log"):
+                top = int(values.removesuffix(":log").split("..")[1])
+                grid[name] = near_a_power(rng, top)
+            else:
+                grid[name] = rng.choice(values.split(","))
+        space = make_space(declaration, grid)
+        try:
+            exceeded |= bounds_exceeded(space, rng.randrange(space.rows))
+            spaces += 1
+        except npu_sim.UsageError:  # sizes whose products exceed 64 bits
+            continue
+    assert not exceeded
+    assert spaces > 200
+
+
+@pytest.mark.parametrize(
+    ("operator", "axis"),
+    [("rms_norm", "col"), ("rms_norm_grad", "col"), ("moe_token_permute", "hidden")],
+)
+def test_padded_rows_fit_their_column(operator, axis):
+    """Padding takes a row of 120 elements to 128, which int8 does not hold."""
+    space = make_space(load_operator(operator), {axis: "120..127"})
+    columns = {column.name: column.dtype for column in record_columns(space)}
+    assert columns[axis] == np.int8
+    aligned = [
+        planned_record(space, record_columns(space), row)["columns_aligned"]
+        for row in range(space.rows)
+    ]
+    assert max(aligned) == 128 <= np.iinfo(columns["columns_aligned"]).max
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("operator", ["rms_norm", "rms_norm_grad"])
+def test_sweeps_of_rows_just_below_128_store_what_is_planned(operator):
+    records = npu_sim.sweep(operator, {"col": "120..127"})
+    assert mismatches(records, range(len(records))) == []
 
 
 @pytest.mark.parametrize(
