@@ -135,10 +135,10 @@ def shown(value: Any) -> str:
     return Text("{beginning}... ({length} characters)", beginning=beginning, length=len(text))
 
 
-def refusal_text(error: AclnnError) -> str:
-    """Return a refusal as people read it: the outcome, the message and the hint."""
+def refusal_text(error: AclnnError, message: str | None = None) -> str:
+    """Return the outcome, the message and the hint of a refusal; ``message`` replaces the two."""
     code = f"{int(error.status)} {error.status.name}"
-    return say("refused, {code}\n\n{message}", code=code, message=error.as_text())
+    return say("refused, {code}\n\n{message}", code=code, message=message or error.as_text())
 
 
 LONGEST_WORD = 100

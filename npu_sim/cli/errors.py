@@ -1,12 +1,13 @@
 """Printing of refusals and usage errors, with options written as on the command line."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from npu_sim.cli.output import REFUSED, print_json
-from npu_sim.language import Text, Verbatim, joined, translated
+from npu_sim.language import Text, Verbatim, joined, translated, with_changed_fields
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -35,14 +36,29 @@ TYPER_TEXTS = (
     Text("Input should be greater than or equal to {least}"),
     Text("Input should be less than or equal to {most}"),
 )
-"""Messages of typer, which arrive as finished sentences."""
+"""Messages of typer, which arrive as finished sentences; others stay English."""
 
 _FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
 
 
-def in_shell_form(text: str) -> str:
-    """Return a message with options (``limits="hardware"``) and functions in command-line form."""
-    return _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, text))
+def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
+    """Return a rendered message with options and functions in command-line form.
+
+    ``limits="hardware"`` becomes ``--limits hardware``. Fields that are :class:`Verbatim`, such as
+    paths, stay unchanged.
+    """
+    verbatim: dict[str, str] = {}
+
+    def hidden(field: str) -> str:
+        if not isinstance(field, Verbatim):
+            return field
+        marker = f"\0{len(verbatim)}\0"
+        verbatim[marker] = field
+        return Verbatim(marker)
+
+    rendered = render(with_changed_fields(text, hidden))
+    shell = _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, rendered))
+    return re.sub("\0[0-9]+\0", lambda marker: verbatim.get(marker[0], marker[0]), shell)
 
 
 def _option(match: re.Match[str]) -> str:
@@ -61,15 +77,12 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
         if as_json:
             print_json("error", {"outcome": "refused", "error": data})
         else:
-            _print(in_shell_form(refusal_text(error)))
+            _print(in_shell_form(error.as_text(), lambda text: refusal_text(error, text)))
         return REFUSED
     if as_json:
         print_json("usage", {"outcome": "usage", **data})
     else:
-        message, hint = (
-            in_shell_form(translated(error.message)),
-            in_shell_form(translated(error.hint)),
-        )
+        message, hint = (in_shell_form(text, translated) for text in (error.message, error.hint))
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
     return USAGE
 

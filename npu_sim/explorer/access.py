@@ -39,7 +39,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines reach the server."""
+        """Whether other machines may reach the server: True unless the host is a local name."""
         return self.host not in LOCAL_NAMES
 
     @property
@@ -54,19 +54,19 @@ class Access:
         Pages of other origins can send requests through the user's browser; ``Host``, ``Origin``
         and ``Sec-Fetch-Site`` expose them.
         """
-        name, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if not _is_trusted_site(request):
             return False
         if self.is_open:
             return self._has_token(request) and origin in (
                 None,
-                f"http://{name}",
-                f"https://{name}",
+                f"http://{host}",
+                f"https://{host}",
             )
         names = {f"{local}:{self.port}" for local in LOCAL_NAMES}
         if self.port == HTTP_PORT:
             names |= set(LOCAL_NAMES)
-        return name in names and (origin is None or origin in {f"http://{own}" for own in names})
+        return host in names and (origin is None or origin in {f"http://{own}" for own in names})
 
     def is_own_page(self, request: Request) -> bool:
         """Return whether a request carries the token in its header, as those of the page do."""
@@ -82,7 +82,10 @@ class Access:
 
 
 def _is_trusted_site(request: Request) -> bool:
-    """Return whether a browser sent a request for the page itself or for a link to it."""
+    """Return whether ``Sec-Fetch-Site`` rules out another site, or a link on it opens the page.
+
+    A link opens the page with ``GET /`` as a document.
+    """
     if request.headers.get("Sec-Fetch-Site", "") in TRUSTED_SITES:
         return True
     opens_page = request.method == "GET" and request.scope["path"] == "/"

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from npu_sim.files.reading import DROPPED_BYTES, YAML_BYTES
-from npu_sim.language import Text
+from npu_sim.language import Text, with_changed_fields
 from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
@@ -29,6 +29,7 @@ MOST_FILES = 16
 PIECE = 1 << 16
 """Bytes read at a time."""
 NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
+"""A plain file name. It does not begin with a dot, so unfinished ``.part`` files do not match."""
 
 
 def kind_of(name: str) -> str:
@@ -113,11 +114,16 @@ class DroppedFiles:
         """Remove the folder."""
         if self._folder is not None:
             self._folder.cleanup()
+            self._folder = None
 
 
 def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
     """Return an error whose message omits the temporary folder from file names."""
-    message, hint = (text.replace(f"{folder}{os.sep}", "") for text in (error.message, error.hint))
+
+    def without(text: str) -> str:
+        return type(text)(text.replace(f"{folder}{os.sep}", ""))
+
+    message, hint = (with_changed_fields(text, without) for text in (error.message, error.hint))
     if isinstance(error, AclnnError):
         return AclnnError(error.status, error.argument, message, hint)
     return UsageError(error.argument, message, hint)

@@ -18,11 +18,12 @@ from npu_sim.explorer.answers import failure, refusal
 from npu_sim.explorer.computations import Report, Task, compute
 from npu_sim.explorer.dropped import without_folder
 from npu_sim.explorer.state import language_of
+from npu_sim.explorer.texts import UNFINISHED
 from npu_sim.language import speaking
 from npu_sim.status import NpuSimError
 
 Message = tuple[str, Any]
-"""A stage with its fraction, or ``done`` with the answer."""
+"""``(stage, fraction from 0 to 1)``, or ``(DONE, answer)``."""
 DONE = "done"
 
 
@@ -35,7 +36,10 @@ class Worker:
         self._connection: Any = None
 
     def compute(self, task: Task) -> Iterator[Message]:
-        """Yield the progress of a task and then its answer; nothing more after :meth:`end`."""
+        """Yield the progress of a task and then its answer.
+
+        Ends without :data:`DONE` if the process was killed.
+        """
         with self._lock:
             if self._process is None or not self._process.is_alive():
                 self._start()
@@ -102,8 +106,6 @@ STORED_JOBS = 8
 MOST_WAITING = 4
 """Computations that may wait for the running one; a page has one at a time."""
 WAITING = "waiting"
-UNFINISHED = "the computation ended before its end: not enough memory?"
-
 Job = dict[str, Any]
 
 
@@ -129,14 +131,17 @@ class Jobs:
                 "answer": None,
                 "cancelled": False,
             }
-            over = [old for old, job in self._jobs.items() if job["stage"] == DONE]
-            for old in over[:-STORED_JOBS]:
+            finished = [old for old, job in self._jobs.items() if job["stage"] == DONE]
+            for old in finished[:-STORED_JOBS]:
                 del self._jobs[old]
         threading.Thread(target=self._run, args=(number, task), daemon=True).start()
         return number
 
     def report(self, number: str) -> Job | None:
-        """Return the stage, completed fraction, seconds and answer of a computation."""
+        """Return ``stage``, ``share`` (completed fraction), ``elapsed`` (seconds) and ``answer``.
+
+        Returns None for an unknown number.
+        """
         with self._lock:
             job = self._jobs.get(number)
             if job is None:
@@ -158,7 +163,10 @@ class Jobs:
             if job["stage"] != WAITING:
                 self._worker.end()  # under the lock: the next computation cannot have begun
             job.update(
-                cancelled=True, stage=DONE, answer={"outcome": "cancelled", "text": "cancelled"}
+                cancelled=True,
+                stage=DONE,
+                answer={"outcome": "cancelled", "text": "cancelled"},
+                seconds=time.monotonic() - job["began"],
             )
 
     def end(self) -> None:
@@ -184,7 +192,8 @@ class Jobs:
                 if stage == DONE:
                     answer = value
                 elif not self._set(number, stage=stage, share=value):
-                    self._worker.end()  # cancelled before the process began
+                    # `cancel` found no process to kill; kill it at its first message.
+                    self._worker.end()
             self._set(
                 number, stage=DONE, share=None, answer=answer, seconds=time.monotonic() - began
             )

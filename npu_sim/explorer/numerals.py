@@ -1,4 +1,4 @@
-"""Integers as people write sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``."""
+"""Parsing of integers in the notations of sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``."""
 
 import re
 from fractions import Fraction
@@ -11,8 +11,8 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 FACTOR = re.compile(
     r"\s*(\d{1,20}(?:\.\d{1,20})?(?:e\d{1,2})?)\s*([kmg]?)\s*", re.ASCII | re.IGNORECASE
 )
-LONGEST = 100
-"""Maximum number of characters."""
+MAX_CHARACTERS = 100
+"""Longest text that is read as an integer."""
 EXAMPLES = "an integer, such as 4096, 4K (4096), 7168*2 or 1e4"
 
 
@@ -29,7 +29,9 @@ def whole_number(name: str, text: str) -> int:
     """
     unsigned = text.strip().removeprefix("-")
     factors = (
-        [FACTOR.fullmatch(part) for part in unsigned.split("*")] if len(text) <= LONGEST else [None]
+        [FACTOR.fullmatch(part) for part in unsigned.split("*")]
+        if len(text) <= MAX_CHARACTERS
+        else [None]
     )
     product = Fraction(1)
     for factor in factors:

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from npu_sim.explorer.application import Explorer, application
 
 MOST_CONNECTIONS = 256
-"""Connections answered at once; further requests get status 503."""
+"""Open connections; a request on a further one gets status 503."""
 HEADER_SECONDS = 20
 """Time for the headers of a request to arrive; uvicorn alone would wait for ever."""
 SHUTDOWN_SECONDS = 1
@@ -32,6 +32,7 @@ class _HeaderTimeout(H11Protocol):
     def handle_events(self) -> None:
         """Stop the time limit once headers are complete; start it when the next ones begin."""
         super().handle_events()
+        # h11 stores the bytes of an incomplete request head here.
         headers_begun = bool(self.conn.trailing_data[0])
         if self.conn.their_state is not h11.IDLE:
             self._stop_timer()

@@ -1,12 +1,16 @@
-"""Texts of the page itself; texts about calls arrive with the answers."""
+"""Fixed texts of the page.
+
+Texts about a call are translated on the server and sent with the answer.
+"""
 
 from types import MappingProxyType
 
-from npu_sim.explorer.jobs import UNFINISHED
 from npu_sim.language import speaking, translated
 
 LANGUAGES = MappingProxyType({"en": "English", "zh": "中文"})
 """Languages of the page, as they call themselves."""
+UNFINISHED = "the computation stopped unexpectedly; perhaps memory ran out"
+"""Text of a computation whose process ended without an answer."""
 TEXTS = (
     "as implied",
     "attributes",
@@ -68,7 +72,7 @@ TEXTS = (
     "{name}, slider",
     "{seconds} s",
 )
-"""Texts of the page and of its scripts; {names} are fields."""
+"""Texts of the page and of its scripts; {names} are placeholders."""
 STAGES = (
     "waiting",
     "starting",
@@ -81,7 +85,7 @@ STAGES = (
     "cancelled",
     UNFINISHED,
 )
-"""Stages of a computation."""
+"""Names of the stages of a computation."""
 
 
 def page_texts(language: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ class MeasuredLaunch:
     block_dim
         Number of blocks; None if not recorded.
     inputs, outputs
-        Tensors; None if not recorded, and for a dtype that is not supported.
+        Tensors; None if not recorded. An element is None for an unsupported dtype.
     stream
         Device and stream, as ``device/stream``.
     core
@@ -56,7 +56,10 @@ class MeasuredLaunch:
 
     @property
     def is_vector(self) -> bool:
-        """Whether the launch ran on vector cores, as far as recorded."""
+        """Whether the launch ran on vector cores.
+
+        True also when the core is not recorded, since most modelled kernels run on vector cores.
+        """
         return "CUBE" not in self.core.upper() and self.core.upper() not in (
             "AI_CORE",
             "MIX_AIC",
@@ -71,7 +74,7 @@ class MeasuredLaunch:
 
 
 def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | None, ...] | None:
-    """Return the tensors of a row; None if they are not recorded.
+    """Return the tensors of a row; None if not recorded, an element None for an unsupported dtype.
 
     Axes are separated by commas and tensors by semicolons, in quotes or brackets; an empty shape is
     a scalar.
@@ -79,7 +82,7 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
     Raises
     ------
     ValueError
-        For a malformed shape.
+        For a malformed shape, or a different number of shapes and dtypes.
     """
     if shapes.strip().upper() in MISSING or dtypes.strip().upper() in MISSING:
         return None
@@ -87,6 +90,10 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
     names = [
         name.strip().upper().removeprefix("DT_") for name in dtypes.strip().strip('"').split(";")
     ]
+    if len(texts) != len(names):
+        raise ValueError(
+            Text("{shapes} shapes for {dtypes} dtypes", shapes=len(texts), dtypes=len(names))
+        )
     layouts = [name.strip().upper() for name in formats.strip().strip('"').split(";")]
     tensors: list[TensorSpec | None] = []
     for index, name in enumerate(names):

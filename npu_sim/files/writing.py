@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim
 from npu_sim.status import UsageError
 
 HINT = "name a file in a folder you may write to"
@@ -291,7 +291,7 @@ def _mode_of(path: Path) -> int:
 def _shown(path: Path) -> str:
     text = str(path)
     return (
-        text
+        Verbatim(text)
         if len(text) <= 200
         else Text(
             "{beginning}...{end} ({length} characters)",

@@ -4,7 +4,16 @@ Front ends, show and exceptions render texts. Data and JSON stay English.
 """
 
 from npu_sim.language.choice import LANGUAGES, language, speaking
-from npu_sim.language.text import Text, Verbatim, joined, say, translated, translated_data, visible
+from npu_sim.language.text import (
+    Text,
+    Verbatim,
+    joined,
+    say,
+    translated,
+    translated_data,
+    visible,
+    with_changed_fields,
+)
 
 __all__ = [
     "LANGUAGES",
@@ -17,4 +26,5 @@ __all__ = [
     "translated",
     "translated_data",
     "visible",
+    "with_changed_fields",
 ]

@@ -7,6 +7,7 @@ Front ends pass it to :func:`translated`, which looks its template up in a gette
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any
 
 from npu_sim.language.choice import LANGUAGES, language
@@ -91,6 +92,8 @@ def _text_of(value: Any) -> str:
     if hasattr(value, "as_text"):
         text: str = value.as_text()
         return text
+    if isinstance(value, PurePath):
+        return Verbatim(value)
     if isinstance(value, Exception) and len(value.args) == 1 and isinstance(value.args[0], Text):
         return value.args[0]
     return str(value)
@@ -106,6 +109,20 @@ def joined(parts: Iterable[str], separator: str = "; ") -> Text:
     """Return the parts joined by a separator, each rendered on its own."""
     kept = tuple(parts)
     return _restored(Joined, separator.join(kept), separator, {"parts": kept})
+
+
+def with_changed_fields(text: str, change: Callable[[str], str]) -> str:
+    """Return a text with every field changed; a string without a template is changed itself."""
+    if isinstance(text, Joined):
+        parts = [with_changed_fields(part, change) for part in text.fields["parts"]]
+        return joined(parts, text.template)
+    if isinstance(text, Text):
+        fields = {
+            name: with_changed_fields(value, change) if isinstance(value, str) else value
+            for name, value in text.fields.items()
+        }
+        return Text(text.template, **fields)
+    return change(text)
 
 
 def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None:

@@ -32,3 +32,13 @@ def test_the_demo_reports_its_steps(cli):
         "first run",
     ):
         assert word in out
+
+
+def test_the_demo_reports_a_fixed_order(cli):
+    assert "the order of additions is fixed" in cli("demo", "--deterministic").out
+
+
+def test_the_demo_counts_rows_that_differ_unexpectedly():
+    assert (
+        str(demo._order_text(5, 2)) == "5 can: cores add to them in any order; 2 other rows differ"
+    )

@@ -114,3 +114,8 @@ def test_a_modified_copy_of_a_product_is_identified_by_its_file(cli, tmp_path, m
     (tmp_path / "more.yaml").rename("more.yml")
     rows = cli(*CALL, "--products", "atlas_a2,more.yml", "--json").data["rows"]
     assert {row["product"] for row in rows} == {"atlas_a2", "atlas_a2 (more.yml)"}
+
+
+def test_one_release_and_all_releases_exclude_each_other(cli):
+    outcome = cli(*CALL, "--release", "8.5", "--releases", "--json")
+    assert (outcome.code, outcome.data["argument"]) == (64, "release")

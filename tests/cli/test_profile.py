@@ -66,3 +66,11 @@ def test_out_requires_calibrate(cli, tmp_path: Path):
     outcome = cli("profile", str(path), "--out", str(tmp_path / "calibration.yaml"))
     assert outcome.code != 0
     assert not (tmp_path / "calibration.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["report", "trace"])
+def test_a_calibration_has_no_report_and_no_trace(cli, tmp_path: Path, name):
+    file = write_csv(tmp_path / "kernel_details.csv", ROWS)
+    outcome = cli("profile", file, "--calibrate", f"--{name}", tmp_path / "out", "--json")
+    assert (outcome.code, outcome.data["argument"]) == (64, name)
+    assert not (tmp_path / "out").exists()

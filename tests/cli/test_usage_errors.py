@@ -230,3 +230,9 @@ def test_python_keywords_become_command_line_options(python, shell):
 
 def test_the_exit_codes_are_in_the_help(cli):
     assert "64" in cli("--help").out
+
+
+def test_paths_in_messages_are_not_rewritten(cli, tmp_path):
+    out = tmp_path / "seed=3" / "x.npz"
+    error = cli("run", *RUN, "--out", out, "--json").data
+    assert f"the folder {out.parent} does not exist" in error["message"]

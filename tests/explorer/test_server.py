@@ -16,9 +16,12 @@ import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer, application, server, serving
 from npu_sim.explorer.computations import Task, require_runnable
+from npu_sim.explorer.dropped import without_folder
 from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs
 from npu_sim.files.reading import DROPPED_BYTES
+from npu_sim.language import Text, speaking, translated
 from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.status import UsageError
 from tests.cli import runner
 
 STATE = {
@@ -528,3 +531,20 @@ def test_tensors_too_large_for_a_page_are_refused_before_allocation():
     )
     with pytest.raises(npu_sim.UsageError, match="more than the"):
         require_runnable(arguments)
+
+
+def test_the_seconds_of_a_cancelled_computation_do_not_grow():
+    jobs = Jobs()
+    with jobs._one_at_a_time:
+        number = jobs.start(Task(STATE, {}))
+        jobs.cancel(number)
+        first = jobs.report(number)["elapsed"]
+        assert jobs.report(number)["elapsed"] == first
+
+
+def test_an_error_without_its_folder_is_still_translated(tmp_path):
+    error = UsageError("file", Text("{path} is a folder", path=tmp_path / "a.csv"), "")
+    shortened = without_folder(error, tmp_path)
+    assert str(shortened.message) == "a.csv is a folder"
+    with speaking("zh"):
+        assert "is a folder" not in translated(shortened.message)

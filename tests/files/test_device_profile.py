@@ -128,3 +128,8 @@ def test_other_files_are_refused(tmp_path: Path):
             read_device_profile(path)
     with pytest.raises(UsageError, match="there is no such file"):
         read_device_profile(tmp_path / "missing.csv")
+
+
+def test_every_dtype_needs_a_shape():
+    with pytest.raises(ValueError, match="1 shapes for 2 dtypes"):
+        tensors_of("4,4", "FLOAT;FLOAT", "ND")

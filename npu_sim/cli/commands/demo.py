@@ -67,18 +67,16 @@ def demo_command(options: DemoOptions) -> None:
     )
     verdict = "passes" if check["passes_mixed_tolerance"] else "fails"
     moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
-    found = [
+    results = [
         (
             "check",
-            say("largest error {check:.2g}", check=check["max_absolute_error"]),
+            say("largest error {error:.2g}", error=check["max_absolute_error"]),
             say("against a sum in float64; the fp32 standard {verdict} it", verdict=verdict),
         ),
         (
             "two runs",
             say("{moved} of {num_weights} rows differ", moved=moved, num_weights=NUM_WEIGHTS),
-            say(
-                "{masked} can: cores add to them in any order; no other row differs", masked=masked
-            ),
+            _order_text(masked, check["rows_that_moved_outside_the_mask"]),
         ),
         (
             "time",
@@ -98,9 +96,20 @@ def demo_command(options: DemoOptions) -> None:
         "",
         plan_view(first.plan),
         "",
-        lines_table(found),
+        lines_table(results),
         "",
         Paragraph("next: npu-sim plan --help, npu-sim run --help, npu-sim products", "dim"),
+    )
+
+
+def _order_text(order_dependent: int, unexpected: int) -> str:
+    """Return which rows may differ between runs, and how many others did."""
+    if not order_dependent and not unexpected:
+        return say("the order of additions is fixed")
+    return say(
+        "{order_dependent} can: cores add to them in any order; {unexpected} other rows differ",
+        order_dependent=order_dependent,
+        unexpected=unexpected,
     )
 
 

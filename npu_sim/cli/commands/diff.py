@@ -8,6 +8,7 @@ import typer
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.status import UsageError
 
 Products = Annotated[
     str,
@@ -48,6 +49,10 @@ def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions)
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.compare import compare
 
+    if options.releases and options.release is not None:
+        raise UsageError(
+            "release", "--release and --releases exclude each other", "leave one of them out"
+        )
     comparison = compare(
         operator,
         product=options.products,

@@ -1,4 +1,4 @@
-"""``npu-sim profile``: what a device's profiler measured, held against the plans."""
+"""``npu-sim profile``: measurements of a device's profiler, compared with the plans."""
 
 import json
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Read the device's clock and memory ceilings, and how far vector estimates are off.",
+        help="Read the device's clock and memory ceilings, and the error of our estimates for vector kernels.",
     ),
 ]
 CalibrationOut = Annotated[
@@ -66,8 +66,8 @@ class ProfileOptions:
 
 
 def profile_command(file: File, options: ProfileOptions) -> None:
-    """Read a device's profile: measured time beside the bound, planned beside measured cores, calls
-    with the share of every launch.
+    """Read a device's profile: measured time beside the bound, planned beside measured cores, and,
+    per call, each launch's share of the time.
     """
     if options.calibrate:
         _calibrate(file, options)
@@ -109,6 +109,13 @@ def _device_of(answer: "MeasuredProfile") -> dict[str, str]:
 
 
 def _calibrate(file: Path, options: ProfileOptions) -> None:
+    for name in ("report", "trace"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                name,
+                Text("{name}: not written with --calibrate", name=f"--{name}"),
+                "a calibration is written to --out FILE",
+            )
     from npu_sim.questions.calibrate import calibrate
     from npu_sim.show.calibration import calibration_view, calibration_yaml
 
