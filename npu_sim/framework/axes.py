@@ -14,10 +14,12 @@ Values = dict[str, Value]
 """Value of every axis of one call, by the axis' name."""
 
 FLOAT_DTYPES = ("float32", "float16", "bfloat16")
-"""Values of every dtype axis; codes are positions."""
+"""Values of the axes of floating-point dtypes; codes are positions."""
 FLOAT32 = FLOAT_DTYPES.index("float32")
 DOCUMENTED = 0
 """Code of ``limits = documented``."""
+NOT_DOCUMENTED = -1
+"""Value of a limit that the product does not document."""
 SEARCH_END = 1 << 40
 """Sizes are searched up to here (a tensor of as many bytes is beyond every product)."""
 

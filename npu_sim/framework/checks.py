@@ -15,6 +15,7 @@ import numpy as np
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output
+from npu_sim.framework.axes import NOT_DOCUMENTED
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.expressions import evaluate, in_row, names
 from npu_sim.framework.target import require_bool
@@ -29,11 +30,12 @@ Words = Callable[[Any], tuple[str, str]]
 class RowCheck(NamedTuple):
     """Integer form of a check: an expression over ``row``, ``device`` and ``rules``.
 
-    It is true when the call is refused. ``functions`` are those that it calls, by name.
+    ``ends`` is true when the call ends here, with ``status``. ``functions`` are those that it
+    calls, by name.
     """
 
     status: Status
-    refuses: str
+    ends: str
     functions: Mapping[str, Callable[..., Any]] = {}
 
 
@@ -45,7 +47,11 @@ class Check:
         raise NotImplementedError
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """Return the integer form of the check; None if calls made from sizes always pass."""
+        """Return the integer form of the check.
+
+        None for a check that no call of a sweep can fail, such as ranks: a sweep builds its tensors
+        from sizes.
+        """
         return None
 
 
@@ -91,14 +97,14 @@ class Supported(Check):
 
 
 class DtypeCheck(Check):
-    """A check of dtypes alone: sweeps run it once a combination, see ``Operator.dtype_mask``."""
+    """A check of dtypes alone: sweeps run it once per combination, see ``Operator.dtype_mask``."""
 
     status = INVALID
 
 
 @dataclass(frozen=True, eq=False)
 class Attributes(Check):
-    """Attributes have their kind, and integers their range: 161002."""
+    """Attributes have their kind (else a usage error), and integers their range (else 161002)."""
 
     attributes: str
 
@@ -107,7 +113,10 @@ class Attributes(Check):
             check_attribute(call.operator.argument(name), call.arguments[name])
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """Return the range where an axis begins below it, so that limits can find its start."""
+        """Return the lower limits of integers whose axis starts below them.
+
+        ``npu-sim limits`` then finds where legal values begin.
+        """
         texts = []
         for name in self.attributes.split():
             axis = next(
@@ -124,7 +133,9 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
     Raises
     ------
     UsageError
-        For a value of another kind or out of range.
+        For a value of another kind.
+    AclnnError
+        161002 for an integer out of range.
     """
     name, low, high = attribute.name, attribute.low, attribute.high
     if value is None and attribute.optional:
@@ -226,7 +237,9 @@ class Holds(Check):
     documented: bool = False
 
     def __call__(self, call: Inspection) -> None:
-        if self.documented and (call.limits != "documented" or -1 in self._stated(call).values()):
+        if self.documented and (
+            call.limits != "documented" or NOT_DOCUMENTED in self._stated(call).values()
+        ):
             return
         if not evaluate(self.condition, call.number):
             raise self._refusal(call)
@@ -266,15 +279,15 @@ class Holds(Check):
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """The same condition over a row and the rules of a product."""
-        refuses = f"not ({in_row(self.condition, operator.rule_names)})"
+        ends = f"not ({in_row(self.condition, operator.rule_names)})"
         if self.documented:
             stated = [
-                f"rules.{name} >= 0"
+                f"rules.{name} != {NOT_DOCUMENTED}"
                 for name in names(self.condition)
                 if name in operator.rule_names
             ]
-            refuses = " and ".join(["row.limits == 0", *stated, refuses])
-        return RowCheck(self.status, refuses)
+            ends = " and ".join(["row.limits == 0", *stated, ends])
+        return RowCheck(self.status, ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,8 +304,8 @@ class Fits(Check):
             raise AclnnError(self.status, self.blames, *self.words(call))
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """The function itself."""
-        name = f"fits_{self.fits.__name__}"
+        """Call the function under a name that no other check of the operator has."""
+        name = f"fits_{operator.checks.index(self)}"
         return RowCheck(self.status, f"not {name}(row, device, rules)", {name: self.fits})
 
 
@@ -379,7 +392,7 @@ class SameDtype(DtypeCheck):
 class DtypeTable(DtypeCheck):
     """The dtypes of all tensors together are a row of the product's table.
 
-    Refuses the first tensor whose dtype no row has after those before it. ``rows`` returns the
+    Blames the first tensor at which no row agrees with all dtypes so far. ``rows`` returns the
     table of a profile; its columns are ``tensors``. Outputs left out have the dtypes that inputs
     imply.
     """
@@ -581,7 +594,7 @@ class Shapes(Check):
                 continue
             if spec is None and isinstance(tensor, Output):
                 call.specs[name] = call.imply(tensor)
-            if spec is None or self._agrees(call, tensor, spec):
+            if spec is None or self._bind(call, tensor, spec):
                 continue
             expected = call.expected(tensor, spec.shape)
             wanted = (
@@ -601,7 +614,8 @@ class Shapes(Check):
             )
 
     @staticmethod
-    def _agrees(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
+    def _bind(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
+        """Bind the sizes of a tensor; return whether its shape agrees with those bound before."""
         pattern = call.pattern(tensor)
         for name in call.operator.stated_elsewhere(tensor, pattern):
             with suppress(KeyError):

@@ -119,7 +119,10 @@ class Result(Printed):
 
 
 class Stopwatch:
-    """Wall time by stage; ``compile`` and ``load`` is time for kernels compiled, or cached."""
+    """Wall time by stage.
+
+    ``compile`` and ``load`` are the time for compiling kernels and for loading them from the cache.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -22,7 +22,17 @@ from npu_sim.framework.arguments import (
     Tensor,
     signature_of,
 )
-from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Value, Values, Word
+from npu_sim.framework.axes import (
+    COMMON_AXES,
+    NOT_DOCUMENTED,
+    Axis,
+    Derived,
+    Number,
+    Switch,
+    Value,
+    Values,
+    Word,
+)
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Check, DtypeCheck, NothingToDo
 from npu_sim.framework.expressions import evaluate
@@ -116,7 +126,7 @@ class Operator:
         ``program(plan)`` returns the timeline.
     steps
         ``steps(plan)`` returns what the tiles of the timeline hold and add
-        (:mod:`npu_sim.timelines.step_table`); None where only their names are known.
+        (:mod:`npu_sim.timelines.steps`); None where only their names are known.
     instructions
         ``instructions(plan)`` returns the vector instructions of every core; None where no list is
         published.
@@ -131,7 +141,7 @@ class Operator:
         Limits that a profile may state under ``documented_limits``; the registry lists those of the
         package's operators.
     shards
-        Number axes that can be split over devices; suggestions of faster calls try half of them.
+        Number axes that can be split over devices. A suggested faster call halves one of them.
     products
         Products that have the operator besides those whose profile lists it.
     evidence
@@ -146,7 +156,7 @@ class Operator:
         Status of a call without tiling, and a function of the case that returns argument, message
         and hint.
     bounds
-        Further numbers in the bounds of fields, from the largest values of a sweep.
+        Functions of the largest values in a sweep, by the names that bounds of fields use.
     timeline_hooks, study_hooks
         ``timeline_hooks()`` returns the hooks of the timeline by name, ``study_hooks()`` those of
         studies. Each runs when one of its hooks is first needed, and imports their modules then:
@@ -666,12 +676,15 @@ class Operator:
         return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
 
     def rules(self, profile: Profile) -> Any:
-        """Return the integers of a profile that planners need; -1 for a limit not documented."""
+        """Return the integers of a profile that planners need; ``NOT_DOCUMENTED`` for others."""
         return _rules(self, profile)
 
     def dtype_mask(self, profile: Profile) -> int:
-        """Return a bit a combination of dtypes, set if the contract takes it; last axis fastest."""
-        steps = [check for check in self.checks if isinstance(check, DtypeCheck)]
+        """Return a mask with one bit per combination of dtypes, set if the contract accepts it.
+
+        The last axis varies fastest.
+        """
+        dtype_checks = [check for check in self.checks if isinstance(check, DtypeCheck)]
         mask = 0
         for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):
             chosen = dict(zip((axis.name for axis in self.dtype_axes), words, strict=True))
@@ -683,7 +696,7 @@ class Operator:
             call = Inspection(
                 self, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None
             )
-            mask |= int(all(_passes(check, call) for check in steps)) << code
+            mask |= int(all(_passes(check, call) for check in dtype_checks)) << code
         return mask
 
 
@@ -699,7 +712,8 @@ def _rules(operator: Operator, profile: Profile) -> Any:
     facts = {**limits, **profile.release_switches(operator.name)}
     own = operator.rules_of
     stated = [
-        own[name](profile) if name in own else facts.get(name, -1) for name in operator.rule_names
+        own[name](profile) if name in own else facts.get(name, NOT_DOCUMENTED)
+        for name in operator.rule_names
     ]
     supported, mask = operator.supported_by(profile), operator.dtype_mask(profile)
     return operator.planner.rules(int(supported), mask, *stated)

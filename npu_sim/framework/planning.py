@@ -1,9 +1,7 @@
 """The plan of a checked call, the results of its flips, and profile keys without effect."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
@@ -29,8 +27,8 @@ from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
 from npu_sim.status import SUCCESS, AclnnError, NpuSimError, UsageError
 
-_SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
-"""From the surest on."""
+EVIDENCE_ORDER = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
+"""Surest first."""
 PRODUCT_KEYS = ("ub_reserved_bytes", "system_workspace_bytes")
 CORE_COUNTS = ("ai_core_count", "cube_core_count", "vector_core_count")
 CHIP_KEYS = (*(name for name in Chip.model_fields if name in Device._fields), *CORE_COUNTS)
@@ -47,11 +45,11 @@ def plan_with_results(case: Case) -> Plan:
     return _plan(case, True)
 
 
-def _plan(case: Case, with_results: bool) -> Plan:
+def _plan(case: Case, tries_flips: bool) -> Plan:
     fields = _plan_fields(case)
-    deferred = CoresAndDecisions(case, with_results)
-    for name in ("cores", "decisions"):
-        fields.pop(name, None)
+    deferred = CoresAndDecisions(
+        case, tries_flips, {name: fields.pop(name, ()) for name in ("cores", "decisions")}
+    )
     values = {name: value() if callable(value) else value for name, value in fields.items()}
     plan = Plan(deferred=deferred, **values)
     if case.operator.name not in OPERATOR_NAMES:
@@ -61,20 +59,22 @@ def _plan(case: Case, with_results: bool) -> Plan:
 
 
 class CoresAndDecisions:
-    """The fields of a plan that take longer than all others, computed from the case when read."""
+    """The fields of a plan that take longer than all others, computed when they are read.
 
-    def __init__(self, case: Case, with_results: bool) -> None:
-        self.case, self.with_results = case, with_results
+    ``fields`` are their values, or functions that return them. Functions are not pickled: after
+    unpickling, the fields come from the case.
+    """
+
+    def __init__(self, case: Case, tries_flips: bool, fields: dict[str, Any] | None = None) -> None:
+        self.case, self.tries_flips, self.fields = case, tries_flips, fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CoresAndDecisions, (self.case, self.with_results)
-
-    @cached_property
-    def _fields(self) -> dict[str, Any]:
-        return _plan_fields(self.case)
+        return CoresAndDecisions, (self.case, self.tries_flips)
 
     def _field(self, name: str) -> tuple[Any, ...]:
-        value = self._fields.get(name, ())
+        if self.fields is None:
+            self.fields = _plan_fields(self.case)
+        value = self.fields.get(name, ())
         return tuple(value() if callable(value) else value)
 
     def cores(self) -> tuple[CoreWork, ...]:
@@ -82,20 +82,19 @@ class CoresAndDecisions:
         return self._field("cores")
 
     def decisions(self) -> tuple[Decision, ...]:
-        """Return the decisions, with the results of their flips where these are wanted."""
+        """Return the decisions, with the results of their flips if ``tries_flips``."""
         case, decisions = self.case, self._field("decisions")
-        if not self.with_results or not any(decision.flips for decision in decisions):
+        if not self.tries_flips or not any(decision.flips for decision in decisions):
             return decisions
-        # Values beyond the range of an axis can be planned but not varied; such flips keep no
-        # results.
-        with suppress(NpuSimError):
+        try:
             call = fixed_call(case.operator, case.arguments.as_dict(), case.deterministic)
-            return with_results(plan_of(case), decisions, call, case.target)
-        return decisions
+        except NpuSimError:
+            return decisions  # a value beyond the range of its axis is planned, but not varied
+        return try_flips(plan_of(case), decisions, call, case.target)
 
 
 def empty_fields(path: str) -> dict[str, Any]:
-    """Return the plan fields of a call without kernel; ``path`` states why, and its outputs."""
+    """Return the plan fields of a call without kernel; ``path`` states why nothing runs."""
     return {
         "kernel": "",
         "path": path,
@@ -121,9 +120,10 @@ def _plan_fields(case: Case) -> dict[str, Any]:
             ),
         )
         fields["caveats"] = (*fields.get("caveats", ()), caveat)
-    most = Evidence.MODEL if assumption else operator.evidence
-    fields["evidence"] = max(
-        operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index
+    fields["evidence"] = least_sure(
+        operator.evidence,
+        fields.get("evidence", operator.evidence),
+        Evidence.MODEL if assumption else operator.evidence,
     )
     if "launches" not in fields and not case.empty:
         kernel, block_dim, evidence = (fields[name] for name in ("kernel", "block_dim", "evidence"))
@@ -145,6 +145,11 @@ def _plan_fields(case: Case) -> dict[str, Any]:
     )
 
 
+def least_sure(*evidence: Evidence) -> Evidence:
+    """Return the least sure of some evidence."""
+    return max(evidence, key=EVIDENCE_ORDER.index)
+
+
 def overflow_of(case: Case) -> AclnnError | None:
     """Return why an accepted call does not fit the chip, with status success; None if it fits."""
     operator, device = case.operator, case.device
@@ -162,10 +167,10 @@ def overflow_of(case: Case) -> AclnnError | None:
     return AclnnError(SUCCESS, "product", message, "the product does not check it")
 
 
-def with_results(
+def try_flips(
     plan: Plan, decisions: tuple[Decision, ...], call: FixedCall, target: Target
 ) -> tuple[Decision, ...]:
-    """Return decisions whose flips tell what the changed call does.
+    """Return decisions whose flips state the outcome of the changed call.
 
     Flips that change nothing or leave the range of an axis are omitted.
 
@@ -220,6 +225,7 @@ def _result(
         plan.tiling_key,
         plan.kernel,
     )
+    # Of several decisions with one name, the first counts.
     effects = {other.name: other.effect for other in reversed(changed.decisions)}
     return flip.model_copy(
         update={
@@ -241,6 +247,7 @@ def keys_without_effect(case: Case) -> tuple[ProfileKey, ...]:
         shipped = load_profile(soc=own.soc, release=own.release)
     except UsageError:
         return ()  # a SoC that does not ship: there is nothing to compare with
+    # Loaded products are cached: an unchanged one is the same object.
     return () if own.product is shipped.product else tuple(_without_effect(case, shipped))
 
 

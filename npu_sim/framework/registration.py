@@ -12,6 +12,8 @@ from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
 from npu_sim.framework.checks import (
     Attributes,
+    Check,
+    DtypeCheck,
     Dtypes,
     DtypeTable,
     Fits,
@@ -99,7 +101,7 @@ def _run_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise _file_error(path, "is no Python file", "a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # functions named as "module:name" are found in it
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
@@ -125,12 +127,22 @@ def _file_error(path: Path, fault: str, hint: str) -> UsageError:
 def check_declaration(operator: Operator) -> None:
     """Refuse a declaration that contradicts itself.
 
+    Checks of dtypes must stand next to each other, because sweeps run them as one; a check that
+    sweeps omit, such as :class:`~npu_sim.framework.checks.Formats`, may stand between them.
+
     Raises
     ------
     UsageError
         With the first fault.
     """
-    for find in (_name_faults, _axis_faults, _argument_faults, _check_faults, _tiling_faults):
+    for find in (
+        _name_faults,
+        _axis_faults,
+        _argument_faults,
+        _check_faults,
+        _tiling_faults,
+        _order_faults,
+    ):
         for field, message, hint in find(operator):
             raise UsageError(
                 field,
@@ -322,8 +334,22 @@ def _tiling_faults(operator: Operator) -> Iterator[Fault]:
             yield from _expression_faults(f"tiling.{column.path}.bound", column.field.bound, known)
     for name in ("tile", "describe", "compute"):
         found = getattr(operator, name)
-        if not callable(found) and not (isinstance(found, str) and ":" in found):
+        if not callable(found):
             yield name, Text("{found} is no function", found=repr(found)), "a function"
+
+
+def _order_faults(operator: Operator) -> Iterator[Fault]:
+    positions = [
+        position for position, check in enumerate(operator.checks) if isinstance(check, DtypeCheck)
+    ]
+    for position in range(positions[0], positions[-1]) if positions else ():
+        check = operator.checks[position]
+        if isinstance(check, Check) and check.row_check(operator) is not None:
+            yield (
+                f"checks.{position}",
+                "dtype checks must stand next to each other",
+                "move this check before or after the dtype checks",
+            )
 
 
 def _numbers(operator: Operator) -> set[str]:

@@ -1,8 +1,8 @@
 """A call as integers: the row of a sweep, the rules of a product, and the planner of one row.
 
 All of it follows from an operator's declaration. The functions are generated as source and executed
-once: checks of a declaration are expressions, and Numba compiles no loop over them. Nothing here
-imports Numba; :mod:`npu_sim.sweeps.compile` compiles the functions.
+once: checks of a declaration are expressions, and Numba cannot compile a loop over them. Nothing
+here imports Numba; :mod:`npu_sim.sweeps.compile` compiles the functions.
 """
 
 import re
@@ -73,7 +73,9 @@ def row_planner(operator: Any) -> RowPlanner:
             *_plan_row_lines(operator, scope),
         ]
     )
-    exec(source, scope)  # our own text: names and numbers
+    # Names, numbers and expressions parsed by framework.expressions, from a declaration that is
+    # Python code itself.
+    exec(source, scope)
     make_row, refused, plan_row = functions = [
         scope[name] for name in ("make_row", "refused", "plan_row")
     ]
@@ -123,7 +125,7 @@ def _refused_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
         found = check.row_check(operator) if isinstance(check, checks.Check) else None
         if found is not None:
             scope.update(found.functions)
-            lines += _refusal(int(found.status), found.refuses)
+            lines += _refusal(int(found.status), found.ends)
     return [*lines, f"    return {PASSES}"]
 
 

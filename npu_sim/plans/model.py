@@ -4,7 +4,6 @@ One model serves every operator; text, JSON, reports, comparisons and the explor
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, Literal, Protocol
@@ -166,7 +165,8 @@ class Launch(Frozen):
     block_dim
         AI cores it is started on; None where that is not published, 0 where none runs it.
     is_node
-        Whether it is a node of the executor; what a kernel's own launch starts besides it is none.
+        Whether the executor has a node for it. False for a kernel that another kernel's launch
+        starts, such as MemSet.
     evidence
         How sure it is that this kernel is launched here.
     note
@@ -317,8 +317,8 @@ class Memory(Frozen):
     capacity_bytes
         Bytes the kernel may use.
     margin_bytes
-        Bytes behind them that no planner gives away and that these buffers may reach into; rounding
-        can take some.
+        Reserved bytes after the capacity. No planner allocates them, but sizes that are rounded up
+        may extend into them.
     allocations
         What lies in it.
     evidence
@@ -410,18 +410,6 @@ class DeferredFields(Protocol):
         """Return every condition that the planner tested."""
 
 
-@dataclass(frozen=True)
-class _GivenFields:
-    core_work: tuple[CoreWork, ...]
-    tested: tuple[Decision, ...]
-
-    def cores(self) -> tuple[CoreWork, ...]:
-        return self.core_work
-
-    def decisions(self) -> tuple[Decision, ...]:
-        return self.tested
-
-
 class Plan(Printed, Frozen):
     """Everything decided before data is seen.
 
@@ -468,7 +456,8 @@ class Plan(Printed, Frozen):
     evidence
         How sure the plan is; a model unless its planner follows the published rule.
     deferred
-        Parameter in place of ``cores`` and ``decisions``: returns them when they are first read.
+        (constructor only) An object that computes ``cores`` and ``decisions`` when they are first
+        read; replaces these two arguments.
     """
 
     operator: str
@@ -498,7 +487,7 @@ class Plan(Printed, Frozen):
     caveats: tuple[Caveat, ...] = ()
     profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
-    _deferred: DeferredFields = PrivateAttr()
+    _deferred: DeferredFields | None = PrivateAttr()
 
     def __init__(
         self,
@@ -509,25 +498,31 @@ class Plan(Printed, Frozen):
         **fields: Any,
     ) -> None:
         super().__init__(**fields)
-        self._deferred = deferred or _GivenFields(
-            tuple(map(CoreWork.model_validate, cores)),
-            tuple(map(Decision.model_validate, decisions)),
-        )
+        self._deferred = deferred
+        if deferred is None:
+            self.__dict__["cores"] = tuple(map(CoreWork.model_validate, cores))
+            self.__dict__["decisions"] = tuple(map(Decision.model_validate, decisions))
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def cores(self) -> tuple[CoreWork, ...]:
         """Ranges of every working core; computed when first read."""
+        assert self._deferred is not None
         return self._deferred.cores()
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """Every condition that the planner tested; computed when first read."""
+        assert self._deferred is not None
         return self._deferred.decisions()
 
     def __eq__(self, other: object) -> bool:
-        """Compare every field, decisions last."""
+        """Compare every field.
+
+        Cores and decisions last: computing them is slow, and another difference is found without
+        them.
+        """
         names = (*type(self).model_fields, "cores", "decisions")
         return isinstance(other, Plan) and all(
             getattr(self, name) == getattr(other, name) for name in names
@@ -535,9 +530,10 @@ class Plan(Printed, Frozen):
 
     @property
     def overflow(self) -> Memory | None:
-        """The Unified Buffer of the phase that exceeds it most; None when all fits.
+        """The Unified Buffer in the phase whose buffers exceed it most; None when they fit.
 
-        The product does not check it; the results of the device are then unknown.
+        Other memories are not considered. The product does not check it; the
+        results of the device are then unknown.
         """
         beyond = [memory for memory in self.memories if memory.name == "UB" and memory.overflows]
         return min(beyond, key=lambda memory: memory.free_bytes, default=None)
@@ -556,6 +552,7 @@ class Plan(Printed, Frozen):
         """Return the plan as plain data, the form ``--json`` prints; derived sizes are included."""
         data = self.model_dump(mode="json")
         names = list(type(self).model_fields)
+        # JSON keeps its order of keys.
         names.insert(names.index("memories"), "cores")
         names.insert(names.index("workspace"), "decisions")
         data = {name: data[name] for name in names}

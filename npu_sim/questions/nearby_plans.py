@@ -6,7 +6,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
 from npu_sim.framework.fixed_calls import FixedCall
-from npu_sim.framework.planning import axis_of, with_results
+from npu_sim.framework.planning import axis_of, try_flips
 from npu_sim.framework.target import Limits, Target
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan
@@ -85,7 +85,7 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
     """Return the outcome of every flip of a plan's decisions, nearest first."""
     nearby: dict[tuple[str, Any], NearbyPlan] = {}
     target = Target(profile, call.deterministic, limits=limits)
-    for decision in with_results(plan, plan.decisions, call, target):
+    for decision in try_flips(plan, plan.decisions, call, target):
         for flip in decision.flips:
             axis = axis_of(call.operator, flip.argument)
             assert axis is not None  # flips of other arguments are not planned

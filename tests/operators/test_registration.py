@@ -121,6 +121,12 @@ FAULTS = {
     "a bound over nothing": ({"tiling": Unbounded}, "tiling.ub_rows.bound", "row"),
     "a planner that is none": ({"tile": 3}, "tile", "a function"),
     "a kernel that is none": ({"compute": "scale"}, "compute", "a function"),
+    "a kernel as text": ({"compute": "module:scale"}, "compute", "a function"),
+    "a check between dtype checks": (
+        {"checks": lambda one: (*one.checks, Dtypes("scale", ("float32",)))},
+        "checks.6",
+        "next to each other",
+    ),
 }
 
 
@@ -137,6 +143,20 @@ def test_a_declaration_that_contradicts_itself_is_refused_with_its_field_and_wha
         npu_sim.register(replace(scale_rows, **values))
     assert caught.value.argument.startswith(field)
     assert hint in str(caught.value)
+
+
+def test_sweeps_call_every_fits_although_their_functions_have_one_name(scale_rows):
+    def fits_at_most(columns):
+        def fits(row, device, rules):
+            return row.col <= columns
+
+        return Fits(fits, "x", lambda call: ("too wide", ""))
+
+    for limits in ((4, 8), (8, 4)):
+        changed = replace(scale_rows, checks=tuple(map(fits_at_most, limits)))
+        planner, profile = changed.planner, load_profile()
+        wide = planner.row(*(6 if name == "col" else 0 for name in planner.row._fields))
+        assert planner.refused(wide, profile.device, changed.rules(profile)) == 561002
 
 
 def test_a_declaration_without_fault_is_taken(scale_rows):
