@@ -1,4 +1,4 @@
-"""npu_sim: simulate Ascend NPU backward operators on a laptop.
+"""npu_sim: simulate Ascend NPU operators, above all backward ones, on a laptop.
 
 ``plan`` says whether and how a call runs on a product, ``run`` computes it with the product's
 arithmetic and accumulation order, and every operator is a function of its own name, for instance

@@ -4,11 +4,11 @@ from functools import cache
 
 from numba import njit
 
-from npu_sim.sweeps.compile import register
+from npu_sim.sweeps.compile import make_jitable
 
 
 @cache
 def compiled(function):
     """Return a function of ``npu_sim.tiling``, called from compiled code."""
-    register(function)
+    make_jitable(function)
     return njit(lambda *arguments: function(*arguments))

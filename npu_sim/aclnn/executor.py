@@ -2,8 +2,8 @@
 
 As in the product, the second stage releases an executor unless
 :func:`aclSetAclOpExecutorRepeatable` made it repeatable. Using a released executor returns 161002;
-the documents do not define the behaviour. A second stage that returns an error, for example for a
-workspace that is missing or too small, computes nothing and leaves the executor usable.
+the documents do not define the behaviour. An error before the computation (workspace missing or too
+small) leaves the executor usable; data out of bounds (361001) releases it.
 """
 
 import threading
@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from npu_sim.aclnn.enums import ACL_SUCCESS
-from npu_sim.framework.arguments import Arguments
-from npu_sim.framework.execution import Result, execute
+from npu_sim.framework.case import Case
+from npu_sim.framework.execution import Result, compute_case
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan, Workspace
 from npu_sim.plans.workspace import Areas
@@ -25,8 +24,8 @@ from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
 """Held while a call computes: not every threading layer of Numba supports concurrent entry."""
-ADDRESS_BYTES = 8
-"""Alignment of the workspace: the size of the largest element stored in it."""
+WORKSPACE_ALIGNMENT = 8
+"""Bytes: the size of the largest element stored in it."""
 
 
 @dataclass(eq=False)
@@ -35,14 +34,10 @@ class AclOpExecutor:
 
     Attributes
     ----------
-    operator
-        The operator.
-    arguments
-        Its arguments.
+    case
+        The checked call: operator, arguments and device.
     inputs, outputs
         Memory of the tensors; None for a tensor described without memory.
-    settings
-        Device settings at the first stage.
     plan
         Plan of the call.
     repeatable
@@ -54,16 +49,20 @@ class AclOpExecutor:
         Whether the executor was used or destroyed, and cannot run again.
     """
 
-    operator: Operator
-    arguments: Arguments
+    case: Case
     inputs: dict[str, Array | None]
     outputs: tuple[Array | None, ...]
-    settings: Target
     plan: Plan
     repeatable: bool = False
     result: Result | None = None
     released: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator."""
+        operator: Operator = self.case.operator
+        return operator
 
     @property
     def workspace(self) -> Workspace:
@@ -87,14 +86,8 @@ class AclOpExecutor:
         )
         self._use()
         with _computing:
-            self.result = execute(
-                self.operator,
-                self.arguments,
-                inputs,
-                self.settings,
-                outs=outputs,
-                areas=Areas(memory, self.workspace),
-            )
+            areas = Areas(memory, self.workspace)
+            self.result = compute_case(self.case, inputs, outputs, areas)
 
     def _use(self) -> None:
         """Release the executor unless it is repeatable; raise if it is already released."""
@@ -134,10 +127,10 @@ class AclOpExecutor:
                 workspace_size=workspace_size,
             )
             raise AclnnError(INVALID, "workspace", message, hint)
-        if memory.ctypes.data % ADDRESS_BYTES:
+        if memory.ctypes.data % WORKSPACE_ALIGNMENT:
             message = Text(
                 "workspace does not start at a multiple of {address_bytes} bytes",
-                address_bytes=ADDRESS_BYTES,
+                address_bytes=WORKSPACE_ALIGNMENT,
             )
             raise AclnnError(INVALID, "workspace", message, "use aclrtMalloc")
         for name, array in self._tensors():

@@ -1,9 +1,9 @@
 """The two functions of an operator, with the parameters of its C prototype."""
 
 import inspect
-import operator as number
 from collections.abc import Callable
 from functools import cache
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,16 +129,14 @@ class Prototype:
                 tensors[argument.name] = _tensor(name, values[name])
         specs = {name: tensor.spec(self._documented(name)) for name, tensor in tensors.items()}
         arguments = self.operator.build({**specs, **attributes})
-        settings = current_device()
-        plan = plan_of(self.operator.check(arguments, settings))
+        case = self.operator.check(arguments, current_device())
+        plan = plan_of(case)
         inputs = {
             name: tensors[name].array for name in self.operator.input_names if name in tensors
         }
         outputs = {output.name: tensors[output.name].array for output in self.operator.outputs}
         self._check_memory(inputs, outputs)
-        return AclOpExecutor(
-            self.operator, arguments, inputs, tuple(outputs.values()), settings, plan
-        )
+        return AclOpExecutor(case, inputs, tuple(outputs.values()), plan)
 
     def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Raise an error for an output that is read-only or shares memory with another tensor."""
@@ -188,9 +186,9 @@ def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     if attribute.kind is IntArray:
         return IntArray(value)
     if attribute.kind is bool:
-        return bool(number.index(value))
+        return bool(index(value))
     if attribute.kind is int:
-        return number.index(value)
+        return index(value)
     if attribute.kind is float:
         return float(np.float32(value))
     if isinstance(value, bytes):

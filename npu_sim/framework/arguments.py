@@ -217,7 +217,7 @@ Signature = tuple[tuple[str, Any, Any], ...]
 _PLAIN = frozenset({TensorSpec, NoneType, bool, int, float, str})
 
 
-def signature_of(arguments: Arguments) -> Signature | None:
+def cache_key(arguments: Arguments) -> Signature | None:
     """Return the arguments as a cache key; None when a value is mutable or of an unknown type."""
     entries = []
     for name, value in arguments.items():

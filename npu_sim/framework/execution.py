@@ -15,10 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
-from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Order, Target
+from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlaps_itself
 from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
@@ -388,15 +386,14 @@ class Run:
         return {name: array.shape for name, array in self.outputs.items()}
 
 
-def execute(
-    operator: Operator,
-    arguments: Arguments,
+def compute_case(
+    case: Case,
     tensors: Mapping[str, Array],
-    target: Target,
     outs: tuple[Any, ...] = (),
     areas: Areas | None = None,
+    watch: Stopwatch | None = None,
 ) -> Result:
-    """Check, plan and compute one call; see :func:`npu_sim.run`.
+    """Compute a checked call; see :func:`npu_sim.run`.
 
     Parameters
     ----------
@@ -408,23 +405,8 @@ def execute(
     Raises
     ------
     AclnnError
-        With the product's status when the call is refused, 361001 when the data is out of bounds;
-        no output is written then.
+        361001 when the data is out of bounds; no output is written then.
     """
-    watch = Stopwatch()
-    with watch.stage("plan"):
-        case = operator.check(arguments, target)
-    return compute_case(case, tensors, outs, areas, watch)
-
-
-def compute_case(
-    case: Case,
-    tensors: Mapping[str, Array],
-    outs: tuple[Any, ...] = (),
-    areas: Areas | None = None,
-    watch: Stopwatch | None = None,
-) -> Result:
-    """Compute a checked call; arguments as for :func:`execute`."""
     watch = watch or Stopwatch()
     run, given = computed(case, tensors, outs, areas, watch)
     return Result(given, partial(_plan, case), _order_masks(run), watch.seconds, run.caveats)
@@ -445,7 +427,7 @@ def computed(
 ) -> tuple[Run, dict[str, Array]]:
     """Compute a checked call; return the run, and by name the arrays that the caller gets.
 
-    Arguments are as for :func:`execute`.
+    Arguments are as for :func:`compute_case`.
     """
     operator = case.operator
     arrays = _output_arrays(case, tensors, outs)

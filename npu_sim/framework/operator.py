@@ -20,7 +20,7 @@ from npu_sim.framework.arguments import (
     Output,
     Signature,
     Tensor,
-    signature_of,
+    cache_key,
 )
 from npu_sim.framework.axes import (
     COMMON_AXES,
@@ -627,7 +627,7 @@ class Operator:
         AclnnError
             With the status of the first check that fails.
         """
-        signature = signature_of(arguments)
+        signature = cache_key(arguments)
         if signature is None:
             return self.checked(arguments, target)
         return _cached_case(self, signature, target)

@@ -82,7 +82,7 @@ def row_planner(operator: Any) -> RowPlanner:
     for function in functions:
         function.__module__ = __name__
     return RowPlanner(
-        row, rules, record, make_row, refused, plan_row, record_columns(operator), source
+        row, rules, record, make_row, refused, plan_row, plan_columns(operator), source
     )
 
 
@@ -162,7 +162,7 @@ def _dtype_code(operator: Any) -> str:
     return text
 
 
-def record_columns(operator: Any) -> tuple[Column, ...]:
+def plan_columns(operator: Any) -> tuple[Column, ...]:
     """Return the columns of a sweep: status, overflow, then every bounded field of the tiling."""
     fields = [
         column

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.text import Text
+from rich.text import Text as StyledText
 
 from npu_sim.language import joined, translated, visible
 
@@ -177,7 +177,7 @@ class Table:
         widths: list[int],
         styles: list[str],
         unlimited: bool,
-    ) -> Iterator[Text]:
+    ) -> Iterator[StyledText]:
         named = any(column.name for column in columns)
         padded = [min(width, MOST_PADDED) if unlimited and not named else width for width in widths]
         limits = [UNLIMITED] * len(widths) if unlimited else widths
@@ -339,7 +339,7 @@ def _aligned(
     padded: Sequence[int],
     indent: int,
     style: str = "",
-) -> Iterator[Text]:
+) -> Iterator[StyledText]:
     """Yield the lines of a row of cells side by side, each wrapped at its limit."""
     lines = [wrapped(cell, limit) for cell, limit in zip(cells, limits, strict=True)]
     for number in range(max(map(len, lines), default=0)):
@@ -376,9 +376,9 @@ def _padded(cell: str, width: int, right: bool) -> str:
     return blanks + cell if right else cell + blanks
 
 
-def _line(parts: Iterable[tuple[str, str]]) -> Text:
+def _line(parts: Iterable[tuple[str, str]]) -> StyledText:
     """Return styled texts as one line that does not wrap, without trailing blanks."""
-    line = Text(no_wrap=True, overflow="ignore")
+    line = StyledText(no_wrap=True, overflow="ignore")
     for text, style in parts:
         line.append(text, style.strip() or None)
     line.rstrip()

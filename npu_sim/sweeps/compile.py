@@ -1,6 +1,6 @@
 """Compile planners with Numba, and the loop that fills the records of a sweep.
 
-Planners are plain Python and never import Numba. :func:`register` makes them callable from compiled
+Planners are plain Python and never import Numba. :func:`make_jitable` makes them callable from compiled
 code; the functions themselves stay as they are, so a sweep and a plan run the same definitions. The
 compiled loop is cached on disk like a kernel, because compiling a planner takes seconds.
 """
@@ -19,6 +19,7 @@ from numba.extending import register_jitable
 from npu_sim.cores import Device
 from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.cache import KernelCache, own_digest
+from npu_sim.sweeps import space
 from npu_sim.sweeps.records import RecordColumn
 
 LIBRARIES = ("numpy", "math")
@@ -33,20 +34,18 @@ PLANNER_OPTIONS = LOOP_OPTIONS | {
 """Options of registered functions. Inlined into the loop, a tiling of dozens of numbers stays in
 registers. Without wrappers and reference counting they compile faster; planners need neither."""
 
-# Constants of splitmix64, as in npu_sim.sweeps.space; uint64 arithmetic wraps around here.
-STEP = np.uint64(0x9E3779B97F4A7C15)
-FIRST = np.uint64(0xBF58476D1CE4E5B9)
-SECOND = np.uint64(0x94D049BB133111EB)
+# Constants of splitmix64; uint64 arithmetic wraps around here.
+STEP, FIRST, SECOND = map(np.uint64, (space.STEP, space.FIRST_FACTOR, space.SECOND_FACTOR))
 SHIFT_30, SHIFT_27, SHIFT_31, SHIFT_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 TWO_TO_32 = 1 << 32
 
 
 @cache
-def register(function: Callable[..., Any]) -> Callable[..., Any]:
+def make_jitable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a planner function, and every function that it calls, callable from compiled code."""
     register_jitable(**PLANNER_OPTIONS)(function)
     for called in _called(function.__globals__, function.__code__.co_names):
-        register(called)
+        make_jitable(called)
     return function
 
 
@@ -67,8 +66,8 @@ def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled
     source = fill_source(operator, columns, sampled)
     scope: dict[str, Any] = {
         "__name__": __name__,
-        "plan_row": register(planner.plan_row),
-        "make_row": register(planner.make_row),
+        "plan_row": make_jitable(planner.plan_row),
+        "make_row": make_jitable(planner.make_row),
         "Device": Device,
         "Rules": planner.rules,
         "mix": mix,
@@ -168,7 +167,7 @@ def _advance(last: int) -> list[str]:
     return [*lines, f"{indent}d0 += 1"]
 
 
-@register
+@make_jitable
 def mix(key: Any, row: Any) -> Any:
     """Return the random 64-bit number of a row under a key (splitmix64)."""
     state = np.uint64(key) + np.uint64(row) * STEP
@@ -177,7 +176,7 @@ def mix(key: Any, row: Any) -> Any:
     return state ^ (state >> SHIFT_31)
 
 
-@register
+@make_jitable
 def scaled(draw: Any, count: Any) -> Any:
     """Map a random number to ``range(count)``."""
     if count <= TWO_TO_32:
@@ -185,7 +184,7 @@ def scaled(draw: Any, count: Any) -> Any:
     return np.int64(draw % np.uint64(count))
 
 
-@register
+@make_jitable
 def bit_length(number: Any) -> Any:
     """Return the bit length of a number that is not negative."""
     bits = 0
@@ -195,7 +194,7 @@ def bit_length(number: Any) -> Any:
     return bits
 
 
-@register
+@make_jitable
 def logarithmic(draw: Any, low: Any, high: Any) -> Any:
     """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
     shortest = bit_length(low)

@@ -68,8 +68,10 @@ def device_name(profile: Profile) -> str:
 
 
 MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15
+STEP = 0x9E3779B97F4A7C15
 """Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
+FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""Factors of splitmix64."""
 LARGEST_TABLE = 1 << 20
 """Most values listed for one axis; longer ranges need a constant step."""
 
@@ -154,7 +156,7 @@ class Space:
     def keys(self) -> tuple[int, ...]:
         """One key of the random generator for every count."""
         return tuple(
-            _mix(self.seed * GOLDEN + (position + 1)) for position in range(len(self.counts))
+            _mix(self.seed * STEP + (position + 1)) for position in range(len(self.counts))
         )
 
     def codes_at(self, row: int) -> tuple[int, ...]:
@@ -169,7 +171,7 @@ class Space:
                 digits[0],
                 *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)),
             )
-        draws = [_mix(key + row * GOLDEN) for key in self.keys]
+        draws = [_mix(key + row * STEP) for key in self.keys]
         profile = _scaled(draws[0], len(self.profiles))
         codes = [
             _logarithmic(draw, v.start, v.at(v.count - 1))
@@ -214,8 +216,8 @@ class Space:
 def _mix(state: int) -> int:
     """Finish splitmix64: a well-mixed 64-bit number."""
     state &= MASK
-    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    state = (state ^ (state >> 27)) * 0x94D049BB133111EB & MASK
+    state = (state ^ (state >> 30)) * FIRST_FACTOR & MASK
+    state = (state ^ (state >> 27)) * SECOND_FACTOR & MASK
     return state ^ (state >> 31)
 
 
@@ -228,7 +230,7 @@ def _logarithmic(draw: int, low: int, high: int) -> int:
     """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
     bits = low.bit_length() + _scaled(draw, high.bit_length() - low.bit_length() + 1)
     least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
-    return least + _scaled(_mix(draw + GOLDEN), most - least + 1)
+    return least + _scaled(_mix(draw + STEP), most - least + 1)
 
 
 def make_space(

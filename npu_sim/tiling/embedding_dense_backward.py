@@ -11,6 +11,8 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import align, ceil_div
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 
+DETERMINISTIC_KEY, SMALL_DIM_KEY = 10, 100
+"""Parts of the tiling key, the sum of these and 1 for scale; never both."""
 VECTOR_LANES = 64
 """fp32 lanes of one vector instruction (page, "Vector split")."""
 BATCH_BOUND = "max(ub_bytes, rows)"
@@ -208,6 +210,16 @@ NO_TILING: Tiling = nothing(Tiling)
 NO_SMALL_DIM: SmallDimSplit = nothing(SmallDimSplit)
 
 
+def is_small_dim(tiling_key: int) -> bool:
+    """Whether a tiling key selects the small-dim kernel (page, "Tiling, Atlas A2/A3")."""
+    return tiling_key >= SMALL_DIM_KEY
+
+
+def is_deterministic(tiling_key: int) -> bool:
+    """Whether a tiling key selects the deterministic sorted kernel (page, "Tiling, Atlas A2/A3")."""
+    return DETERMINISTIC_KEY <= tiling_key < SMALL_DIM_KEY
+
+
 def takes_small_dim(dim: int, num_weights: int, deterministic: bool) -> bool:
     """Whether the small-dim kernel runs: nothing is sorted, and rows are added atomically."""
     return (not deterministic) and dim <= SMALL_DIM_LIMIT and num_weights <= SMALL_DIM_WEIGHTS
@@ -311,10 +323,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     scale = 1 if problem.scale_grad_by_freq else 0
     tiling_key = (
         scale
-        + (10 if problem.deterministic and problem.element_bytes == 4 else 0)
-        + (100 if small_dim else 0)
+        + (DETERMINISTIC_KEY if problem.deterministic and problem.element_bytes == 4 else 0)
+        + (SMALL_DIM_KEY if small_dim else 0)
     )
-    schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == 100 else -1
+    schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == SMALL_DIM_KEY else -1
     former_dim = min(problem.dim, room.max_former)
     former_dim_rep_time = problem.dim // former_dim
     tail_dim = problem.dim - former_dim * former_dim_rep_time
@@ -345,7 +357,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of (sorted) rows that a core takes."""
-    if tiling.tiling_key >= 100:
+    if is_small_dim(tiling.tiling_key):
         start = tiling.small_dim.former_copy_row * core
         last = core == tiling.block_dim - 1
         return start, start + (
@@ -370,7 +382,8 @@ def vendor_structure(
     tiling: Tiling, padding_idx: int, rules: Any
 ) -> dict[str, dict[str, int | float]]:
     """Return the tiling data under the vendor's names; groups unused on the path are 0."""
-    on_sorted, on_deterministic = tiling.tiling_key in (0, 1), tiling.tiling_key in (10, 11)
+    on_deterministic = is_deterministic(tiling.tiling_key)
+    on_sorted = not on_deterministic and not is_small_dim(tiling.tiling_key)
     scale = tiling.scale_grad_by_freq == 1
 
     def group(part: Any, used: bool, name: str = "{}") -> dict[str, int | float]:

@@ -52,7 +52,14 @@ NO_SCRATCH = Scratch()
 
 
 class Grouped(NamedTuple):
-    """Grouping of one call; the run of weight row w is slots starts[w]..starts[w + 1]."""
+    """Grouping of one call; the run of weight row w is slots starts[w]..starts[w + 1].
+
+    Attributes
+    ----------
+    marked
+        Positions of the rows of grad, sorted by index; the last of each chunk is stored as its
+        complement (negative).
+    """
 
     cut: Cut
     starts: Integers

@@ -9,6 +9,7 @@ word; floating-point numbers are their bit patterns. The caller keeps the arrays
 """
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def _add_words(value: Any, words: list[int]) -> Any:
         flags = value.flags
         return value.dtype, value.ndim, flags.c_contiguous, flags.aligned
     if isinstance(value, tuple):
+        # a list: faster than a generator
         return kind, tuple([_add_words(element, words) for element in value])
     if isinstance(value, float | np.floating):
         bits = value if isinstance(value, np.floating) else np.float64(value)
@@ -77,7 +79,7 @@ def compile_entry(function: Callable[..., None], worker: Any, argument_types: An
     function
         The kernel, ``function(chunk, *arguments)``.
     worker
-        The kernel as a device function.
+        The kernel compiled for inlining, see `npu_sim.kernels.engine.device`.
     argument_types
         Numba type of the tuple of arguments, from :func:`type_of`.
 
@@ -107,11 +109,11 @@ def call_entry(
     """Call the entry of a kernel through its address."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        entry, first, number = arguments
+        address, words, chunk = arguments
         pointer = ir.IntType(8).as_pointer()
         entry_type = Signature(ir.VoidType(), [pointer, WORD])
-        called = builder.inttoptr(entry, entry_type.as_pointer())
-        builder.call(called, [builder.inttoptr(first, pointer), number])
+        called = builder.inttoptr(address, entry_type.as_pointer())
+        builder.call(called, [builder.inttoptr(words, pointer), chunk])
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.intp), generate
@@ -126,7 +128,7 @@ def _reader(result: Any) -> Any:
             context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any
         ) -> ir.Value:
             first = builder.bitcast(arguments[0], WORD.as_pointer())
-            places = (builder.gep(first, [WORD(number)]) for number in range(1 << 16))
+            places = (builder.gep(first, [WORD(number)]) for number in count())
             return _read(context, builder, result, map(builder.load, places))
 
         return result(words), generate

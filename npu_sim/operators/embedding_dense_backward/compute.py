@@ -22,8 +22,9 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.numbers.values import normal, zipf
-from npu_sim.operators.embedding_dense_backward.planner import GRAD, rows_per_flush
+from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD, rows_per_flush
 from npu_sim.plans.workspace import Areas, contiguous
+from npu_sim.tiling import embedding_dense_backward as v2
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
@@ -37,17 +38,17 @@ def cut_of(case: Case) -> "Cut":
     from npu_sim.kernels.embedding_dense_backward import chunks as cuts
 
     outcome = case.tiling
-    if outcome.kernel == GRAD:
+    if outcome.kernel == KERNEL_GRAD:
         path = cuts.INDEX_ORDER if outcome.older.splits_weights else cuts.ROW_ATOMIC
         return cuts.dense_grad_cut(path, outcome.block_dim, outcome.older.share)
     tiling = outcome.tiling
     key, small, split = tiling.tiling_key, tiling.small_dim, tiling.row_split
-    if key >= 100:
+    if v2.is_small_dim(key):
         return cuts.small_dim_cut(
             outcome.block_dim, small.former_copy_row, small.tail_copy_row, small.max_row_in_ub
         )
     default_path = cuts.STAGED if outcome.native_16_bit else cuts.SORTED
-    path = cuts.DETERMINISTIC if key >= 10 else default_path
+    path = cuts.DETERMINISTIC if v2.is_deterministic(key) else default_path
     sizes = split.former_row_rep_time, split.former_row_num, split.tail_row_num
     return cuts.sorted_cut(path, outcome.block_dim, *sizes, rows_per_flush(key, case.rules))
 

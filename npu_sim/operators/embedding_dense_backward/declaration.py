@@ -210,7 +210,7 @@ OPERATOR = Operator(
         Holds("num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_message),
         Fits(planner.fits_scaled, "grad", _scaled_message),
     ),
-    tiling=planner.Outcome,
+    tiling=planner.CallTiling,
     tile=planner.tile_row,
     describe=describe,
     compute=compute,

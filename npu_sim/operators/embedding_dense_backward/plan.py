@@ -14,9 +14,9 @@ from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
     CAST_LIMIT_BYTES,
     CAST_LIMIT_ROWS,
-    GRAD,
-    GRAD_V2,
     INT32_MAX,
+    KERNEL_GRAD,
+    KERNEL_GRAD_V2,
     KERNELS,
     casts_indices,
     needs_cast,
@@ -47,16 +47,17 @@ CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"
 
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
-    if case.tiling.kernel == GRAD_V2:
+    if case.tiling.kernel == KERNEL_GRAD_V2:
         return _describe_v2(case, case.tiling.tiling)
     return _describe_older(case, case.tiling.older)
 
 
 def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
     key = tiling.tiling_key
-    launches = launches_of(case, _kernel_parts(case, tiling), tiling.block_dim, sorts=key < 100)
+    sorts = not v2.is_small_dim(key)
+    launches = launches_of(case, _kernel_parts(case, tiling), tiling.block_dim, sorts=sorts)
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
-    row_name = "row" if key >= 100 else "sorted row"
+    row_name = "sorted row" if sorts else "row"
     return {
         "kernel": "EmbeddingDenseGradV2",
         "path": _path(case, key),
@@ -87,7 +88,7 @@ def _work(case: Case, tiling: v2.Tiling, core: int, ranges: dict[str, tuple[int,
 def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
     """Warn if the release computes row offsets in too few bits (page ``releases``)."""
     row, elements = case.row, 1 << case.rules.row_offset_bits
-    if key < 100 or row.num_weights * row.dim <= elements:
+    if not v2.is_small_dim(key) or row.num_weights * row.dim <= elements:
         return ()
     message = Text(
         "release {release} computes index * dim in {row_offset_bits} bits: rows from index "
@@ -103,9 +104,9 @@ def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
 
 def _path(case: Case, key: int) -> str:
     scale = ", then scaled by frequency" if case.row.scale_grad_by_freq else ""
-    if key >= 100:
+    if v2.is_small_dim(key):
         return Text("small dim, rows added unsorted{scale}", scale=scale)
-    if key >= 10:
+    if v2.is_deterministic(key):
         return Text("sorted, deterministic{scale}", scale=scale)
     if case.tiling.native_16_bit:
         return "sorted, native 16-bit"
@@ -117,7 +118,7 @@ def _path(case: Case, key: int) -> str:
 
 
 def _path_reason(case: Case, key: int) -> str:
-    if key >= 100:
+    if v2.is_small_dim(key):
         return Text(
             "dim {dim} <= {small_dim_limit} and numWeights {num_weights} <= {small_dim_weights}",
             dim=case.row.dim,
@@ -139,7 +140,7 @@ def _path_reason(case: Case, key: int) -> str:
 
 
 def _per_core(tiling: v2.Tiling) -> str:
-    if tiling.tiling_key >= 100:
+    if v2.is_small_dim(tiling.tiling_key):
         small = tiling.small_dim
         batch = min(small.max_row_in_ub, small.tail_copy_row)
         times = small.tail_copy_time
@@ -158,7 +159,7 @@ def _per_core(tiling: v2.Tiling) -> str:
 
 def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
     capacity = case.device.ub_bytes
-    main_buffers = _small_dim_buffers if tiling.tiling_key >= 100 else _sorted_buffers
+    main_buffers = _small_dim_buffers if v2.is_small_dim(tiling.tiling_key) else _sorted_buffers
     main = main_buffers(case, tiling)
     phase = "rows" if case.row.scale_grad_by_freq else ""
     memories = [Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=main)]
@@ -172,7 +173,7 @@ def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
 
 
 def _sorted_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
-    granule = v2.ALIGNED_LANES if tiling.tiling_key >= 10 else case.rules.dim_granule
+    granule = v2.ALIGNED_LANES if v2.is_deterministic(tiling.tiling_key) else case.rules.dim_granule
     columns = align(tiling.former_dim, granule)
     row_bytes = columns * 4
     buffers = [buffer("sorted index", 32), buffer("position", 32), buffer("frequency", 32)]
@@ -201,13 +202,13 @@ def _decisions(case: Case, key: int) -> tuple[Decision, ...]:
     decisions = []
     if case.row.grad_dtype != FLOAT32:
         decisions.append(_cast_decision(case))
-    decisions.append(_small_dim_decision(case, key >= 100))
+    decisions.append(_small_dim_decision(case, v2.is_small_dim(key)))
     decisions.append(_deterministic_decision(case, key))
     return tuple(decisions)
 
 
 def _deterministic_decision(case: Case, key: int) -> Decision:
-    outcome = key in (10, 11)
+    outcome = v2.is_deterministic(key)
     if outcome:
         effect = "a run of equal indices belongs to the core where it starts"
     elif case.tiling.native_16_bit and key == 0:
@@ -305,7 +306,7 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
     sizes = {}
     if case.row.scale_grad_by_freq:
         sizes["frequency counters"] = case.rules.counter_bytes * tiling.scale_workspace_length
-    if case.tiling.native_16_bit and tiling.tiling_key >= 100:
+    if case.tiling.native_16_bit and v2.is_small_dim(tiling.tiling_key):
         sizes["fp32 copy of out"] = 4 * tiling.out_casted_workspace_length
     elif case.tiling.native_16_bit:
         sizes["stage rows"] = 4 * tiling.out_stage_workspace_length
@@ -317,7 +318,7 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
 
 def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     key, fixed = tiling.tiling_key, True
-    if key in (10, 11):
+    if v2.is_deterministic(key):
         reason = "every run of equal indices is summed by the core where it starts"
     elif case.tiling.native_16_bit and key == 0:
         reason = "every core stages its first and last index; the slots are summed in core order"
@@ -325,7 +326,11 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
         reason = "one core does all the work"
     else:
         fixed = False
-        what = "index occurs in the rows of" if key >= 100 else "run of equal indices reaches"
+        what = (
+            "index occurs in the rows of"
+            if v2.is_small_dim(key)
+            else "run of equal indices reaches"
+        )
         reason = Text(
             "a row depends on timing when its {what} two cores or more, which add atomically",
             what=what,
@@ -494,7 +499,7 @@ def launches_of(
     row, outcome, casts = case.row, case.tiling, casts_grad(case)
     launches: list[Launch] = []
     grad = _prepare(launches, case, "grad", "float32" if casts else "")
-    to_int32 = casts_indices(row, keeps_int64=outcome.kernel == GRAD)
+    to_int32 = casts_indices(row, keeps_int64=outcome.kernel == KERNEL_GRAD)
     indices = _prepare(launches, case, "indices", "int32" if to_int32 else "")
     out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
     written = _between("result", out, out.dtype if outcome.native_16_bit else "float32")
@@ -507,7 +512,7 @@ def launches_of(
         inputs = (grad, *(tensor.viewed(tensor.shape, "int32") for tensor in outputs))
     if sorts and case.rules.zeros_like:
         launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
-    if outcome.kernel == GRAD_V2:
+    if outcome.kernel == KERNEL_GRAD_V2:
         observed = Evidence.EXACT if case.rules.memset_observed else Evidence.MODEL
         launches.append(
             Launch(
@@ -621,7 +626,7 @@ def caveats_of(case: Case) -> tuple[Caveat, ...]:
             caveats.append(
                 Caveat(code="indices_above_sortable", argument="indices", message=message)
             )
-    if row.scale_grad_by_freq and row.rows > EXACT_COUNT and case.tiling.kernel == GRAD_V2:
+    if row.scale_grad_by_freq and row.rows > EXACT_COUNT and case.tiling.kernel == KERNEL_GRAD_V2:
         message = Text(
             "fp32 counters stop at {exact_count}; an index that occurs more often is scaled by "
             "1/{exact_count}",

@@ -15,7 +15,7 @@ from npu_sim.tiling.common import SORTABLE_ROWS, sort_workspace_bytes
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
-GRAD_V2, GRAD = 1, 2
+KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2
 INDEX_DTYPES = ("float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8", "bool")
 INT32, INT64 = INDEX_DTYPES.index("int32"), INDEX_DTYPES.index("int64")
 INT32_MAX = 2147483647
@@ -27,7 +27,7 @@ CAST_LIMIT_ROWS = 512
 TOTAL_BOUND = "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)"
 
 
-class Outcome(NamedTuple):
+class CallTiling(NamedTuple):
     """Result of the planner: ``tiling`` is set for EmbeddingDenseGradV2, ``older`` otherwise."""
 
     status: int
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
         return self.element_bytes == 2
 
 
-NO_OUTCOME: Outcome = nothing(Outcome)
+NO_TILING: CallTiling = nothing(CallTiling)
 
 
 def takes_v2(row: Any, device: Device) -> bool:
@@ -79,7 +79,11 @@ def takes_native_16_bit(row: Any, rules: Any) -> bool:
 
 def rows_per_flush(tiling_key: int, rules: Any) -> int:
     """Return the rows that a core sums between two flushes, for a tiling key that sorts."""
-    rows: int = rules.rows_per_deterministic_flush if tiling_key >= 10 else rules.rows_per_flush
+    rows: int = (
+        rules.rows_per_deterministic_flush
+        if v2.is_deterministic(tiling_key)
+        else rules.rows_per_flush
+    )
     return rows
 
 
@@ -157,7 +161,7 @@ def problem_of(row: Any, rules: Any) -> v2.Problem:
     )
 
 
-def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
+def tile_row(row: Any, device: Device, rules: Any) -> CallTiling:
     """Return the plan of a row, which has rows, columns and (with scale) weights."""
     is_16_bit = row.grad_dtype != FLOAT32
     if not takes_v2(row, device):
@@ -170,9 +174,9 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
         total = total_workspace_bytes(
             row, 0, is_16_bit, sorts=False, keeps_int64=True, zeros_like=False
         )
-        return Outcome(
+        return CallTiling(
             status=SUCCESS,
-            kernel=GRAD,
+            kernel=KERNEL_GRAD,
             block_dim=older.block_dim,
             total_workspace_bytes=total,
             element_bytes=4,
@@ -182,14 +186,15 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
     problem = problem_of(row, rules)
     tiling = v2.tile(problem, device, rules)
     if tiling.status != SUCCESS:
-        return NO_OUTCOME
-    casts, sorts = is_16_bit and problem.element_bytes == 4, tiling.tiling_key < 100
+        return NO_TILING
+    casts = is_16_bit and problem.element_bytes == 4
+    sorts = not v2.is_small_dim(tiling.tiling_key)
     total = total_workspace_bytes(
         row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1
     )
-    return Outcome(
+    return CallTiling(
         status=SUCCESS,
-        kernel=GRAD_V2,
+        kernel=KERNEL_GRAD_V2,
         block_dim=tiling.block_dim,
         total_workspace_bytes=total,
         element_bytes=problem.element_bytes,

@@ -22,7 +22,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
-from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, GRAD
+from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, KERNEL_GRAD
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.orders.trees import Tree, left_fold, shape_hash
@@ -302,7 +302,7 @@ def tree_of_row(
         For native 16-bit: the first and the last index of every core's slice.
     """
     outcome = case.tiling
-    if outcome.kernel == GRAD:
+    if outcome.kernel == KERNEL_GRAD:
         if outcome.older.splits_weights:
             return left_fold(range(len(run.rows)))
         grouped = _by_core(run, lambda row: row // outcome.older.share, by_slot=False)
@@ -315,10 +315,10 @@ def tree_of_row(
     def core_of(place: int) -> int:
         return int(np.searchsorted(starts, place, side="right")) - 1
 
-    if tiling.tiling_key >= 100:
+    if v2.is_small_dim(tiling.tiling_key):
         return _small_dim(run, order, core_of, ranges, tiling.small_dim.max_row_in_ub)
     grouped = _by_core(run, core_of, by_slot=True)
-    if tiling.tiling_key >= 10:
+    if v2.is_deterministic(tiling.tiling_key):
         return _deterministic(grouped, case.rules.rows_per_deterministic_flush)
     if outcome.native_16_bit:
         return _staged(run, grouped, core_ends, case.rules.rows_per_flush)

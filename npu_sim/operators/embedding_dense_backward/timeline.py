@@ -12,6 +12,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.releases import release_switches
+from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.common import ceil_div
 from npu_sim.timelines.program import (
     VECTOR_PIPES,
@@ -51,7 +52,7 @@ def program(plan: Plan) -> Program:
         others.append("clearing the output")
     else:
         element_bytes = FP32 if casts else grad.itemsize
-        small = (plan.tiling_key or 0) >= 100
+        small = v2.is_small_dim(plan.tiling_key or 0)
         main = _small_dim(plan, dim, element_bytes) if small else _sorted_rows(plan, element_bytes)
         if element_bytes == 2:
             others.append(
@@ -113,7 +114,11 @@ def _counter(counted: int) -> tuple[Copy, ...]:
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
-    flush = "rows_per_deterministic_flush" if (plan.tiling_key or 0) >= 10 else "rows_per_flush"
+    flush = (
+        "rows_per_deterministic_flush"
+        if v2.is_deterministic(plan.tiling_key or 0)
+        else "rows_per_flush"
+    )
     chunk_rows = release_switches(plan.release, plan.operator)[flush]
     grad, out = _sizes(plan)
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
@@ -247,7 +252,7 @@ def steps(plan: Plan) -> StepTable:
     if plan.kernel == "EmbeddingDenseGrad":
         table = _weights_split() if plan.tiling["splits_weights"] else _rows_split()
     else:
-        table = _batches() if (plan.tiling_key or 0) >= 100 else _sorted_list()
+        table = _batches() if v2.is_small_dim(plan.tiling_key or 0) else _sorted_list()
     return StepTable(views, table | {("scale", ""): _scale_step()})
 
 

@@ -6,7 +6,7 @@ sees all kernels, including those that neither of the other two accounts for.
 
 import re
 from bisect import bisect_right, insort
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -87,7 +87,7 @@ class Span:
     place: Place
     begin: int
     kernels: Counter[str] = field(default_factory=Counter)
-    recent: list[str] = field(default_factory=list)
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_KERNELS))
     by_hand: dict[str, Place] = field(default_factory=dict)
     operators: set[str] = field(default_factory=set)
     routing: list[Any] = field(default_factory=list)
@@ -237,7 +237,7 @@ class Recorder:
             return
         span = self._spans[-1]
         span.kernels[name] += 1
-        span.recent = [*span.recent[1 - RECENT_KERNELS :], name]
+        span.recent.append(name)
         for operator, pattern in self._patterns.by_hand.items():
             if pattern.search(" ".join(span.recent)):
                 span.by_hand[operator] = place_of(span.place.name)
