@@ -17,7 +17,8 @@ OPERATORS = "Operators"
 OWN_TEXTS = {
     "help": "Show this message and end.",
     "install_completion": "Install completion for the current shell.",
-    "show_completion": "Show completion for the current shell, to copy it or adapt the installation.",
+    "show_completion": "Show completion for the current shell, to copy it or adapt the "
+    "installation.",
 }
 """Texts of the options that typer adds, by name."""
 

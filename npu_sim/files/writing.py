@@ -1,7 +1,7 @@
 """Writing files whole or not at all, and removing only what npu_sim wrote.
 
 Commands check a target before long work: :func:`require_target` for the path,
-:func:`require_separate` for the other files of the command, :func:`require_room` for the free space.
+:func:`require_separate` for the other files of the command, :func:`require_room` for free space.
 """
 
 import errno

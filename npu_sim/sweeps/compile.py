@@ -1,8 +1,9 @@
 """Compile planners with Numba, and the loop that fills the records of a sweep.
 
-Planners are plain Python and never import Numba. :func:`make_jitable` makes them callable from compiled
-code; the functions themselves stay as they are, so a sweep and a plan run the same definitions. The
-compiled loop is cached on disk like a kernel, because compiling a planner takes seconds.
+Planners are plain Python and never import Numba. :func:`make_jitable` makes them callable from
+compiled code; the functions themselves stay as they are, so a sweep and a plan run the same
+definitions. The compiled loop is cached on disk like a kernel, because compiling a planner takes
+seconds.
 """
 
 import hashlib

@@ -216,7 +216,7 @@ def is_small_dim(tiling_key: int) -> bool:
 
 
 def is_deterministic(tiling_key: int) -> bool:
-    """Whether a tiling key selects the deterministic sorted kernel (page, "Tiling, Atlas A2/A3")."""
+    """Whether a tiling key selects the deterministic kernel (page, "Tiling, Atlas A2/A3")."""
     return DETERMINISTIC_KEY <= tiling_key < SMALL_DIM_KEY
 
 

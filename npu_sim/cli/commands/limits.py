@@ -15,8 +15,8 @@ Vary = Annotated[
     list[str] | None,
     typer.Option(
         "--vary",
-        help="Name of the size or number to bound, such as dim; every size when left out. Twice for a frontier: the second may list "
-        "values, num_weights=1,1000.",
+        help="Name of the size or number to bound, such as dim; every size when left out. "
+        "Twice for a frontier: the second may list values, num_weights=1,1000.",
     ),
 ]
 Set = Annotated[

@@ -38,7 +38,8 @@ Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Read the device's clock and memory ceilings, and the error of our estimates for vector kernels.",
+        help="Read the device's clock and memory ceilings, and the error of our estimates for "
+        "vector kernels.",
     ),
 ]
 CalibrationOut = Annotated[

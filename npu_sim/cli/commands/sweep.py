@@ -24,7 +24,8 @@ Grid = Annotated[
     list[str],
     typer.Option(
         "--grid",
-        help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; with --sample also 1..100000:log. "
+        help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; "
+        "with --sample also 1..100000:log. "
         "What is not named keeps one default value.",
     ),
 ]
@@ -87,7 +88,8 @@ def sweep_epilog(operator: str) -> str:
         )
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     example = say(
-        "npu-sim sweep {operator} --grid {numbers}=1..100000 --grid {numbers2}=128,512,1024 --grid product=all --out plans",
+        "npu-sim sweep {operator} --grid {numbers}=1..100000 --grid {numbers2}=128,512,1024 "
+        "--grid product=all --out plans",
         operator=Verbatim(operator),
         numbers=Verbatim(numbers[-1]),
         numbers2=Verbatim(numbers[-2]),

@@ -1,8 +1,8 @@
 """Recording of a PyTorch program's calls, on the CPU or the meta device, for ``preflight``.
 
-:mod:`npu_sim.torch.recording.recorder` observes the program. A file lists the functions, modules and
-kernels that correspond to an operator, or to a forward operator and its gradient; it has the name of
-the gradient.
+:mod:`npu_sim.torch.recording.recorder` observes the program. A file lists the functions, modules
+and kernels that correspond to an operator, or to a forward operator and its gradient; it has the
+name of the gradient.
 """
 
 import sys
