@@ -158,7 +158,7 @@ def test_no_generic_module_names_an_operator():
 
 
 ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-MOST_MODULES = {"call": 70, "plan": 69}
+MOST_MODULES = {"call": 70, "plan": 60}
 MOST_FRAMES = 25
 """npu_sim's own frames between the public function and a kernel."""
 TRACE = """

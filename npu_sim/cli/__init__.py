@@ -2,13 +2,16 @@
 
 import sys
 from io import TextIOWrapper
+from typing import Any
 
 import typer
 
 from npu_sim.cli.app import app
-from npu_sim.cli.errors import USAGE, CommandError, report_error, usage_error
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.status import NpuSimError
+
+COMMAND_ERROR: Any = typer.BadParameter.__base__
+"""Base class of typer's errors for arguments it cannot parse; typer does not export it."""
 
 
 def main() -> None:
@@ -36,11 +39,10 @@ def _run(typed: list[str]) -> int:
     as_json = "--json" in typed
     try:
         return typer.main.get_command(app).main(typed, standalone_mode=False) or 0
-    except NpuSimError as error:
-        return report_error(error, as_json=as_json)
-    except CommandError as error:
-        usage = usage_error(error)
-        return USAGE if usage is None else report_error(usage, as_json=as_json)
+    except (NpuSimError, COMMAND_ERROR) as error:
+        from npu_sim.cli.errors import report
+
+        return report(error, as_json=as_json)
 
 
 def _operators_first(typed: list[str]) -> list[str]:

@@ -11,13 +11,12 @@ if TYPE_CHECKING:
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensor files replaced by their specs; shapes stay text."""
-    from npu_sim.files.tensors import is_tensor_file, read_tensor
     from npu_sim.registry import load_operator
 
     tensors = load_operator(operator).tensor_names
     return {
-        name: TensorSpec.of(read_tensor(name, value))
-        if name in tensors and is_tensor_file(value)
+        name: TensorSpec.of(_read(name, value))
+        if name in tensors and _is_tensor_file(value)
         else value
         for name, value in typed.items()
     }
@@ -41,13 +40,12 @@ def typed_arrays(
     AclnnError
         With the product's status when the call is refused.
     """
-    from npu_sim.files.tensors import is_tensor_file, read_tensor
     from npu_sim.registry import load_operator
 
     declared = load_operator(operator)
     inputs = declared.input_names
     values = {
-        name: read_tensor(name, value) if name in inputs and is_tensor_file(value) else value
+        name: _read(name, value) if name in inputs and _is_tensor_file(value) else value
         for name, value in typed.items()
     }
     shapes = {name for name in inputs if isinstance(values.get(name), str)}
@@ -64,3 +62,14 @@ def typed_arrays(
         **generate(operator, built, seed),
         **{name: values[name] for name in values if name not in shapes},
     }
+
+
+def _is_tensor_file(text: str) -> bool:
+    """Return whether a tensor argument names a file rather than a shape."""
+    return text.endswith(".npy") or ".npy:" in text
+
+
+def _read(name: str, text: str) -> Any:
+    from npu_sim.files.tensors import read_tensor
+
+    return read_tensor(name, text)

@@ -4,17 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import typer
-
 from npu_sim.cli.output import REFUSED, print_json
 from npu_sim.language import Text, Verbatim, joined, translated, with_changed_fields
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
 """Exit code of a usage error, from ``sysexits.h``."""
-
-CommandError: Any = typer.BadParameter.__base__
-"""Base class of typer's errors for arguments it cannot parse; typer does not export it."""
 
 _OPTION = re.compile(
     r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)"
@@ -64,6 +59,13 @@ def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
 def _option(match: re.Match[str]) -> str:
     name, value = match[1].replace("_", "-"), match[3] if match[2] is None else match[2]
     return f"--{name}" if value == "True" else f"--{name} {value}"
+
+
+def report(error: Any, *, as_json: bool) -> int:
+    """Print an error of npu_sim or of typer; return the exit code."""
+    if not isinstance(error, NpuSimError):
+        error = usage_error(error)
+    return USAGE if error is None else report_error(error, as_json=as_json)
 
 
 def report_error(error: NpuSimError, *, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from npu_sim.cli.help import OPERATORS, HelpfulCommand, HelpfulGroup
+from npu_sim.cli.help import ARGUMENTS, OPERATORS, HelpfulCommand, HelpfulGroup
 from npu_sim.cli.options import flattened
 from npu_sim.language import Verbatim, say, translated
 from npu_sim.registry import (
@@ -118,22 +118,11 @@ def operator_command(
     parameters: list[inspect.Parameter] = []
     names: dict[str, str] = {}
     if takes_arguments:
-        from npu_sim.questions.example_calls import example_call
-
         declared = load_operator(entry.name)
-        shown = example_call(declared, small=small)
-        taken = {one.name for one in own}
-        fields = [one for one in declared.arguments if option_name(one) not in taken]
-        names = {option_name(one): one.name for one in fields}
-        parameters = [_parameter(one, argument_help(one, shown)) for one in fields]
-        line = say(
-            "Example: npu-sim {action} {name} {options}{example}",
-            action=Verbatim(action),
-            name=Verbatim(entry.name),
-            options=Verbatim(shown.options),
-            example=Verbatim(f" {example}" if example else ""),
-        )
-        epilog = Verbatim(f"{line}\n\n{translated(epilog)}") if epilog else line
+        taken = {parameter.name for parameter in own}
+        listed = [field for field in declared.arguments if option_name(field) not in taken]
+        names = {option_name(field): field.name for field in listed}
+        parameters = [_parameter(field) for field in listed]
 
     def command(**options: Any) -> None:
         if not takes_arguments:
@@ -147,6 +136,16 @@ def operator_command(
         )
 
     class OperatorCommand(HelpfulCommand):
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            if takes_arguments:
+                self.epilog = _add_example(self, entry, action, example, small, epilog)
+            super().format_help(ctx, formatter)
+
+        def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+            if takes_arguments:
+                _add_example(self, entry, action, example, small, epilog)
+            return super().shell_complete(ctx, incomplete)
+
         def get_help_option(self, ctx: Any) -> Any:
             option: Any = super().get_help_option(ctx)
             option.rich_help_panel = panel
@@ -167,6 +166,31 @@ def operator_command(
     return typer.main.get_command(single)
 
 
+def _add_example(
+    command: Any, entry: OperatorEntry, action: str, example: str, small: bool, epilog: str
+) -> str:
+    """Add an example of each argument to its help; return the example of the call, and the epilog.
+
+    Only help and completion need examples, which take a fifth of the time of a plan's command.
+    """
+    from npu_sim.questions.example_calls import example_call
+
+    declared = load_operator(entry.name)
+    call = example_call(declared, small=small)
+    fields = {option_name(field): field for field in declared.arguments}
+    for parameter in command.params:
+        if parameter.name in fields and parameter.rich_help_panel in (OUTPUTS, ARGUMENTS):
+            parameter.help = argument_help(fields[parameter.name], call)
+    line = say(
+        "Example: npu-sim {action} {name} {options}{example}",
+        action=Verbatim(action),
+        name=Verbatim(entry.name),
+        options=Verbatim(call.options),
+        example=Verbatim(f" {example}" if example else ""),
+    )
+    return Verbatim(f"{line}\n\n{translated(epilog)}") if epilog else line
+
+
 def option_name(argument: Any) -> str:
     """Return the option name of an argument; an output has the name of its result."""
     return str(argument.output if hasattr(argument, "output") else argument.name)
@@ -182,11 +206,11 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
     )
 
 
-def _parameter(argument: Any, text: str) -> inspect.Parameter:
+def _parameter(argument: Any) -> inspect.Parameter:
     """Return the command-line option of one argument."""
     name = option_name(argument)
     flag, default = "--" + name.replace("_", "-"), None
-    panel = OUTPUTS if hasattr(argument, "output") else "Arguments"
+    text, panel = argument.help, OUTPUTS if hasattr(argument, "output") else ARGUMENTS
     if hasattr(argument, "shape"):
         annotation: Any = Annotated[
             str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)

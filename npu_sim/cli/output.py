@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.files.schemas import schema
 from npu_sim.language import visible
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ def show(*parts: "RenderableType", error: bool = False) -> None:
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
     """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.schemas`."""
+    from npu_sim.files.schemas import schema
+
     text = json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False)
     print(visible(text, lines=True))
 

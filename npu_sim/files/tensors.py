@@ -95,11 +95,6 @@ def _require_whole(file: IO[bytes]) -> None:
     file.seek(0)
 
 
-def is_tensor_file(text: str) -> bool:
-    """Return whether a tensor argument names a file rather than a shape."""
-    return text.endswith(".npy") or ".npy:" in text
-
-
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write one array to ``.npy`` or several to ``.npz``.
 

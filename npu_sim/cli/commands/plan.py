@@ -5,7 +5,6 @@ from typing import Any
 
 from npu_sim.cli.options import CallOptions, Json, Report, Trace
 from npu_sim.cli.output import exit_with, print_json, show
-from npu_sim.cli.report_files import command_on
 
 
 @dataclass(frozen=True)
@@ -20,13 +19,17 @@ class PlanOptions(CallOptions):
 def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions) -> None:
     """Check a call and show path, cores, buffers, workspace and determinism."""
     from npu_sim.cli.arguments import typed_specs
-    from npu_sim.cli.report_files import write_pictures
     from npu_sim.operators import plan
 
     profile = options.profile()
     keywords = {**options.keywords(), "product": profile, "soc": None, "release": None}
     result = plan(operator, **keywords, **typed_specs(operator, arguments))
-    pictures = write_pictures(result, profile, options.report, options.trace, command_on(profile))
+    pictures = {}
+    if options.report or options.trace:
+        from npu_sim.cli.report_files import command_on, write_pictures
+
+        command = command_on(profile)
+        pictures = write_pictures(result, profile, options.report, options.trace, command)
     if options.json_output:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:

@@ -21,7 +21,6 @@ from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
-from npu_sim.numbers.values import normal, zipf
 from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD, rows_per_flush
 from npu_sim.plans.workspace import Areas, contiguous
 from npu_sim.tiling import embedding_dense_backward as v2
@@ -237,6 +236,8 @@ def formula(
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """Return normal gradients and indices distributed as in text (Zipf's law), frequent first."""
+    from npu_sim.numbers.values import normal, zipf
+
     random, indices = np.random.default_rng(seed), arguments.indices
     gradient = normal(random, arguments.grad)
     vocabulary = max(min(arguments.num_weights, _countable(indices)), 1)
