@@ -1,4 +1,6 @@
-"""ConvTbcBackward: gradBias, the sum of self over time and batch, in the dtype of self.
+"""ConvTbcBackward: gradBias, the sum of grad over time and batch, in its dtype.
+
+The product names this argument ``self``.
 
 Order of accumulation: fp32, rows in groups of ROWS, added in order within a group, then the groups
 in order; rounded once. Where several cores reduce the rows (Atlas training series, fp32), each core
@@ -36,16 +38,16 @@ def _add_group(group: int, grad: Stored, groups: Floats) -> None:
 
 
 def core_sums(grad: Stored, core_rows: int) -> Floats:
-    """Return each core's sum (cores, Cout) of ``core_rows`` rows of self (To, B, Cout)."""
+    """Return each core's sum (cores, Cout) of ``core_rows`` rows of grad (To, B, Cout)."""
     rows = grad.reshape(-1, grad.shape[2])
     sums = np.empty((-(-len(rows) // core_rows), rows.shape[1]), np.float32)
     for core, total in enumerate(sums):
-        own = rows[core * core_rows : (core + 1) * core_rows]
-        count = -(-len(own) // ROWS)
-        groups = sums[core : core + 1]
+        rows_of_core = rows[core * core_rows : (core + 1) * core_rows]
+        count = -(-len(rows_of_core) // ROWS)
+        groups = sums[core : core + 1]  # a single group is summed directly into the core's row
         if count > 1:
             groups = np.empty((count, rows.shape[1]), np.float32)
-        _add_group.over(count, own, groups)
+        _add_group.over(count, rows_of_core, groups)
         if count > 1:
             _add_in_order(groups, total)
     return sums
@@ -62,12 +64,13 @@ def _add_in_order(parts: Floats, total: Floats) -> None:
 def grad_bias(
     grad: Stored, out: Stored, core_rows: int = 0, core_order: int = SEQUENTIAL, seed: int = 0
 ) -> None:
-    """Sum self (To, B, Cout), C-contiguous, over its first two axes: in fp32, rounded once.
+    """Sum grad over its first two axes: in fp32, rounded once.
 
     Parameters
     ----------
-    grad, out
-        Self and gradBias (Cout,) in storage form.
+    grad, out : (To, B, Cout), (Cout,)
+        As stored: float32, int16 (fp16 bits) or uint16 (bf16 bits), both the same. ``grad``, the
+        product's argument ``self``, is C-contiguous; no axis is empty.
     core_rows : int
         Rows (time and batch) of each core; 0 if one core adds all.
     core_order, seed : int

@@ -29,7 +29,7 @@ TO_FP16_SATURATED = 3
 "Overflow")."""
 
 CHANNEL_BLOCK_BYTES = 32
-"""Size of a row of the cube layout: C0 channels of the compute dtype."""
+"""Bytes of a block of the cube's layout: C0 channels, 16 in fp16 and 8 in fp32."""
 FP16_LARGEST = np.float32(65504)
 PIECE = 16
 """Rows of time that a thread packs at a time."""
@@ -37,26 +37,34 @@ PIECE = 16
 
 @device_function
 def round_row(source: Stored, target: Floats, rounding: int) -> None:
-    """Write a row of stored values as float32, rounded to the compute dtype."""
+    """Write a row of stored values as float32, rounded to the compute dtype.
+
+    Parameters
+    ----------
+    source, target : (C,), (at least C,)
+        The rest of ``target`` is left as it is.
+    rounding : int
+        EXACT, TO_HF32, TO_FP16 or TO_FP16_SATURATED; the caller checks it.
+    """
     if rounding == EXACT:
-        for place in range(source.size):
-            target[place] = widen(source[place])
+        for index in range(source.size):
+            target[index] = widen(source[index])
     elif rounding == TO_HF32:
-        for place in range(source.size):
-            target[place] = fp32_to_hf32(widen(source[place]))
+        for index in range(source.size):
+            target[index] = fp32_to_hf32(widen(source[index]))
     elif rounding == TO_FP16:
-        for place in range(source.size):
-            target[place] = fp16_to_fp32(fp32_to_fp16(widen(source[place])))
+        for index in range(source.size):
+            target[index] = fp16_to_fp32(fp32_to_fp16(widen(source[index])))
     else:
-        for place in range(source.size):
-            value = fp16_to_fp32(fp32_to_fp16(widen(source[place])))
-            if not value <= FP16_LARGEST:
+        for index in range(source.size):
+            value = fp16_to_fp32(fp32_to_fp16(widen(source[index])))
+            if not value <= FP16_LARGEST:  # inf, or nan, which compares false
                 value = FP16_LARGEST if value > FP16_LARGEST else np.float32(0)
-            target[place] = value if value >= -FP16_LARGEST else -FP16_LARGEST
+            target[index] = value if value >= -FP16_LARGEST else -FP16_LARGEST
 
 
 def channel_block(operand: Stored, rounding: int) -> int:
-    """Return C0 of the compute dtype to which an operand is rounded."""
+    """Return C0, the channels per 32-byte block, of the dtype an operand is rounded to."""
     is_fp16 = rounding in (TO_FP16, TO_FP16_SATURATED)
     return CHANNEL_BLOCK_BYTES // (2 if is_fp16 else operand.dtype.itemsize)
 
@@ -64,17 +72,21 @@ def channel_block(operand: Stored, rounding: int) -> int:
 @device_function
 def clear(values: Floats) -> None:
     """Set values to +0."""
-    for place in range(values.size):
-        values[place] = np.float32(0)
+    for index in range(values.size):
+        values[index] = np.float32(0)
 
 
 class Packing(NamedTuple):
-    """Layout of packed operands."""
+    """Layout of packed operands.
+
+    A visit (see `order`) is one sample on the time steps START..STOP. Its packed row r holds time
+    ``START - shift + r``; the last one is before ``STOP - shift + halo``.
+    """
 
     halo: int
-    """Rows after those of the visit that are packed too."""
+    """Time steps packed in addition to those of the visit."""
     shift: int
-    """Row 0 of a visit is time ``start - shift``."""
+    """Time steps by which the first packed row precedes START: the padding."""
     width: int
     """Channels of a tile."""
     rounding: int
@@ -103,35 +115,47 @@ def _pack_piece(
 def pack_tiles(values: Stored, visits: Integers, packing: Packing, packed: Floats) -> None:
     """Round the rows of each visit's sample and arrange them in tiles of ``width`` channels.
 
-    ``values`` is (time, B, C) and ``packed`` is (visits, tiles, rows, stride). Packed rows outside
-    ``values`` are not written.
+    Parameters
+    ----------
+    values : (time, B, C)
+        As stored.
+    visits : int64 (visits, 3)
+        Columns SAMPLE, START and STOP.
+    packing : Packing
+        Layout.
+    packed : float32 (visits, tiles, rows, stride)
+        Stride is at least ``width``. Rows whose time is outside ``values`` and columns beyond
+        ``width`` are not written: the caller zeroes what it reads of them.
     """
     pieces = -(-values.shape[0] // PIECE)
     _pack_piece.over(pieces, values, visits, packing, packed)
 
 
-# --- Products with a contraction of length 1: the product's plain Mul, on the vector unit ---
+# --- Outer products: the vendor runs its plain Mul for them, on the vector unit ---
 
 PRODUCTS_AT_A_TIME = 1 << 20
-"""Limits the memory for products in fp32."""
+"""Elements of an outer product computed at a time; limits the memory for them in fp32."""
 
 
 def multiply_elements(rows: Stored, columns: Stored, rounding: int, out: Stored) -> None:
-    """Compute the outer product out[r, c] = rows[r] * columns[c], rounded once.
+    """Compute the outer product out[r, c] = rows[r] * columns[c].
 
     Parameters
     ----------
     rows, columns, out : (R,), (C,), (R, C)
-        In storage form.
+        As stored: float32, int16 (fp16 bits) or uint16 (bf16 bits).
     rounding : int
-        TO_FP16 and TO_FP16_SATURATED round operands and products to fp16 first. Other codes round
-        nothing: the vector unit has no hf32.
+        With TO_FP16 and TO_FP16_SATURATED, operands and products are rounded to fp16; then the
+        result is rounded once more, to the dtype of ``out``. Other codes multiply in fp32 and round
+        once, to the dtype of ``out``: the vector unit has no hf32.
     """
-    left, right = (_rounded(widen_array(operand), rounding) for operand in (rows, columns))
-    step = max(PRODUCTS_AT_A_TIME // max(right.size, 1), 1)
-    for first in range(0, left.size, step):
+    row_values, column_values = (
+        _rounded(widen_array(operand), rounding) for operand in (rows, columns)
+    )
+    step = max(PRODUCTS_AT_A_TIME // max(column_values.size, 1), 1)
+    for first in range(0, row_values.size, step):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            products = np.multiply.outer(left[first : first + step], right)
+            products = np.multiply.outer(row_values[first : first + step], column_values)
         target = out[first : first + step]
         narrow_array(_rounded(products, rounding), FORMAT_OF_STORAGE[out.dtype], out=target)
 

@@ -24,29 +24,28 @@ NO_ENTRY = -1
 
 
 @dataclass(frozen=True)
-class Owners:
-    """The entries that write the rows of permuted_tokens_grad.
+class LastWriters:
+    """For each row of permuted_tokens_grad, the entry whose write survives.
 
     Attributes
     ----------
     entries : int32 (rows,)
-        Last entry to write each row; `NO_ENTRY` when no live index refers to it.
-    open_rows : bool (rows,)
-        Rows written by more than one core.
+        Entry whose write arrives last; `NO_ENTRY` if no entry writes the row.
+    order_dependent_rows : bool (rows,)
+        Rows written by more than one core: their values depend on the order of arrival.
     repeated
         Number of rows written more than once.
     """
 
     entries: np.ndarray
-    open_rows: np.ndarray
+    order_dependent_rows: np.ndarray
     repeated: int
 
 
-def find_owners(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> Owners:
-    """Return the entries that write the rows, for one order of arrival.
+def find_last_writers(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> LastWriters:
+    """Return the entry that writes each row last, for one order of arrival.
 
-    The last of several entries wins. Entries of one core arrive in order; the order between cores
-    is open.
+    Entries of one core arrive in order; the order between cores is not fixed.
 
     Parameters
     ----------
@@ -55,30 +54,33 @@ def find_owners(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> Owne
     tiling
         Gives the tokens of every core, and the number of rows from which indices are dropped.
     order
-        Order of arrival; only `Owners.open_rows` depend on it.
+        Order of arrival. Only the entries at `LastWriters.order_dependent_rows` depend on it;
+        these rows themselves do not.
     """
-    live = np.flatnonzero(indices < tiling.rows).astype(np.int32)
+    # Without repeated indices, each row has at most one writer, whatever the order.
+    kept = np.flatnonzero(indices < tiling.rows).astype(np.int32)
     entries = np.full(tiling.rows, NO_ENTRY, np.int32)
-    entries[indices[live]] = live  # the last assignment wins
-    open_rows = np.zeros(tiling.rows, np.bool_)
-    if np.count_nonzero(entries != NO_ENTRY) == live.size:
-        return Owners(entries, open_rows, 0)
-    named = np.bincount(indices[live], minlength=tiling.rows)
+    entries[indices[kept]] = kept  # of several entries, the last in order
+    order_dependent_rows = np.zeros(tiling.rows, np.bool_)
+    if np.count_nonzero(entries != NO_ENTRY) == kept.size:
+        return LastWriters(entries, order_dependent_rows, 0)
+    # Rows written more than once: the last entry of the core that arrives last.
+    times_written = np.bincount(indices[kept], minlength=tiling.rows)
     stops = np.array(
         [tiler.token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
     )
-    of_repeated = live[named[indices[live]] > 1]
+    of_repeated = kept[times_written[indices[kept]] > 1]
     for row, places in _by_row(indices[of_repeated], of_repeated):
         cores = np.searchsorted(stops, places, side="right")
-        open_rows[row] = cores[0] != cores[-1]
+        order_dependent_rows[row] = cores[0] != cores[-1]
         entries[row] = places[cores == _last_core(cores, row, order)][-1]
-    return Owners(entries, open_rows, int(np.count_nonzero(named > 1)))
+    return LastWriters(entries, order_dependent_rows, int(np.count_nonzero(times_written > 1)))
 
 
 def _by_row(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
     """Return rows and their entries in order."""
     by_row = np.argsort(rows, kind="stable")
-    starts = np.flatnonzero(np.diff(rows[by_row], prepend=NO_ENTRY))
+    starts = np.flatnonzero(np.diff(rows[by_row], prepend=-1))  # rows are >= 0: the first starts
     return list(
         zip(rows[by_row][starts].tolist(), np.split(places[by_row], starts[1:]), strict=True)
     )
@@ -89,7 +91,8 @@ def _last_core(cores: np.ndarray, row: int, order: Order) -> int:
     if order.core_order == "reverse":
         return int(cores[0])
     if order.core_order == "round_robin":
-        # All cores' first writes, then all second ones: the core with most writes is last.
+        # All cores' first writes, then all second ones, and so on: the core with most
+        # writes is last; of several, the highest core.
         counts = np.bincount(cores)
         return int(np.flatnonzero(counts == counts.max())[-1])
     if order.core_order == "random":
@@ -102,7 +105,7 @@ def compute(run: "Run") -> None:
     case, indices = run.case, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
         check_indices(indices, "permuted_tokens")
-        owners = find_owners(indices, case.tiling, run.order)
+        writers = find_last_writers(indices, case.tiling, run.order)
     with run.watch.stage("load"):
         from npu_sim.kernels.elementwise import narrow_array, widen_array
         from npu_sim.kernels.gathered_rows import gather_rows
@@ -113,23 +116,25 @@ def compute(run: "Run") -> None:
         if case.row.has_probs:
             probs = widen_array(run.stored("probs")).reshape(-1)
             sums = np.empty(indices.size, np.float32)
-            rows, stored = run.stored("permuted_tokens"), run.stored("sorted_indices")
+            rows, indices_array = run.stored("permuted_tokens"), run.stored("sorted_indices")
             weigh_and_multiply(
-                rows, g, stored, probs, owners.entries, case.tiling.piece_columns, out, sums
+                rows, g, indices_array, probs, writers.entries, case.tiling.piece_columns, out, sums
             )
-            out[owners.entries < 0] = 0
+            out[writers.entries < 0] = 0
             run.outputs["probs_grad"][...] = narrow_array(sums, case.specs["probs"].dtype).reshape(
                 case.specs["probs"].shape
             )
         else:
-            gather_rows(g, owners.entries, out)
-    run.masks["permuted_tokens_grad"] = owners.open_rows
-    run.caveats = _run_time_caveats(indices, owners, sums)
+            gather_rows(g, writers.entries, out)
+    run.masks["permuted_tokens_grad"] = writers.order_dependent_rows
+    run.caveats = _run_time_caveats(indices, writers, sums)
 
 
-def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> tuple[Caveat, ...]:
+def _run_time_caveats(
+    indices: np.ndarray, writers: LastWriters, sums: np.ndarray
+) -> tuple[Caveat, ...]:
     """Return the warnings that depend on data (page, "Warnings a plan or run gives")."""
-    rows = owners.entries.size
+    rows = writers.entries.size
     caveats: list[Caveat] = []
 
     def warn(code: str, argument: str, message: str) -> None:
@@ -146,24 +151,24 @@ def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> 
                 rows=rows,
             ),
         )
-    if unwritten := int(np.count_nonzero(owners.entries < 0)):
+    if unwritten := int(np.count_nonzero(writers.entries < 0)):
         message = Text(
             "{unwritten} rows are named by no index: +0 here, on the device they keep what "
             "memory held",
             unwritten=unwritten,
         )
         warn("rows_not_written", "permuted_tokens_grad", message)
-    if owners.repeated:
+    if writers.repeated:
         across = Text(
             "{count} of them by two cores: the last one to write wins",
-            count=np.count_nonzero(owners.open_rows),
+            count=np.count_nonzero(writers.order_dependent_rows),
         )
         warn(
             "duplicate_indices",
             "sorted_indices",
             Text(
                 "{repeated} rows are named more than once, {across}",
-                repeated=owners.repeated,
+                repeated=writers.repeated,
                 across=across,
             ),
         )
@@ -173,7 +178,8 @@ def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> 
             "dropped_prob_grad_not_zero",
             "unpermuted_tokens_grad",
             Text(
-                "probs_grad of {count} dropped entries is nan: their g holds inf or nan",
+                "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
+                "0 * nan are nan",
                 count=count,
             ),
         )
@@ -183,19 +189,20 @@ def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> 
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Return the gradients by their formulas; of several indices of a row the last wins."""
+    """Reference in ``precision`` for studies; of several indices of a row the last wins."""
     g = tensors["unpermuted_tokens_grad"]
     probs, rows = tensors.get("probs"), tensors.get("permuted_tokens")
     indices = tensors["sorted_indices"].reshape(g.shape[0], -1)
     count = indices.size if rows is None else rows.shape[0]
     tokens_grad = np.zeros((count, g.shape[1]), precision)
-    if probs is None or rows is None:
-        live = np.flatnonzero(indices[:, 0] < count)
-        tokens_grad[indices[live, 0]] = g[live]
+    if probs is None or rows is None:  # top_k is 1: every entry copies the row of its token
+        kept = np.flatnonzero(indices[:, 0] < count)
+        tokens_grad[indices[kept, 0]] = g[kept]
         return {"permuted_tokens_grad": tokens_grad}
-    probs_grad, wide = np.zeros(probs.shape, precision), g.astype(precision)
-    for token, own in enumerate(indices):
-        live = np.flatnonzero(own < count)
-        tokens_grad[own[live]] = wide[token] * probs[token, live, None].astype(precision)
-        probs_grad[token, live] = rows[own[live]].astype(precision) @ wide[token]
+    probs_grad, wide_g = np.zeros(probs.shape, precision), g.astype(precision)
+    for token, token_indices in enumerate(indices):
+        kept = np.flatnonzero(token_indices < count)
+        rows_of_token = token_indices[kept]
+        tokens_grad[rows_of_token] = wide_g[token] * probs[token, kept, None].astype(precision)
+        probs_grad[token, kept] = rows[rows_of_token].astype(precision) @ wide_g[token]
     return {"permuted_tokens_grad": tokens_grad, "probs_grad": probs_grad}
