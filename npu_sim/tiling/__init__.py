@@ -1,8 +1,12 @@
 """Tiling planners: how the product splits a call over cores and buffers.
 
 Every module reproduces the planner of one vendor kernel, or several that share it, as pure integer
-functions. Planners import neither Numba nor anything about operators; sweeps compile them as they
-are.
+functions. Planners import neither Numba nor anything about operators, but sweeps compile them with
+Numba: they use integers, a few floats where the product does, and NamedTuples, and no dicts.
+
+The parameter ``row`` holds the integers of a call, named as the axes of the operator's declaration;
+``rules`` holds its documented limits and the switches of a release, from
+``configs/releases.yaml``.
 """
 
 from collections.abc import Mapping

@@ -25,16 +25,19 @@ KEY_COPIES, KEY_PROBS = 0, 1
 INDEX_GROUP = 8
 """Without probs, indices are loaded in multiples of this."""
 PROBS_GROUP = 256
-"""Most entries loaded at a time with probs, those of whole tokens, at least one."""
+"""With probs: most entries loaded at a time, rounded down to whole tokens but at least one token.
+
+An entry is a (token, expert) pair: an index and its factor."""
 ROW_BYTES = 512
 """With probs, rows are padded to a multiple of this."""
 RESERVED_BYTES = 256
-DOUBLE = 2
-"""Buffers of every queue."""
+"""Bytes of the Unified Buffer that the planner leaves free."""
+BUFFERS_PER_QUEUE = 2
+"""Queues are double buffers."""
 FP32_ROWS = 3
 """fp32 rows: g, the row of the experts, and their product."""
 FP32_SUMS = 3
-"""fp32 numbers per entry: the fp32 copy of the factor, its sum, and that of a piece."""
+"""fp32 numbers per entry: the factor, the dot product so far, and that of one piece."""
 
 
 class Problem(NamedTuple):
@@ -42,8 +45,12 @@ class Problem(NamedTuple):
 
     Attributes
     ----------
-    tokens, top_k, hidden
-        Rows of unpermutedTokensGrad, columns of probs, columns.
+    tokens
+        Rows of unpermutedTokensGrad.
+    top_k
+        Columns of probs; 1 without probs.
+    hidden
+        Columns of unpermutedTokensGrad.
     rows
         numOutTokens: an index at or beyond it is dropped.
     element_bytes
@@ -131,19 +138,23 @@ def split_copies(problem: Problem, device: Device) -> Split:
     """Return the split without probs: two buffers for rows of g, two for indices."""
     size = problem.element_bytes
     columns = align(problem.hidden, BLOCK_BYTES // size)
-    group = align_down(device.ub_bytes // (DOUBLE * (columns * size + INDEX_BYTES)), INDEX_GROUP)
+    group = align_down(
+        device.ub_bytes // (BUFFERS_PER_QUEUE * (columns * size + INDEX_BYTES)), INDEX_GROUP
+    )
     group = max(group, INDEX_GROUP)
     return Split(min(columns, longest_copied(group, size, device)), group, group, group)
 
 
 def entries_fixed_bytes(entries: int, probs: int) -> int:
     """Return the bytes of factors, their gradients and their fp32 numbers, for padded entries."""
-    return (2 * DOUBLE * element_bytes(probs) + FP32_SUMS * FP32_BYTES) * entries + RESERVED_BYTES
+    return (
+        2 * BUFFERS_PER_QUEUE * element_bytes(probs) + FP32_SUMS * FP32_BYTES
+    ) * entries + RESERVED_BYTES
 
 
 def longest_summed(entries: int, probs: int, size: int, device: Device) -> int:
     """Return the longest piece that fits with one row of the experts; not above 0 if none does."""
-    column_bytes = 3 * DOUBLE * size + FP32_ROWS * FP32_BYTES
+    column_bytes = 3 * BUFFERS_PER_QUEUE * size + FP32_ROWS * FP32_BYTES
     return align_down(
         (device.ub_bytes - entries_fixed_bytes(entries, probs)) // column_bytes, ROW_BYTES // size
     )
@@ -151,14 +162,16 @@ def longest_summed(entries: int, probs: int, size: int, device: Device) -> int:
 
 def rows_beside(columns: int, entries: int, probs: int, size: int, device: Device) -> int:
     """Return the rows of the experts that fit, with two buffers each, beside all other buffers."""
-    column_bytes = 2 * DOUBLE * size + FP32_ROWS * FP32_BYTES
+    column_bytes = 2 * BUFFERS_PER_QUEUE * size + FP32_ROWS * FP32_BYTES
     left = device.ub_bytes - entries_fixed_bytes(entries, probs) - column_bytes * columns
-    return left // (DOUBLE * size * columns)
+    return left // (BUFFERS_PER_QUEUE * size * columns)
 
 
 def longest_copied(group: int, size: int, device: Device) -> int:
-    """Return the longest piece of which ``group`` rows fit, with two buffers each and indices."""
-    longest = (device.ub_bytes - DOUBLE * INDEX_BYTES * group) // (DOUBLE * size * group)
+    """Return the longest piece, in columns, of which ``group`` double-buffered rows fit."""
+    longest = (device.ub_bytes - BUFFERS_PER_QUEUE * INDEX_BYTES * group) // (
+        BUFFERS_PER_QUEUE * size * group
+    )
     return align_down(longest, BLOCK_BYTES // size)
 
 
@@ -291,12 +304,15 @@ class Buffers(NamedTuple):
 
 def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
     """Return the bytes in the Unified Buffer of one core."""
-    row, fp32_row = DOUBLE * tiling.piece_columns * size, FP32_BYTES * tiling.piece_columns
+    row, fp32_row = (
+        BUFFERS_PER_QUEUE * tiling.piece_columns * size,
+        FP32_BYTES * tiling.piece_columns,
+    )
     if probs == NO_PROBS:
-        indices = DOUBLE * INDEX_BYTES * tiling.group_entries
+        indices = BUFFERS_PER_QUEUE * INDEX_BYTES * tiling.group_entries
         return Buffers(indices, tiling.input_rows * row, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     entries, numbers = tiling.group_entries_aligned, FP32_BYTES * tiling.group_entries_aligned
-    factors = DOUBLE * entries * element_bytes(probs)
+    factors = BUFFERS_PER_QUEUE * entries * element_bytes(probs)
     return Buffers(
         indices=0,
         g_rows=row,

@@ -1,7 +1,8 @@
-"""Tiling of RmsNormGrad on Atlas A2, A3 and the Atlas inference series: pure integer functions.
+"""Tiling of RmsNormGrad on Atlas A2, A3 and the Atlas inference series.
 
-First the shape checks, which the product's raw planner makes too, then the planner, then the
-Unified Buffer of a core.
+Pure functions of integers; two of them use floating point, as the product does. First the shape
+checks, which the product's raw planner makes too, then the planner, then the Unified Buffer of a
+core.
 
 Source: specification page ``rms_norm_grad``, sections "Contract" 3, "Tiling" and "Unified Buffer of
 a core". The product computes with unsigned 32-bit sizes; wrap-arounds are written out. Sizes are
@@ -33,7 +34,7 @@ from npu_sim.tiling.common import (
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 
 SPLIT_N = 1
-"""Tiling key: whole rows in the Unified Buffer."""
+"""Tiling key: whole rows in the Unified Buffer. The vendor's N are rows, its D columns."""
 SPLIT_D = 2
 """Tiling key: rows in pieces of columns."""
 
@@ -59,7 +60,7 @@ CHUNK_FRACTION = 0.05
 CHUNK_TOTAL_BYTES = 524288000
 """500 MiB: smaller inputs are never chunked (page, "Chunking")."""
 
-EITHER = f"max(row, col, {PIECE_COLUMNS})"
+ROWS_OR_COLUMNS = f"max(row, col, {PIECE_COLUMNS})"
 """Bound of a number that counts rows on one key and columns on the other."""
 WORKSPACE_BOUND = (
     f"max(system_workspace_bytes, {SYSTEM_WORKSPACE_BYTES})"
@@ -196,18 +197,18 @@ class Problem(NamedTuple):
 
 
 class RowBatches(NamedTuple):
-    """Batches of a core's rows (key 1) or columns (key 2): ``loop`` of ``num``, the last ``tail``.
+    """Batches of a core's rows (key 1) or columns (key 2).
 
-    ``tail`` is 0 if the last batch is not shorter.
+    ``loop`` batches of ``num``; the last one has ``tail``, or ``num`` if ``tail`` is 0.
     """
 
-    num: Annotated[int, Field("rows or columns of a batch", EITHER, vendor="num")]
-    tail: Annotated[int, Field("rows or columns of the last batch", EITHER, vendor="tail")]
-    loop: Annotated[int, Field("batches", EITHER, vendor="loop")]
+    num: Annotated[int, Field("rows or columns of a batch", ROWS_OR_COLUMNS, vendor="num")]
+    tail: Annotated[int, Field("rows or columns of the last batch", ROWS_OR_COLUMNS, vendor="tail")]
+    loop: Annotated[int, Field("batches", ROWS_OR_COLUMNS, vendor="loop")]
 
 
 class Chunks(NamedTuple):
-    """Columns of dgamma reduced at a time; ``need`` is 1 unless these are all."""
+    """Columns of dgamma reduced at a time; ``need`` is 0 if all are reduced at once."""
 
     size: Annotated[
         int,
@@ -241,7 +242,7 @@ class Tiling(NamedTuple):
         int,
         Field(
             "rows (key 1) or columns (key 2) in the Unified Buffer at a time",
-            EITHER,
+            ROWS_OR_COLUMNS,
             vendor="ub_factor",
         ),
     ]
@@ -257,7 +258,7 @@ NO_TILING: Tiling = nothing(Tiling)
 
 
 def multiply_uint32(a: int, b: int) -> int:
-    """Return the low 32 bits of a product of two uint32; intermediate results fit 63 bits."""
+    """Return the low 32 bits of a product of two uint32, without overflow of compiled int64."""
     return (a * (b & 0xFFFF) + ((a * (b >> 16) & 0xFFFF) << 16)) & UINT32_MASK
 
 
@@ -267,12 +268,12 @@ def total_input_bytes(rows: int, columns: int, size: int) -> int:
     return (matrix + 4 * rows + columns * size) & UINT32_MASK
 
 
-def columns_fit(columns: int, npu_arch: int) -> bool:
+def is_width_accepted(columns: int, npu_arch: int) -> bool:
     """Whether the chip accepts rows of this width: Ascend 910 requires multiples of 64."""
     return npu_arch != NPU_ARCH_ATLAS_TRAIN or columns % ASCEND_910_COLUMNS == 0
 
 
-def takes_lanes(columns_aligned: int, npu_arch: int) -> bool:
+def uses_lane_sums(columns_aligned: int, npu_arch: int) -> bool:
     """Whether a row is summed in 64 lane accumulators."""
     return npu_arch == NPU_ARCH_A2_A3 and columns_aligned <= LANE_COLUMNS
 
@@ -295,8 +296,8 @@ def rows_in_ub(columns_aligned: int) -> int:
 def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
     """Return the widest row, in whole vectors, that fits on key 1.
 
-    A model of the origin of the product's ``SPLIT_N_COLUMNS``: eight fp32 buffers of a row, and
-    twice the rstd of a block (page, "Unified Buffer of a core").
+    Our explanation of the product's ``SPLIT_N_COLUMNS``, which plans show: eight fp32 buffers of a
+    row, and twice the rstd of a block (page, "Unified Buffer of a core").
     """
     columns: int = align_down(
         (ub_bytes - 2 * 4 * alignment(tiling.dtype_code)) // (8 * 4), VECTOR_LANES
@@ -305,7 +306,7 @@ def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
 
 
 def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:
-    """Whether the product considers reducing dgamma in chunks."""
+    """Whether dgamma may be reduced in chunks; :func:`split_chunks` decides their size."""
     enabled: bool = rules.reduces_in_chunks == 1 and problem.deterministic
     return enabled and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
 
@@ -350,7 +351,7 @@ def is_planned(rows: int, columns: int, device: Device) -> bool:
         rows > 0
         and columns > 0
         and device.vector_cores > 0
-        and columns_fit(columns, device.npu_arch)
+        and is_width_accepted(columns, device.npu_arch)
     )
 
 
@@ -423,13 +424,13 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     return tile(problem_of(row), device, rules)
 
 
-def takes_columns(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the chip takes rows of this width."""
-    return columns_fit(row.col, device.npu_arch)
+def accepts_row(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the chip accepts rows of this width."""
+    return is_width_accepted(row.col, device.npu_arch)
 
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
-    """Return the half-open range of rows that a core takes."""
+    """Return the half-open range of rows of a core below ``block_dim``."""
     start = core * tiling.block_factor
     return start, min(start + tiling.block_factor, tiling.rows)
 
@@ -470,7 +471,7 @@ class Buffers(NamedTuple):
 
 
 def merged_elements(tiling: Tiling) -> int:
-    """Return the queue elements of merging dgamma: 64 columns of a core from every core."""
+    """Return the elements a core reads to merge dgamma: 64 columns from each core."""
     return VECTOR_LANES * tiling.block_dim
 
 
@@ -490,7 +491,7 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
     )
     row = 4 * tiling.columns_aligned
     rstd = 2 * 4 * align(tiling.ub_factor, alignment(tiling.dtype_code))
-    lanes = takes_lanes(tiling.columns_aligned, npu_arch)
+    lanes = uses_lane_sums(tiling.columns_aligned, npu_arch)
     means = 4 * tiling.ub_factor if lanes else 0
     scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
     double, zeros = 2 * rows, row if inference else 0

@@ -125,7 +125,7 @@ def pack_tiles(values: Stored, visits: Integers, packing: Packing, packed: Float
         Layout.
     packed : float32 (visits, tiles, rows, stride)
         Stride is at least ``width``. Rows whose time is outside ``values`` and columns beyond
-        ``width`` are not written: the caller zeroes what it reads of them.
+        ``width`` are not written.
     """
     pieces = -(-values.shape[0] // PIECE)
     _pack_piece.over(pieces, values, visits, packing, packed)

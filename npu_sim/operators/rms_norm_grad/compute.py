@@ -28,7 +28,7 @@ def split_of(case: Case) -> "Split":
     if tiling.tiling_key == tiler.SPLIT_D:
         path = kernels.PIECES
     else:
-        lanes = tiler.takes_lanes(tiling.columns_aligned, case.profile.npu_arch)
+        lanes = tiler.uses_lane_sums(tiling.columns_aligned, case.profile.npu_arch)
         path = kernels.LANES if lanes else kernels.HALVING
     return kernels.Split(path, tiling.block_dim, tiling.block_factor)
 

@@ -170,7 +170,7 @@ OPERATOR = Operator(
         Holds(f"row < {SIZE_LIMIT}", "x", _wrap_message("row")),
         Holds(f"col < {SIZE_LIMIT}", "gamma", _wrap_message("col")),
         LAST_AXIS,
-        Fits(tiler.takes_columns, "gamma", _width_message),
+        Fits(tiler.accepts_row, "gamma", _width_message),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
