@@ -321,7 +321,8 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
     low, high = 0, device.ub_bytes
     while low < high:
         middle = (low + high + 1) // 2
-        tried = problem._replace(rows=middle * device.vector_cores)
+        rows = middle * device.vector_cores
+        tried = Problem(rows, *problem[1:])  # Numba cannot compile _replace
         if columns == ALL_BUFFERS:
             possible = fits(tried, device, rules)
         else:
@@ -341,6 +342,6 @@ def largest_rows_before_wrap(problem: Problem, device: Device, rules: Any) -> in
 def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
     """Return the largest C below one unit that fits with these rows, or 0."""
     columns = unit_columns(problem.dtype_code) - 1
-    while columns > 0 and not fits(problem._replace(columns=columns), device, rules):
+    while columns > 0 and not fits(Problem(problem.rows, columns, *problem[2:]), device, rules):
         columns -= 1
     return columns

@@ -129,7 +129,7 @@ def test_an_interruption_is_one_line_and_exit_130(tmp_path, arguments):
     with subprocess.Popen(
         command, cwd=tmp_path, env=variables, preexec_fn=interruptible, **streams
     ) as process:
-        time.sleep(4)
+        time.sleep(2)
         process.send_signal(signal.SIGINT)
         stderr = process.stderr.read()
     assert process.returncode == 130, stderr
