@@ -115,11 +115,11 @@ def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
                 one_line(text) not in hidden and text and (is_sentence(text) or text in entries)
             ):
                 texts.setdefault(text, set()).add(name)
-    titles = re.compile("^title: (.*)$", re.M)
-    for path in sorted((ROOT / "configs").glob("atlas_*.yaml")):
-        title = titles.findall(path.read_text(encoding="utf-8"))[0]
-        if title in entries:
-            texts.setdefault(title, set()).add(path.relative_to(ROOT).as_posix())
+    shown = re.compile("^(title|rules_source): (.*?)(?:  +#.*)?$", re.M)
+    for path in sorted((ROOT / "configs").glob("*_*.yaml")):
+        for key, text in shown.findall(path.read_text(encoding="utf-8")):
+            if key != "title" or text in entries:
+                texts.setdefault(text, set()).add(path.relative_to(ROOT).as_posix())
     return texts, mistakes, literals
 
 

@@ -6,6 +6,7 @@ A test checks that the pages are up to date, and runs their commands.
 import dataclasses
 import inspect
 import os
+import re
 import textwrap
 from collections.abc import Iterable
 from importlib import import_module
@@ -21,7 +22,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import release_table
 from npu_sim.show.reports.commands import plan_command
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, NotModelledError
 from npu_sim.studies import caveats
 from npu_sim.tiling.fields import table as tiling_fields
 
@@ -81,7 +82,7 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
     Allowed dtypes that depend on the product are those of the first product.
     """
-    profile = load_profile(first_product(operator))
+    profile = load_profile(product_of(operator))
     for place, check in enumerate(operator.checks, 1):
         documented = check if inspect.isfunction(check) else type(check)
         summary = (inspect.getdoc(documented) or "").split("\n\n")[0]
@@ -100,15 +101,31 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 
 def default_plan(operator: Operator) -> Plan:
-    """Return the plan of the default call on the first product that has the operator."""
+    """Return the plan of the default call on the first product that a declaration serves."""
     call = operator.call(operator.defaults())
-    return npu_sim.plan(operator.name, product=first_product(operator), **call)
+    return npu_sim.plan(operator.name, product=product_of(operator), **call)
 
 
-def first_product(operator: Operator) -> str:
-    """Return Atlas A2 if it supports the operator, else the first product that does."""
-    names = [name for name in shipped_products() if operator.supported_by(load_profile(name))]
+def product_of(operator: Operator) -> str:
+    """Return Atlas A2 if the declaration serves it, else the first product that it serves."""
+    names = [name for name in shipped_products() if declaration_on(operator, name) is operator]
     return "atlas_a2" if "atlas_a2" in names else names[0]
+
+
+def declaration_on(operator: Operator, product: str) -> Operator | None:
+    """Return the declaration that serves a product; None without one."""
+    profile = load_profile(product)
+    try:
+        return operator.on(profile) if operator.supported_by(profile) else None
+    except NotModelledError:
+        return None
+
+
+def other_declarations(operator: Operator) -> Iterable[Operator]:
+    """Yield the declarations for other architectures than that of the page."""
+    for declared in dict.fromkeys(declaration_on(operator, name) for name in shipped_products()):
+        if declared is not None and declared is not operator:
+            yield declared
 
 
 def product_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
@@ -120,7 +137,8 @@ def product_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
                 f"{limit} {value}"
                 for limit, value in profile.documented_limits(operator.name).items()
             )
-            yield code(name), profile.product.title, limits
+            modelled = declaration_on(operator, name) is not None
+            yield code(name), profile.product.title, limits if modelled else "not modelled yet"
 
 
 def release_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
@@ -135,7 +153,6 @@ def page(operator: Operator) -> str:
     """Return the page of an operator."""
     plan = default_plan(operator)
     releases = tuple(release_table().releases)
-    shown = textwrap.dedent(str(plan))
     parts = [
         f"# {operator.title}\n\n{operator.summary}\n\n"
         "<!-- Written by docs/operator_pages.py from the operator's declaration. -->\n",
@@ -148,12 +165,28 @@ def page(operator: Operator) -> str:
         section(
             "Contract",
             "The checks run in this order; the first that fails determines the status. Dtypes are "
-            f"those of `{first_product(operator)}`.",
+            f"those of `{product_of(operator)}`.",
             table(("", "check", "parameters"), check_rows(operator)),
         ),
+        *call_sections(operator, plan),
+        section("Releases", table(("switch", "meaning", *releases), release_rows(operator))),
+        section("Caveats", table(("caveat", "summary"), caveat_rows(operator))),
+        section(
+            "Evidence",
+            f"Evidence of this call: **{plan.evidence.value}** ([definition](../how_sure.md)).",
+        ),
+        *(other_part(operator, declared) for declared in other_declarations(operator)),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def call_sections(operator: Operator, plan: Plan) -> tuple[str, ...]:
+    """Return the sections about the default call."""
+    shown = textwrap.dedent(str(plan))
+    return (
         section(
             "A call",
-            f"```sh\n{wrapped(plan_command(plan, first_product(operator)))}\n```",
+            f"```sh\n{wrapped(plan_command(plan, product_of(operator)))}\n```",
             f"```text\n{shown}\n```",
         ),
         section(
@@ -164,14 +197,29 @@ def page(operator: Operator) -> str:
         section("Buffers", table(("memory", "buffer", "bytes"), buffer_rows(plan))),
         section("Order", table(("output", "order", "reason"), order_rows(plan))),
         section("Tiling", table(("field", "vendor's name", "description"), field_rows(operator))),
-        section("Releases", table(("switch", "meaning", *releases), release_rows(operator))),
-        section("Caveats", table(("caveat", "summary"), caveat_rows(operator))),
+    )
+
+
+def other_part(operator: Operator, declared: Operator) -> str:
+    """Return the part of the page about another architecture; its sections are one level lower."""
+    plan = default_plan(declared)
+    contract = (
         section(
-            "Evidence",
-            f"Evidence of this call: **{plan.evidence.value}** ([definition](../how_sure.md)).",
-        ),
-    ]
-    return "\n".join(part for part in parts if part)
+            "Contract",
+            f"Dtypes are those of `{product_of(declared)}`.",
+            table(("", "check", "parameters"), check_rows(declared)),
+        )
+        if declared.checks != operator.checks
+        else section("Contract", "As above; dtypes are those of the product.")
+    )
+    evidence = section(
+        "Evidence",
+        f"Evidence of this call: **{plan.evidence.value}** ([definition](../how_sure.md)); "
+        f"{plan.rules_source}.",
+    )
+    parts = (contract, *call_sections(declared, plan), evidence)
+    sections = "\n".join(part for part in parts if part)
+    return f"## {plan.product_title}\n\n" + re.sub("^## ", "### ", sections, flags=re.M)
 
 
 AXES = (

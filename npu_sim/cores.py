@@ -30,8 +30,11 @@ from npu_sim.status import UsageError, shown
 NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
 NPU_ARCH_A2_A3 = 2201
+NPU_ARCH_ASCEND_950 = 3510
 
-SOC_ASCEND_910, SOC_ASCEND_310P, SOC_ASCEND_910B, SOC_ASCEND_910_93 = range(len(SOC_VERSIONS))
+SOC_ASCEND_910, SOC_ASCEND_310P, SOC_ASCEND_910B, SOC_ASCEND_910_93, SOC_ASCEND_950 = range(
+    len(SOC_VERSIONS)
+)
 """Codes of the SoCs' short versions, which distinguish A2 from A3."""
 
 DEFAULT_PRODUCT = "atlas_a2"
@@ -45,7 +48,7 @@ class Device(NamedTuple):
     ----------
     npu_arch
         Architecture number: 2201 Atlas A2 and A3, 1001 Atlas training series, 2002 Atlas inference
-        series.
+        series, 3510 Ascend 950.
     vector_cores
         Cores that run a vector operator: vector cores on split chips, AI cores on fused ones.
     cube_cores

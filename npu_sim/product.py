@@ -16,7 +16,7 @@ Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-SOC_VERSIONS = ("Ascend910", "Ascend310P", "Ascend910B", "Ascend910_93")
+SOC_VERSIONS = ("Ascend910", "Ascend310P", "Ascend910B", "Ascend910_93", "Ascend950")
 """Short versions of the SoCs of all products; planners take the position as a code."""
 SOC_OTHER = -1
 """Code of any other short version in a profile file."""
@@ -27,7 +27,7 @@ class Chip(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    npu_arch: Literal[1001, 2002, 2201]
+    npu_arch: Literal[1001, 2002, 2201, 3510]
     short_soc_version: str
     core_layout: Literal["fused", "split"]
     ai_core_count: Count
@@ -118,7 +118,16 @@ DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
 
 
 class Product(BaseModel):
-    """One profile file: a product with all its SoCs."""
+    """One profile file: a product with all its SoCs.
+
+    Attributes
+    ----------
+    oldest_release
+        Oldest release whose rules are known for it; empty when those of every release are.
+    rules_source
+        Where its rules come from, stated in every answer; empty when golden data of releases hold
+        them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -133,6 +142,8 @@ class Product(BaseModel):
     dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
     cube_dtypes: tuple[Literal["float16", "bfloat16", "float32", "hf32"], ...]
     operators: tuple[str, ...]
+    oldest_release: str = ""
+    rules_source: str = ""
     ub_reserved_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     system_workspace_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     documented_limits: dict[str, DocumentedLimits] = {}

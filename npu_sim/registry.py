@@ -32,6 +32,8 @@ class OperatorEntry(NamedTuple):
         Limits that a profile may state for it under ``documented_limits``.
     home
         ``module:attribute`` of its declaration; empty for the operators of this package.
+    kernels_of_950
+        The same for Ascend 950; empty when npu_sim has no planner of the operator there.
     """
 
     name: str
@@ -39,6 +41,7 @@ class OperatorEntry(NamedTuple):
     kernels: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     home: str = ""
+    kernels_of_950: tuple[str, ...] = ()
 
 
 OPERATORS: tuple[OperatorEntry, ...] = (
@@ -157,7 +160,9 @@ class OperatorLoadError(UsageError, AttributeError):
 
 def find_kernel(kernel: str) -> OperatorEntry | None:
     """Return the operator of a vendor kernel, or None."""
-    return next((entry for entry in OPERATORS if kernel in entry.kernels), None)
+    return next(
+        (entry for entry in OPERATORS if kernel in (*entry.kernels, *entry.kernels_of_950)), None
+    )
 
 
 def operator_of_launch(kernel: str) -> OperatorEntry | None:

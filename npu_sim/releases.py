@@ -202,6 +202,12 @@ def require_release(release: str | float) -> str:
     return name
 
 
+def is_older(release: str, oldest: str) -> bool:
+    """Return whether a release is older than another; False when there is no other."""
+    names = release_names()
+    return bool(oldest) and names.index(release) < names.index(oldest)
+
+
 def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
     """Return the releases of some names: all for ``["all"]``, the default for None.
 

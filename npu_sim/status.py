@@ -7,7 +7,7 @@ return codes.
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from npu_sim.language import Text, Verbatim, joined, say, translated
 
@@ -45,11 +45,14 @@ class NpuSimError(Exception):
         The value and the limit that it violates.
     hint
         The nearest legal value, or what to do. May be empty.
+    outcome
+        Outcome of the call in JSON.
     """
 
     argument: str
     message: str
     hint: str
+    outcome: ClassVar[str] = "usage"
 
     def as_text(self) -> str:
         """Return message and hint as one text that front ends can render."""
@@ -74,6 +77,8 @@ class AclnnError(NpuSimError):
         As in every :class:`NpuSimError`.
     """
 
+    outcome = "refused"
+
     def __init__(self, status: Status, argument: str, message: str, hint: str = "") -> None:
         self.status = Status(status)
         self.argument = argument
@@ -83,6 +88,11 @@ class AclnnError(NpuSimError):
 
     def __str__(self) -> str:
         return f"{int(self.status)} {self.status.name}: {super().__str__()}"
+
+    @property
+    def label(self) -> str:
+        """The outcome with its status, for tables."""
+        return Text("refused {status}", status=int(self.status))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as plain data, the form ``--json`` prints."""
@@ -97,6 +107,22 @@ class UsageError(NpuSimError, ValueError):
         self.message = message
         self.hint = hint
         super().__init__(argument, message, hint)
+
+
+class NotModelledError(UsageError):
+    """A call that the product has and that npu_sim does not model there (yet).
+
+    Neither a refusal by the product nor an invalid call: what the product does is unknown.
+    """
+
+    outcome = "not_modelled"
+    status = None
+    label = "not modelled"
+
+
+NO_PLAN = (AclnnError, NotModelledError)
+"""Errors of a valid call that has no plan on a product."""
+Unplanned = AclnnError | NotModelledError
 
 
 def straight(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:

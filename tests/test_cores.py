@@ -5,6 +5,16 @@ from npu_sim.product import SOC_OTHER, SOC_VERSIONS
 from npu_sim.status import UsageError
 
 SOCS = {
+    "ascend_950": (
+        *(
+            f"Ascend950DT_{number}"
+            for number in ("950x", "950y", *range(9571, 9579), 9581, "9581x")
+        ),
+        *(f"Ascend950DT_{number}" for number in (9582, "9582x", *range(9583, 9589), 9591, 9592)),
+        *(f"Ascend950DT_{number}" for number in (9595, 9596, "95A1", "95A2")),
+        *(f"Ascend950PR_{number}" for number in ("950z", 9579, "957b", "957bx", "957c", "957d")),
+        *(f"Ascend950PR_{number}" for number in (9589, "958b", 9599)),
+    ),
     "atlas_a2": (
         "Ascend910B1",
         "Ascend910B2",
@@ -42,7 +52,7 @@ def written(tmp_path):
     return write
 
 
-def test_four_products_ship():
+def test_the_products_that_ship():
     assert shipped_products() == tuple(sorted(SOCS))
 
 
@@ -58,6 +68,7 @@ def test_a_product_has_all_its_socs(product, socs):
         ("atlas_a2", "Ascend910B1"),
         ("atlas_a3", "Ascend910_9391"),
         ("atlas_inference", "Ascend310P3"),
+        ("ascend_950", "Ascend950PR_9589"),
     ],
 )
 def test_default_soc(product, soc):
@@ -73,6 +84,8 @@ def test_default_soc(product, soc):
         ("Ascend910A", 32, 32, 262144, 2097152),
         ("Ascend910B", 30, 30, 262144, 2097152),
         ("Ascend310P3", 8, 8, 262144, 2097152),
+        ("Ascend950PR_9589", 64, 32, 253952, 16777216),
+        ("Ascend950DT_950y", 16, 8, 253952, 16777216),
     ],
 )
 def test_device_properties_of_a_planner(soc, vector, cube, ub_bytes, system):
@@ -88,10 +101,10 @@ def test_device_properties_of_a_planner(soc, vector, cube, ub_bytes, system):
 def test_the_soc_version_distinguishes_a2_from_a3(a2_text, written):
     devices = [
         load_profile(product).device
-        for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3")
+        for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3", "ascend_950")
     ]
     assert [device.soc_version for device in devices] == list(range(len(SOC_VERSIONS)))
-    assert [device.npu_arch for device in devices[2:]] == [2201, 2201]
+    assert [device.npu_arch for device in devices[2:]] == [2201, 2201, 3510]
     assert devices[2].soc_version == SOC_ASCEND_910B
     other = a2_text.replace("name: atlas_a2", "name: my_chip").replace(
         "short_soc_version: Ascend910B", "short_soc_version: MyChip"

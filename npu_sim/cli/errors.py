@@ -77,12 +77,12 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
     }
     if isinstance(error, AclnnError):
         if as_json:
-            print_json("error", {"outcome": "refused", "error": data})
+            print_json("error", {"outcome": error.outcome, "error": data})
         else:
             _print(in_shell_form(error.as_text(), lambda text: refusal_text(error, text)))
         return REFUSED
     if as_json:
-        print_json("usage", {"outcome": "usage", **data})
+        print_json("usage", {"outcome": error.outcome, **data})
     else:
         message, hint = (in_shell_form(text, translated) for text in (error.message, error.hint))
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))

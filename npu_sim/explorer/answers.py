@@ -35,8 +35,8 @@ SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
 def refusal(error: NpuSimError) -> dict[str, Any]:
     """Return a refused call or an invalid state as the page shows it."""
     if isinstance(error, AclnnError):
-        return {"outcome": "refused", "error": error.as_dict(), "text": refusal_text(error)}
-    return {"outcome": "usage", "error": error.as_dict(), "text": str(error)}
+        return {"outcome": error.outcome, "error": error.as_dict(), "text": refusal_text(error)}
+    return {"outcome": error.outcome, "error": error.as_dict(), "text": str(error)}
 
 
 def failure(error: Exception) -> dict[str, str]:

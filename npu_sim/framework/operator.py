@@ -42,8 +42,8 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
-from npu_sim.releases import default_release, release_switches
-from npu_sim.status import TILING_FAILURE, AclnnError, Status, UsageError, closest
+from npu_sim.releases import default_release, is_older, release_switches
+from npu_sim.status import TILING_FAILURE, AclnnError, NotModelledError, Status, UsageError, closest
 from npu_sim.tiling.fields import SUCCESS
 
 CACHED_CALLS = 256
@@ -157,6 +157,12 @@ class Operator:
         and hint.
     bounds
         Functions of the largest values in a sweep, by the names that bounds of fields use.
+    architectures
+        Functions that return the declaration for other architectures, by number: another family of
+        products has other planners and kernels. None where the family has the operator and no
+        declaration models it. This declaration serves the architectures that are not named.
+    architecture
+        Number of the one architecture that the declaration serves, if it is for another family.
     timeline_hooks, study_hooks
         ``timeline_hooks()`` returns the hooks of the timeline by name, ``study_hooks()`` those of
         studies. Each runs when one of its hooks is first needed, and imports their modules then:
@@ -199,12 +205,14 @@ class Operator:
     planner_failure: Status = TILING_FAILURE
     planner_words: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
+    architectures: Mapping[int, Callable[[], "Operator"] | None] = field(default_factory=dict)
+    architecture: int | None = None
     timeline_hooks: Callable[[], Mapping[str, Any]] | None = None
     study_hooks: Callable[[], Mapping[str, Any]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: every process has the same operators."""
-        return load_operator, (self.name,)
+        return _loaded, (self.name, self.architecture)
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -617,6 +625,55 @@ class Operator:
         """Return whether a product has the operator."""
         return self.name in profile.product.operators or profile.name in self.products
 
+    def on(self, profile: Profile) -> "Operator":
+        """Return the declaration that serves a product's architecture.
+
+        Raises
+        ------
+        NotModelledError
+            When the product has the operator and npu_sim does not model it there, or not at this
+            release.
+        """
+        if not self.supported_by(profile):
+            return self  # the contract refuses the call
+        product = profile.product
+        if is_older(profile.release, product.oldest_release):
+            message = Text(
+                "release = {release}: the rules of {product_title} are known from release {oldest} "
+                "on ({source})",
+                release=profile.release,
+                product_title=product.title,
+                oldest=product.oldest_release,
+                source=product.rules_source,
+            )
+            raise NotModelledError(
+                "release", message, Text("release {oldest}", oldest=product.oldest_release)
+            )
+        return self.on_architecture(profile.npu_arch, product.title)
+
+    def on_architecture(self, number: int, product_title: str = "") -> "Operator":
+        """Return the declaration that serves an architecture.
+
+        Raises
+        ------
+        NotModelledError
+            When no declaration models it there.
+        """
+        if self.architecture == number:
+            return self
+        base = self if self.architecture is None else load_operator(self.name)
+        if number not in base.architectures:
+            return base
+        declaration = base.architectures[number]
+        if declaration is None:
+            message = Text(
+                "{product_title} has {title}, npu_sim does not model it there yet",
+                product_title=product_title or str(number),
+                title=self.title,
+            )
+            raise NotModelledError("product", message, "choose another product")
+        return declaration()
+
     def check(self, arguments: Arguments, target: Target) -> Case:
         """Run the checks of the contract in the product's order and tile the call.
 
@@ -626,14 +683,17 @@ class Operator:
         ------
         AclnnError
             With the status of the first check that fails.
+        NotModelledError
+            See :meth:`on`.
         """
+        declared = self.on(target.profile)
         signature = cache_key(arguments)
         if signature is None:
-            return self.checked(arguments, target)
-        return _cached_case(self, signature, target)
+            return declared.checked(arguments, target)
+        return _cached_case(declared, signature, target)
 
     def checked(self, arguments: Arguments, target: Target) -> Case:
-        """Like :meth:`check`, without caching."""
+        """Like :meth:`check`, by this declaration and without caching."""
         device, rules = target.profile.device, self.rules(target.profile)
         specs = arguments.given(self.tensor_names)
         call = Inspection(self, arguments, target, specs, patterns.Sizes(), device, rules)
@@ -698,6 +758,12 @@ class Operator:
             )
             mask |= int(all(_passes(check, call) for check in dtype_checks)) << code
         return mask
+
+
+def _loaded(name: str, architecture: int | None) -> Operator:
+    """Return an operator by name, or its declaration for one architecture."""
+    declared: Operator = load_operator(name)
+    return declared if architecture is None else declared.on_architecture(architecture)
 
 
 @lru_cache(maxsize=CACHED_CALLS)

@@ -25,7 +25,7 @@ from npu_sim.plans.model import (
 from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
-from npu_sim.status import SUCCESS, AclnnError, NpuSimError, UsageError
+from npu_sim.status import SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
 
 EVIDENCE_ORDER = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """Surest first."""
@@ -136,6 +136,8 @@ def _plan_fields(case: Case) -> dict[str, Any]:
         product_title=profile.product.title,
         soc=profile.soc,
         release=profile.release,
+        npu_arch=profile.npu_arch,
+        rules_source=profile.product.rules_source,
         deterministic=case.deterministic,
         limits=case.limits,
         arguments=case.arguments.as_dict(),
@@ -296,7 +298,9 @@ def _differing(own: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, 
 def _same_tiling(case: Case, other: Profile) -> bool:
     """Return whether a call is tiled the same on another profile."""
     try:
-        changed = case.operator.checked(case.arguments, replace(case.target, profile=other))
-    except AclnnError:
+        changed = case.operator.on(other).checked(
+            case.arguments, replace(case.target, profile=other)
+        )
+    except (AclnnError, NotModelledError):
         return False
     return bool(changed.tiling == case.tiling)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.framework.operator import Operator
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.timelines import bounds
@@ -16,9 +17,15 @@ from npu_sim.timelines.steps import StepTable
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, TimedPlan
 
 
+def _declaration(plan: Plan) -> Operator:
+    """Return the declaration that made a plan, which depends on the product's architecture."""
+    declared: Operator = load_operator(plan.operator)
+    return declared.on_architecture(plan.npu_arch) if plan.npu_arch else declared
+
+
 def is_timed(plan: Plan) -> bool:
     """Return whether a kernel runs and its operator declares a program."""
-    return plan.block_dim > 0 and load_operator(plan.operator).has_hook("program")
+    return plan.block_dim > 0 and _declaration(plan).has_hook("program")
 
 
 def program_of(plan: Plan) -> Program:
@@ -31,13 +38,13 @@ def program_of(plan: Plan) -> Program:
     """
     if not plan.block_dim:
         return Program(())
-    program: Program = load_operator(plan.operator).hook("program")(plan)
+    program: Program = _declaration(plan).hook("program")(plan)
     return program
 
 
 def step_table(plan: Plan) -> StepTable:
     """Return the descriptions of a plan's tiles; an empty table when its operator declares none."""
-    operator = load_operator(plan.operator)
+    operator = _declaration(plan)
     if not plan.block_dim or not operator.has_hook("steps"):
         return StepTable((), {})
     table: StepTable = operator.hook("steps")(plan)
@@ -48,7 +55,7 @@ def estimator(
     plan: Plan, profile: Profile, calibration: Calibration | None = None, mhz: float | None = None
 ) -> Estimator:
     """Return the estimator of a plan's launches; ``mhz`` replaces the clock of the SoC."""
-    operator = load_operator(plan.operator)
+    operator = _declaration(plan)
     instructions = operator.hook("instructions") if operator.has_hook("instructions") else None
     return Estimator(plan, profile, instructions, calibration, mhz)
 

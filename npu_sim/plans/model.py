@@ -455,6 +455,11 @@ class Plan(Printed, Frozen):
         Keys that a user's profile changes without effect on the tiling.
     evidence
         How sure the plan is; a model unless its planner follows the published rule.
+    rules_source
+        Where the rules of the product come from; empty for products whose releases were compared
+        with golden data.
+    npu_arch
+        Architecture number of the SoC; 0 when unknown.
     deferred
         (constructor only) An object that computes ``cores`` and ``decisions`` when they are first
         read; replaces these two arguments.
@@ -487,6 +492,8 @@ class Plan(Printed, Frozen):
     caveats: tuple[Caveat, ...] = ()
     profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
+    rules_source: TextField = ""
+    npu_arch: int = 0
     _deferred: DeferredFields | None = PrivateAttr()
 
     def __init__(

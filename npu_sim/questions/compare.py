@@ -19,7 +19,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError, straight
+from npu_sim.status import NO_PLAN, Unplanned, straight
 from npu_sim.timelines.estimates import Estimate
 
 
@@ -34,17 +34,17 @@ class Compared:
     socs, releases
         SoCs of the product and releases with this outcome.
     plan, refusal
-        The plan, or the error; the other one is None.
+        The plan, or the error (refused, or not modelled); the other one is None.
     """
 
     profile: Profile
     socs: tuple[str, ...]
     releases: tuple[str, ...]
     plan: Plan | None
-    refusal: AclnnError | None
+    refusal: Unplanned | None
 
     @property
-    def outcome(self) -> Plan | AclnnError:
+    def outcome(self) -> Plan | Unplanned:
         """The plan, or the refusal."""
         outcome = self.plan or self.refusal
         assert outcome is not None
@@ -70,7 +70,7 @@ class Compared:
             "socs": list(self.socs),
             "releases": list(self.releases),
         }
-        row: dict[str, Any] = {**where, "outcome": self.plan.outcome if self.plan else "refused"}
+        row: dict[str, Any] = {**where, "outcome": self.outcome.outcome}
         if self.refusal is not None:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
@@ -99,6 +99,7 @@ class Compared:
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
             "order": {order.output: "fixed" if order.fixed else "timing" for order in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
+            "rules_source": plan.rules_source,
             "estimates": [
                 {"kernel": kernel, **estimate.model_dump(mode="json")}
                 for kernel, estimate in self.estimates
@@ -187,7 +188,7 @@ def _compared(
     plan = refusal = None
     try:
         plan = plan_of(operator.check(arguments, Target(profile, deterministic, limits=limits)))
-    except AclnnError as error:
+    except NO_PLAN as error:
         refusal = error
     return Compared(profile, (profile.soc,), (profile.release,), plan, refusal)
 

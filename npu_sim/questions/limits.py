@@ -20,7 +20,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator
-from npu_sim.status import SUCCESS, AclnnError, UsageError, straight
+from npu_sim.status import NO_PLAN, SUCCESS, Unplanned, UsageError, straight
 
 FRONTIER_STEPS = (1, 2, 5)
 """Values of the second argument of a frontier, times powers of ten."""
@@ -51,8 +51,8 @@ class Bound:
     """
 
     ranges: tuple[Interval, ...]
-    below: AclnnError | None = None
-    above: AclnnError | None = None
+    below: Unplanned | None = None
+    above: Unplanned | None = None
 
     @property
     def smallest(self) -> int | None:
@@ -226,8 +226,8 @@ def find_bound(
     refusal = refusals(call, axis, profile, limits)
     current = int(call.values[axis.name])
     now = refusal(current)
-    if now is not None and now.status != SUCCESS and now.argument == "product":
-        return Bound((), None, now)  # the product does not support the operator at all
+    if now is not None and now.status != SUCCESS and now.argument in ("product", "release"):
+        return Bound((), None, now)  # the product has no plan of the operator at all
     window = 2 * max(profile.device.vector_cores, profile.device.cube_cores)
 
     def search(legal: Callable[[int], bool]) -> list[Interval]:
@@ -257,7 +257,7 @@ def quick_test(
 
     None when the call has a value outside its axes, such as a dtype that no product supports.
     """
-    operator = call.operator
+    operator = call.operator.on(profile)
     values: Values = {**call.values, "limits": limits, "deterministic": call.deterministic}
     try:
         codes = {known.name: known.code(values[known.name]) for known in operator.all_axes}
@@ -287,14 +287,14 @@ def _confirmed(
 
 def refusals(
     call: FixedCall, axis: Number, profile: Profile, limits: Limits
-) -> Callable[[int], AclnnError | None]:
+) -> Callable[[int], Unplanned | None]:
     """Return a function that gives the refusal of the call with a value, or None."""
     target = Target(profile, limits=limits)
 
-    def refusal(value: int) -> AclnnError | None:
+    def refusal(value: int) -> Unplanned | None:
         try:
             case = call.checked_with(axis, value, target)
-        except AclnnError as error:
+        except NO_PLAN as error:
             return error
         return overflow_of(case) if limits == "hardware" else None
 

@@ -84,7 +84,8 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
             known=known,
         )
         raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
-    best = sorted(fitting, key=lambda profile: _misfit(profile, clock))
+    # Of SoCs that fit alike, the older architecture: profiles of newer ones are still rare.
+    best = sorted(fitting, key=lambda profile: (_misfit(profile, clock), profile.npu_arch))
     alike = tuple(
         profile.soc for profile in best[1:] if _misfit(profile, clock) == _misfit(best[0], clock)
     )

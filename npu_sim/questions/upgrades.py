@@ -10,7 +10,7 @@ from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
 from npu_sim.releases import ReleaseSwitch, release_table
-from npu_sim.status import AclnnError
+from npu_sim.status import NO_PLAN, Unplanned
 
 OUTCOME = "outcome"
 """Name of the only fact of a refused call."""
@@ -53,9 +53,9 @@ class Upgrade(Printed):
         return asdict(self)
 
 
-def upgrades(outcomes: Sequence[tuple[Profile, Plan | AclnnError]]) -> tuple[Upgrade, ...]:
+def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgrade, ...]:
     """Return the changes between successive releases; SoCs with equal changes are merged."""
-    by_soc: dict[tuple[str, str], list[tuple[Profile, Plan | AclnnError]]] = {}
+    by_soc: dict[tuple[str, str], list[tuple[Profile, Plan | Unplanned]]] = {}
     for profile, outcome in outcomes:
         by_soc.setdefault((profile.name, profile.soc), []).append((profile, outcome))
     found: dict[Upgrade, tuple[str, ...]] = {}
@@ -71,10 +71,10 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | AclnnError]]) -> tuple[Upg
     )
 
 
-def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[PlanChange, ...]:
+def plan_changes(before: Plan | Unplanned, after: Plan | Unplanned) -> tuple[PlanChange, ...]:
     """Return the facts of a call that differ between two outcomes."""
     old, new = _facts(before), _facts(after)
-    refused = isinstance(before, AclnnError) or isinstance(after, AclnnError)
+    refused = isinstance(before, NO_PLAN) or isinstance(after, NO_PLAN)
     names = [OUTCOME] if refused else [*old, *(name for name in new if name not in old)]
     return tuple(
         PlanChange(name, old.get(name, "-"), new.get(name, "-"))
@@ -84,10 +84,10 @@ def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[P
 
 
 def changed_bits(
-    old: Profile, before: Plan | AclnnError, new: Profile, after: Plan | AclnnError
+    old: Profile, before: Plan | Unplanned, new: Profile, after: Plan | Unplanned
 ) -> tuple[str, ...]:
     """Return the parts of a result whose bits can differ, from ``configs/releases.yaml``."""
-    if isinstance(before, AclnnError) or isinstance(after, AclnnError):
+    if isinstance(before, NO_PLAN) or isinstance(after, NO_PLAN):
         return ()
     switches = release_table().changed(old.release, new.release, after.operator)
     return tuple(
@@ -115,14 +115,10 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
     )
 
 
-def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
+def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
     """Return the compared facts of an outcome as text."""
-    if isinstance(outcome, AclnnError):
-        return {
-            OUTCOME: Text(
-                "refused {status}: {message}", status=int(outcome.status), message=outcome.message
-            )
-        }
+    if isinstance(outcome, NO_PLAN):
+        return {OUTCOME: Text("{label}: {message}", label=outcome.label, message=outcome.message)}
     facts = {
         OUTCOME: outcome.outcome,
         "path": outcome.path,

@@ -45,6 +45,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     why = _refusals(comparison)
     if why:
         parts += ["", lines_table(why)]
+    sources = source_lines(comparison)
+    if sources:
+        parts += ["", lines_table(sources)]
     for upgrade in comparison.upgrades:
         parts += [
             "",
@@ -132,7 +135,7 @@ def _cells(row: Compared) -> dict[str, str]:
     }
     if row.plan is None:
         assert row.refusal is not None
-        return {**where, "outcome": say("refused {status}", status=int(row.refusal.status))}
+        return {**where, "outcome": say(row.refusal.label)}
     plan, memory = row.plan, row.largest_memory
     key = (
         say(", key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
@@ -183,6 +186,16 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
         if reason:
             where.setdefault(reason, {})[row.profile.name] = None
     return [(", ".join(products), reason) for reason, products in where.items()]
+
+
+def source_lines(comparison: Comparison) -> list[Line]:
+    """Return where the rules of products come from, once per source."""
+    where: dict[str, dict[str, None]] = {}
+    for row in comparison.rows:
+        source = row.profile.product.rules_source
+        if source:
+            where.setdefault(source, {})[row.profile.name] = None
+    return [(", ".join(products), source, "") for source, products in where.items()]
 
 
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:

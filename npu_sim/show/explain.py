@@ -117,6 +117,8 @@ def explanation_view(explanation: Explanation) -> RenderableType:
                 )
             ],
         )
+    if plan.rules_source:
+        parts += _section("rules", [(plan.rules_source,)])
     return stack(*parts)
 
 

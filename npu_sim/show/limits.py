@@ -10,7 +10,7 @@ from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.text import socs_text
-from npu_sim.status import SUCCESS, AclnnError
+from npu_sim.status import SUCCESS, NotModelledError, Unplanned
 
 SHOWN_RANGES = 3
 
@@ -88,6 +88,8 @@ def _rows(table: LimitTable) -> list[ProductLimits]:
 def bound_text(bound: Bound) -> str:
     """Return legal values as text, for instance ``1 .. 8609``, ``any`` or ``1 and more``."""
     if not bound.ranges:
+        if isinstance(bound.above, NotModelledError):
+            return bound.above.label
         return (
             "overflows" if bound.above is not None and bound.above.status == SUCCESS else "refused"
         )
@@ -115,11 +117,11 @@ def bound_text(bound: Bound) -> str:
     return ", ".join(pieces)
 
 
-def reason_text(error: AclnnError) -> str:
+def reason_text(error: Unplanned) -> str:
     """Return why a value is not legal: the status, if the product refuses it, and the message."""
     return (
         error.message
-        if error.status == SUCCESS
+        if not error.status
         else say("{status} {message}", status=int(error.status), message=error.message)
     )
 

@@ -148,7 +148,7 @@ def _counts(matrix: Matrix) -> Table:
 def _count_text(summary: Summary) -> str:
     shown = [
         (name, getattr(summary, name))
-        for name in ("runs", "overflows", "refused", "failed", "malformed")
+        for name in ("runs", "overflows", "refused", "failed", "malformed", "unknown")
     ]
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
     expected = (

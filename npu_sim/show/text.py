@@ -115,6 +115,8 @@ def plan_lines(plan: Plan) -> list[Line]:
     ]
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, "not published by the vendor: a model"))
+    if plan.rules_source:
+        lines.append(("rules", plan.rules_source, ""))
     return lines
 
 
@@ -375,8 +377,18 @@ def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
 FAMILY = "Ascend"
 
 
+MOST_SOCS = 7
+"""Number of SoC names that are listed one by one."""
+
+
 def socs_text(names: Sequence[str]) -> str:
-    """Return SoC names with the family written once: ``Ascend910B1, 910B2, 910B2C``."""
+    """Return SoC names with the family written once: ``Ascend910B1, 910B2, 910B2C``.
+
+    Of more than ``MOST_SOCS`` names the first two and the number of the others.
+    """
+    if len(names) > MOST_SOCS:
+        shown, others = socs_text(names[:2]), len(names) - 2
+        return Text("{shown} and {others} more", shown=shown, others=others)
     return ", ".join(
         name if number == 0 else name.removeprefix(FAMILY) for number, name in enumerate(names)
     )

@@ -8,7 +8,7 @@ from npu_sim.language import Text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.text import Line, socs_text
-from npu_sim.status import AclnnError
+from npu_sim.status import Unplanned
 from npu_sim.timelines.model import (
     Change,
     LaunchEstimate,
@@ -398,7 +398,7 @@ def timeline_view(timeline: Timeline) -> Group:
     return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
 
 
-def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -> Group:
+def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) -> Group:
     """Return timelines side by side as a rich renderable.
 
     SoCs with equal rows are joined; refusals follow, each reason once.
@@ -416,7 +416,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
         if isinstance(one, Timeline):
             cells = _cells(one)
         else:
-            cells = ("", say("refused {status}", status=int(one.status)))
+            cells = ("", say(one.label))
             reasons.setdefault(one.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]

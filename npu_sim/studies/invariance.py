@@ -16,7 +16,7 @@ from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.releases import release_names
-from npu_sim.status import AclnnError, straight
+from npu_sim.status import NO_PLAN, straight
 
 Bits = dict[str, np.ndarray]
 
@@ -83,7 +83,7 @@ def _compare(
 ) -> list[InvarianceRow]:
     try:
         outputs = changed.run().outputs
-    except AclnnError as error:
+    except NO_PLAN as error:
         return [InvarianceRow(name, output, None, note=error.message) for output in reference]
     rows = []
     for output, before in reference.items():

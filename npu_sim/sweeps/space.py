@@ -288,7 +288,37 @@ def make_space(
                 Text("{name}: ':log' draws at random", name=name),
                 "add a number of samples, or list values such as 1..4096:*2",
             )
-    return Space(operator, profiles, tuple(axes), sample, seed)
+    return Space(_declaration(operator, profiles), profiles, tuple(axes), sample, seed)
+
+
+def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:
+    """Return the declaration that serves the architectures of all devices.
+
+    Raises
+    ------
+    NotModelledError
+        When one of them has the operator and npu_sim does not model it there.
+    UsageError
+        When they need different declarations, whose records have different columns.
+    """
+    families: dict[Operator, list[str]] = {}
+    for profile in profiles:
+        if operator.supported_by(profile):
+            names = families.setdefault(operator.on(profile), [])
+            names += [profile.name] * (profile.name not in names)
+    if len(families) > 1:
+        first, second, *_ = (", ".join(names) for names in families.values())
+        raise UsageError(
+            "product",
+            Text(
+                "product: {first} and {second} have different planners, whose plans have "
+                "different columns",
+                first=first,
+                second=second,
+            ),
+            "sweep them one after the other",
+        )
+    return next(iter(families), operator)
 
 
 def _single(axis: Axis) -> AxisValues:

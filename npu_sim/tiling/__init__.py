@@ -14,10 +14,10 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cores import NPU_ARCH_ASCEND_950, Profile, load_profile
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
-from npu_sim.status import UsageError, closest
+from npu_sim.status import NotModelledError, UsageError, closest
 
 
 def plan_kernel(
@@ -53,11 +53,18 @@ def plan_kernel(
     Raises
     ------
     UsageError
-        For an unknown kernel, SoC or release, or an input that is missing.
+        For an unknown kernel, SoC or release, an input that is missing, and (as
+        :class:`~npu_sim.status.NotModelledError`) a kernel without planner on the product.
     """
     entry = find_kernel(op)
     if entry is None:
-        kernels = ", ".join(kernel for operator in OPERATORS for kernel in operator.kernels)
+        kernels = ", ".join(
+            dict.fromkeys(
+                kernel
+                for operator in OPERATORS
+                for kernel in (*operator.kernels, *operator.kernels_of_950)
+            )
+        )
         raise UsageError(
             "op",
             Text("op = {op}: no planner of that name", op=repr(op)),
@@ -78,9 +85,24 @@ def plan_kernel(
 def raw_plan(
     entry: OperatorEntry, op: str, inputs: Mapping[str, Any], profile: Profile, deterministic: bool
 ) -> dict[str, Any]:
-    """Like :func:`plan_kernel`, for a loaded profile and without its errors."""
+    """Like :func:`plan_kernel`, for a loaded profile and without its errors.
+
+    Raises
+    ------
+    NotModelledError
+        When npu_sim has no planner of the kernel on the product.
+    """
+    is_950 = profile.npu_arch == NPU_ARCH_ASCEND_950
+    if op not in (entry.kernels_of_950 if is_950 else entry.kernels):
+        message = Text(
+            "op = {op}: npu_sim has no planner of this kernel on {product_title}",
+            op=repr(op),
+            product_title=profile.product.title,
+        )
+        raise NotModelledError("op", message, "choose another product")
+    family = "npu_sim.tiling.ascend_950" if is_950 else "npu_sim.tiling"
     rules = SimpleNamespace(**profile.release_switches(entry.name))
-    result: dict[str, Any] = import_module(f"npu_sim.tiling.{entry.name}").plan_kernel(
+    result: dict[str, Any] = import_module(f"{family}.{entry.name}").plan_kernel(
         op, inputs, profile.device, deterministic, rules
     )
     return result

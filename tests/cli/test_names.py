@@ -28,6 +28,16 @@ PRODUCTS = {
     ],
     "atlas_train": ["Atlas training series", "Atlas 训练系列产品", "Ascend910"],
     "atlas_inference": ["Atlas inference", "Atlas 推理系列产品", "310P"],
+    "ascend_950": [
+        "A5",
+        "950PR",
+        "950DT",
+        "Ascend950",
+        "Ascend 950PR/Ascend 950DT",
+        "Ascend 950DT",
+        "昇腾 950",
+        "Atlas A5 训练系列产品",
+    ],
 }
 NAMES = [(name, product) for product, names in PRODUCTS.items() for name in names]
 SOCS = [

@@ -207,7 +207,7 @@ def test_every_cell_of_a_matrix_equals_a_single_check():
 @pytest.mark.parametrize(
     ("arguments", "labels"),
     [
-        (("all",), ["atlas_a2", "atlas_a3", "atlas_inference", "atlas_train"]),
+        (("all",), ["ascend_950", "atlas_a2", "atlas_a3", "atlas_inference", "atlas_train"]),
         (("atlas_a2", None, "9.0,9.1"), ["atlas_a2 9.0", "atlas_a2 9.1"]),
         (("all", "Ascend910B1,Ascend910B3"), ["Ascend910B1", "Ascend910B3"]),
     ],

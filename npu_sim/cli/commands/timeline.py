@@ -11,7 +11,7 @@ from npu_sim.cli.options import CallOptions, Json, Report, Trace
 from npu_sim.cli.output import exit_with, print_json, show
 from npu_sim.cli.report_files import command_on, reproducing_command, write_report
 from npu_sim.language import Text, say
-from npu_sim.status import AclnnError, UsageError
+from npu_sim.status import NO_PLAN, Unplanned, UsageError
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     profile: "Profile"
     plan: "Plan | None" = None
     timeline: "Timeline | None" = None
-    error: AclnnError | None = None
+    error: Unplanned | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -54,7 +54,7 @@ class Row(NamedTuple):
             "release": self.profile.release,
         }
         if self.error is not None:
-            return {**head, "outcome": "refused", "error": self.error.as_dict()}
+            return {**head, "outcome": self.error.outcome, "error": self.error.as_dict()}
         return {
             **head,
             "outcome": self.plan.outcome if self.plan else "refused",
@@ -194,7 +194,7 @@ def _row(
         calibration.require_device(profile)
     try:
         made = plan(operator, product=profile, **call)
-    except AclnnError as error:
+    except NO_PLAN as error:
         return Row(name, profile, error=error)
     return Row(name, profile, made, timeline(made, profile, calibration))
 

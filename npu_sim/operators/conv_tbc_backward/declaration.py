@@ -5,7 +5,7 @@ Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_bac
 
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import NPU_ARCH_ASCEND_950, Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
@@ -255,6 +255,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     on_cube=True,
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

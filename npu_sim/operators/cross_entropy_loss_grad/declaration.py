@@ -6,7 +6,7 @@ Source: product document aclnnCrossEntropyLossGrad; specification page ``cross_e
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import NPU_ARCH_ASCEND_950, Profile
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Number, Switch, Word
@@ -207,6 +207,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

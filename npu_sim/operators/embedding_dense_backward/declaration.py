@@ -6,6 +6,7 @@ Source: product document aclnnEmbeddingDenseBackward; specification page
 
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
@@ -220,6 +221,7 @@ OPERATOR = Operator(
     empty="empty: nothing runs, the output is all zeros",
     planner_words=_no_tiling_message,
     bounds={"older": planner.older_can_run},
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

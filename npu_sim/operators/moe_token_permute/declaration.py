@@ -7,6 +7,7 @@ Source: product document aclnnMoeTokenPermute; specification page ``moe_token_pe
 
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Inspection
@@ -156,6 +157,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no ids, nothing runs",
     planner_words=buffer_message,
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -5,6 +5,7 @@ Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_toke
 
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
@@ -214,6 +215,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_words=_buffer_message,
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

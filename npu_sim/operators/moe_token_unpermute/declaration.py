@@ -5,6 +5,7 @@ Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_
 
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework.arguments import Output
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived
 from npu_sim.framework.case import Case, Inspection
@@ -139,6 +140,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_words=_buffer_message,
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

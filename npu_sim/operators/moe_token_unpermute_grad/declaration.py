@@ -7,6 +7,7 @@ Source: product document aclnnMoeTokenUnpermuteGrad; specification page
 from collections.abc import Mapping
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
 from npu_sim.framework.case import Case, Inspection
@@ -192,6 +193,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_words=_buffer_message,
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -6,7 +6,7 @@ Source: product document aclnnRmsNorm; specification page ``rms_norm``.
 from collections.abc import Sequence
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_A2_A3, Profile
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950, Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived
 from npu_sim.framework.case import Inspection
@@ -155,6 +155,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -6,7 +6,7 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 from collections.abc import Sequence
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_A2_A3, Profile
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950, Profile
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import (
@@ -190,6 +190,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     evidence=Evidence.EXACT,
+    architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

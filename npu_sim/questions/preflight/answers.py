@@ -7,8 +7,9 @@ from typing import Any
 from npu_sim.language import Text, joined
 from npu_sim.plans.model import RUNS
 
-REFUSED, FAILED, MALFORMED = "refused", "failed", "malformed"
-"""Outcomes besides those of a plan; ``failed``: a raw planner found no tiling (no status code)."""
+REFUSED, FAILED, MALFORMED, UNKNOWN = "refused", "failed", "malformed", "unknown"
+"""Outcomes besides those of a plan; ``failed``: a raw planner found no tiling (no status code);
+``unknown``: the product has the operator and npu_sim does not model it there."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Checked:
     op, product, soc, release
         From the line, as far as they could be read.
     outcome
-        ``runs``, ``refused``, ``failed`` or ``malformed``.
+        ``runs``, ``refused``, ``failed``, ``malformed`` or ``unknown``.
     status
         aclnn status of an operator's call; None for a raw planner and for a malformed line.
     argument, message, hint

@@ -13,7 +13,7 @@ from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, UNKNOWN, Checked
 from npu_sim.questions.preflight.lines import (
     HEAD,
     Call,
@@ -24,7 +24,7 @@ from npu_sim.questions.preflight.lines import (
 )
 from npu_sim.questions.preflight.targets import profile_of_line
 from npu_sim.registry import find_kernel, load_operator
-from npu_sim.status import AclnnError, UsageError
+from npu_sim.status import AclnnError, NotModelledError, UsageError
 from npu_sim.tiling import raw_plan
 
 
@@ -112,6 +112,8 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
                 call=", ".join(call["inputs"]),
             )
         ) from None
+    except NotModelledError as error:
+        return replace(answer, outcome=UNKNOWN, **error.as_dict())
     except UsageError as error:
         raise MalformedLineError(
             Text("inputs cannot be planned: {message}", message=error.message)
@@ -148,10 +150,12 @@ def _check_operator(
     built = operator.build(operator_inputs(operator, call["inputs"]), infer=True)
     facts: dict[str, Any] = {"deterministic": deterministic}
     plan: Plan | None = None
+    outcome = REFUSED
     why: dict[str, Any] = {"status": 0}
     try:
         case = operator.check(built, Target(profile, deterministic, limits=limits))
         plan = plan_with_results(case) if whole else plan_of(case)
+        outcome = plan.outcome
         facts |= _facts(plan, case)
         why |= _overflow(plan)
     except AclnnError as error:
@@ -161,6 +165,9 @@ def _check_operator(
             "message": error.message,
             "hint": error.hint,
         }
+    except NotModelledError as error:
+        outcome = UNKNOWN
+        why = {"status": None, **error.as_dict()}
     found = {
         **facts,
         "status": "success"
@@ -170,7 +177,7 @@ def _check_operator(
     return replace(
         answer,
         op=operator.name,
-        outcome=REFUSED if plan is None else plan.outcome,
+        outcome=outcome,
         facts=facts,
         plan=plan.as_dict() if plan is not None and whole else None,
         differences=_differences(call["expect"], found) if "expect" in call else None,
@@ -214,6 +221,7 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "timing": timing,
         "caveats": [caveat.code for caveat in plan.caveats],
         "evidence": plan.evidence.value,
+        "rules_source": plan.rules_source,
     }
     if timing and not case.deterministic:
         facts["deterministic_switch"] = _switched(plan, case)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import OVERFLOWS
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, UNKNOWN, Checked
 from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, closest
 
@@ -66,6 +66,8 @@ class Policy:
                 "timing",
                 Text("can differ between runs: {facts}", facts=", ".join(facts["timing"])),
             )
+        if "unknown" in self.fail_on and checked.outcome == UNKNOWN:
+            yield "unknown", checked.reason
         if "unknown" in self.fail_on and (
             facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value
         ):

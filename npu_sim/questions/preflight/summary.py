@@ -16,6 +16,7 @@ class Summary:
     refused: int = 0
     failed: int = 0
     malformed: int = 0
+    unknown: int = 0
     differ: int = 0
     as_expected: int = 0
     not_fine: int = 0
@@ -41,6 +42,7 @@ class Summary:
             "refused",
             "failed",
             "malformed",
+            "unknown",
             "as_expected",
             "differ",
             "not_fine",

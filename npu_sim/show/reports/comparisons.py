@@ -18,6 +18,7 @@ from npu_sim.show.reports.figures import Axis, Curve, curve_figure
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.svg import WIDTH, element, picture
 from npu_sim.show.text import overflow_text
+from npu_sim.status import AclnnError, NotModelledError, Unplanned
 
 
 def operator_title(operator: str) -> str:
@@ -62,7 +63,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         (
             row.profile.name,
             ", ".join(row.socs),
-            int(row.refusal.status),
+            _status(row.refusal),
             row.refusal.message,
             row.refusal.hint,
         )
@@ -139,8 +140,10 @@ def diff_html(comparison: Comparison) -> str:
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     head = (row["product"], ", ".join(row["socs"]), ", ".join(row["releases"]))
-    if row["outcome"] == "refused":
+    if row["outcome"] == AclnnError.outcome:
         return (*head, say("refused {row}", row=row["error"]["status"]), *[""] * 10)
+    if row["outcome"] == NotModelledError.outcome:
+        return (*head, say(NotModelledError.label), *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
     order = joined(
         (Text("{output}: {how}", output=output, how=how) for output, how in row["order"].items()),
@@ -205,14 +208,19 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
     )
 
 
-def _reasons(row: ProductLimits) -> list[tuple[str, str, int, str]]:
+def _reasons(row: ProductLimits) -> list[tuple[str, str, Cell, str]]:
     bounds = (("documented", row.documented), ("hardware", row.hardware))
     return [
-        (row.product, name, int(error.status), error.message)
+        (row.product, name, _status(error), error.message)
         for name, bound in bounds
         for error in (bound.below, bound.above)
         if error is not None
     ]
+
+
+def _status(error: Unplanned) -> Cell:
+    """Return the status of a refusal; that the operator is not modelled for such a product."""
+    return say(error.label) if isinstance(error, NotModelledError) else int(error.status)
 
 
 def _frontier_figure(table: LimitTable) -> Figure | None:

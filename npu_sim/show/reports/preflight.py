@@ -28,6 +28,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
             one.refused,
             one.failed,
             one.malformed,
+            one.unknown,
             one.not_fine,
             bytes_text(one.peak.workspace_bytes) if one.peak else "",
         )
@@ -54,6 +55,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
                 "refused",
                 "no tiling",
                 "malformed",
+                "unknown",
                 "not accepted",
                 "peak workspace",
             ),

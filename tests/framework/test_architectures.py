@@ -1,0 +1,87 @@
+"""Declarations by architecture: which one serves a product, and what is not modelled there."""
+
+import json
+import pickle
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import NPU_ARCH_ASCEND_950, load_profile
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
+from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.status import NotModelledError
+from tests.cli import runner
+
+NOT_MODELLED = [
+    entry.name
+    for entry in OPERATORS
+    if load_operator(entry.name).architectures.get(NPU_ARCH_ASCEND_950) is None
+]
+MODELLED = [entry.name for entry in OPERATORS if entry.name not in NOT_MODELLED]
+
+
+def call_of(name, **options):
+    declared = load_operator(name)
+    return {**declared.call(declared.defaults()), **options}
+
+
+@pytest.mark.parametrize("name", NOT_MODELLED)
+def test_an_operator_without_a_model_there_says_so(name):
+    with pytest.raises(NotModelledError, match="npu_sim does not model it there yet") as caught:
+        npu_sim.plan(name, product="ascend_950", **call_of(name))
+    assert caught.value.outcome == "not_modelled"
+    assert caught.value.argument == "product"
+    assert load_operator(name).supported_by(load_profile("ascend_950"))
+
+
+@pytest.mark.parametrize("name", MODELLED)
+def test_the_architecture_chooses_the_declaration(name):
+    base = load_operator(name)
+    own = base.on(load_profile("ascend_950"))
+    assert own is not base
+    assert (own.name, own.architecture) == (name, NPU_ARCH_ASCEND_950)
+    assert own.on(load_profile("ascend_950")) is own
+    assert own.on(load_profile("atlas_a2")) is base.on(load_profile("atlas_a3")) is base
+    assert pickle.loads(pickle.dumps(own)) is own
+
+
+@pytest.mark.parametrize("name", MODELLED)
+def test_an_older_release_is_not_known_for_a_product_of_a_later_source(name):
+    with pytest.raises(NotModelledError, match=r"are known from release 9\.1 on") as caught:
+        npu_sim.plan(name, product="ascend_950", release="8.5", **call_of(name))
+    assert caught.value.argument == "release"
+    assert npu_sim.plan(name, product="ascend_950", **call_of(name)).rules_source
+
+
+def test_comparisons_and_limits_go_on_without_a_model():
+    call = call_of("conv_tbc_backward")
+    rows = npu_sim.compare("conv_tbc_backward", **call).as_dict()["rows"]
+    outcomes = {row["product"]: row["outcome"] for row in rows}
+    assert (outcomes["ascend_950"], outcomes["atlas_a2"]) == ("not_modelled", "runs")
+    bounds = npu_sim.limits("conv_tbc_backward", "T", product="ascend_950,atlas_a2").as_dict()
+    found = {row["product"]: bool(row["documented"]["ranges"]) for row in bounds["rows"]}
+    assert found == {"ascend_950": False, "atlas_a2": True}
+
+
+@pytest.mark.parametrize(("fail_on", "faults"), [("refused", 0), ("refused,unknown", 1)])
+def test_preflight_reports_it_as_unknown(fail_on, faults):
+    inputs = {
+        name: str(one) if isinstance(one, TensorSpec) else one
+        for name, one in call_of("conv_tbc_backward").items()
+    }
+    line = json.dumps({"op": "conv_tbc_backward", "inputs": inputs})
+    targets = chosen_targets("ascend_950,atlas_a2")
+    matrix = check_file([line], targets, policy_of(fail_on))
+    assert [cell.outcome for _, _, cell in matrix.cells()] == ["unknown", "runs"]
+    assert matrix.summary().unknown == 1
+    assert len([one for one in matrix.faults() if "ascend_950" in one.labels]) == faults
+
+
+def test_the_command_line_ends_with_64(capsys, monkeypatch):
+    call = {name.replace("_", "-"): str(one) for name, one in call_of("conv_tbc_backward").items()}
+    options = [text for name, value in call.items() for text in (f"--{name}", value)]
+    arguments = ("plan", "conv_tbc_backward", *options, "--product", "950DT", "--json")
+    found = runner.npu_sim(capsys, monkeypatch, *arguments)
+    assert found.code == 64
+    assert found.data["outcome"] == "not_modelled"
