@@ -22,11 +22,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.explorer.access import LOOPBACK, TOKEN_COOKIE, Access
+from npu_sim.explorer.access import LOOPBACK, Access
 from npu_sim.explorer.answers import (
     failure,
     plan_answer,
@@ -169,17 +169,20 @@ def application(explorer: Explorer) -> Starlette:
             return await _answer(answer, explorer, state)
 
     async def guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Turn away requests of other pages, and set the headers of every response."""
+        """Refuse requests of other pages and programs, and set the headers of every response."""
         access = explorer.access
-        if not access.allows(request):
-            response = refused(HTTPStatus.FORBIDDEN, "only for pages of this server")
+        why = access.refusal(request)
+        if why:
+            response = refused(HTTPStatus.FORBIDDEN, why)
         elif request.method == "POST" and not access.is_own_page(request):
             why = "only for the page of this server: reload it"
             response = refused(HTTPStatus.FORBIDDEN, why)
+        elif request.scope["path"] == "/" and access.opens_page(request):
+            # The token must not stay in the address bar, from which links are copied.
+            response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+            response.set_cookie(access.cookie, access.token, httponly=True, samesite="strict")
         else:
             response = await call_next(request)
-            if access.is_open and response.status_code < HTTPStatus.BAD_REQUEST:
-                response.set_cookie(TOKEN_COOKIE, access.token, httponly=True, samesite="strict")
         response.headers.update(HEADERS)
         return response
 

@@ -18,6 +18,15 @@ def test_the_page_opens_without_console_messages_and_requests_only_its_server(pa
     page.browser.assert_quiet_and_local()
 
 
+def test_the_token_is_in_the_printed_address_only(page):
+    page.open(SMALL_DIM)
+    assert page.script("return location.search + document.cookie") == ""
+    assert page.script("return location.hash").startswith("#operator=embedding_dense_backward")
+    page.driver.delete_all_cookies()
+    page.driver.get(page.address.partition("?")[0])
+    assert "open the address that npu-sim explore printed" in page.text("body")
+
+
 def test_a_column_more_than_512_changes_the_path_on_screen(page):
     page.open(SMALL_DIM)
     assert "small dim" in page.path()

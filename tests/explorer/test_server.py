@@ -53,6 +53,7 @@ def client_of(explorer, **options):
 @pytest.fixture(scope="module")
 def send(explorer):
     with client_of(explorer) as client:
+        client.get(explorer.access.address)  # stores the token in a cookie
 
         def send(path, method="GET", body=None, **headers):
             reply = client.request(method, path, content=body, headers=headers)
@@ -290,21 +291,34 @@ def test_an_invalid_origin_is_rejected(send, origin):
     assert send("/", Origin=origin)[0].status_code == 403
 
 
+@pytest.mark.parametrize("path", ["/", "/api/catalog", "/api/report"])
 @pytest.mark.parametrize(
-    ("path", "site", "dest", "status"),
-    [
-        ("/api/catalog", "same-origin", "empty", 200),
-        ("/api/catalog", "none", "document", 200),
-        ("/api/catalog", "cross-site", "empty", 403),
-        ("/api/report", "same-site", "document", 403),
-        ("/", "cross-site", "document", 200),
-        ("/", "cross-site", "iframe", 403),
-        ("/", "same-site", "empty", 403),
-    ],
+    ("site", "status"),
+    [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403), ("x", 403)],
 )
-def test_other_sites_may_only_link_to_the_page(send, path, site, dest, status):
-    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
-    assert send(path, **headers)[0].status_code == status
+def test_requests_of_other_sites_and_their_links_are_refused(send, path, site, status):
+    reply, content = send(f"{path}?{urlencode(STATE)}", **{"Sec-Fetch-Site": site})
+    assert reply.status_code == status
+    assert (b"address bar" in content) == (status == 403)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=x", "/main.js", "/api/catalog", "/api/run?number=1"]
+)
+def test_a_program_without_the_token_is_told_to_use_the_printed_address(explorer, path):
+    reply = client_of(explorer).get(path)
+    assert reply.status_code == 403
+    assert "open the address that npu-sim explore printed" in reply.text
+    assert explorer.access.token not in reply.text
+
+
+def test_the_printed_address_opens_the_page_and_leaves_no_token_in_the_address_bar(explorer):
+    with client_of(explorer) as client:
+        reply = client.get(explorer.access.address)
+        assert (reply.status_code, reply.url.path, reply.url.query) == (200, "/", b"")
+        assert [answer.status_code for answer in reply.history] == [303]
+        assert client.get("/api/catalog").status_code == 200
+    assert client_of(explorer).get(f"/api/catalog?token={explorer.access.token}").status_code == 200
 
 
 def test_another_server_on_this_machine_is_another_origin(send, page_headers):
@@ -383,7 +397,8 @@ BEGINNINGS = {
     "a header": "GET / HTTP/1.1\r\nX: ",
     "a body": "POST /api/run HTTP/1.1\r\nHost: localhost:{port}\r\nX-Npu-Sim-Token: {token}\r\n"
     "Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n",
-    "a second request": "GET /favicon.ico HTTP/1.1\r\nHost: localhost:{port}\r\n\r\nGET / HT",
+    "a second request": "GET /favicon.ico?token={token} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"
+    "GET / HT",
 }
 
 
@@ -422,7 +437,10 @@ def _trickle(client):
 
 
 def client_over_network(explorer):
-    return httpx.Client(base_url=f"http://127.0.0.1:{explorer.access.port}", timeout=20)
+    access = explorer.access
+    return httpx.Client(
+        base_url=f"http://127.0.0.1:{access.port}", params={"token": access.token}, timeout=20
+    )
 
 
 @pytest.mark.parametrize("line", [b"Content-Length: -1", b"Content-Length: 5\r\nContent-Length: 6"])
@@ -436,21 +454,23 @@ def test_a_server_on_the_network_answers_only_clients_with_its_token():
     explorer = Explorer({"atlas_a2": load_profile("atlas_a2")}, host="0.0.0.0")
     token = explorer.access.token
     assert explorer.access.address.endswith(f"/?token={token}")
-    cookie = {"Cookie": f"npu_sim_token={token}"}
+    name = explorer.access.cookie
+    cookie = {"Cookie": f"{name}={token}"}
     try:
         client = client_of(explorer)
         for path, headers, status in (
             ("/", {}, 403),
             ("/?token=x", {}, 403),
-            ("/api/catalog", {"Cookie": f"xnpu_sim_token={token}"}, 403),
+            ("/api/catalog", {"Cookie": f"x{name}={token}"}, 403),
             ("/api/catalog", {**cookie, "Origin": "http://example.org"}, 403),
-            ("/api/catalog", {"Cookie": f"a=b; npu_sim_token={token}"}, 200),
+            ("/api/catalog", {"Cookie": f"a=b; {name}={token}"}, 200),
             (f"/?token={token}", {}, 200),
             ("/api/catalog", {}, 200),
         ):
             reply = client.get(path, headers=headers)
             assert reply.status_code == status, path
-        set_cookie = client_of(explorer).get(f"/?token={token}").headers["Set-Cookie"]
+        opened = client_of(explorer).get(f"/?token={token}", follow_redirects=False)
+        set_cookie = opened.headers["Set-Cookie"]
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(set_cookie.split("; "))
     finally:
         explorer.close()
