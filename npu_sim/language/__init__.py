@@ -3,12 +3,15 @@
 Front ends, show and exceptions render texts. Data and JSON stay English.
 """
 
-from npu_sim.language.choice import LANGUAGES, language, speaking
 from npu_sim.language.text import (
+    LANGUAGES,
     Text,
     Verbatim,
+    count_text,
     joined,
+    language,
     say,
+    speaking,
     translated,
     translated_data,
     visible,
@@ -19,6 +22,7 @@ __all__ = [
     "LANGUAGES",
     "Text",
     "Verbatim",
+    "count_text",
     "joined",
     "language",
     "say",

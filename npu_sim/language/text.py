@@ -1,16 +1,60 @@
-"""Texts that keep their template and fields, for rendering in another language.
+"""Texts that keep their template and fields, for rendering in the language in use.
 
 A :class:`Text` is the finished English sentence: JSON, comparisons and logs see a plain ``str``.
-Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue.
+Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue. The
+language is chosen for a block, by NPU_SIM_LANG, or by the locale, in this order.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
-from npu_sim.language.choice import LANGUAGES, language
+LANGUAGES = ("en", "zh")
+"""English, in which the code is written, and the languages that have a catalogue."""
+VARIABLE = "NPU_SIM_LANG"
+_LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
+_chosen: ContextVar[str | None] = ContextVar("language", default=None)
+
+
+def language() -> str:
+    """Return the language in use, one of `LANGUAGES`."""
+    return _chosen.get() or language_of(os.environ)
+
+
+def language_of(environment: Mapping[str, str]) -> str:
+    """Return the language of an environment: ``NPU_SIM_LANG``, or the first locale variable set.
+
+    It is English when there is no catalogue for that language.
+    """
+    names = (VARIABLE, *_LOCALE)
+    locale = next((environment[name] for name in names if environment.get(name)), "")
+    name = locale.replace("-", "_").split("_")[0].split(".")[0].lower()
+    return name if name in LANGUAGES else LANGUAGES[0]
+
+
+@contextmanager
+def speaking(name: str) -> Iterator[None]:
+    """Use a language in a block, in this thread alone.
+
+    Raises
+    ------
+    ValueError
+        When there is no catalogue for it.
+    """
+    if name not in LANGUAGES:
+        raise ValueError(f"language = {name!r}: one of {', '.join(LANGUAGES)}")
+    token = _chosen.set(name)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
 
 PUNCTUATION = ("; ", ", ", ": ")
 """Templates of these and fields alone need no translation."""
@@ -19,6 +63,41 @@ _DIGITS = "0123456789., "
 _FIELD = re.compile(r"\{\w+[^{}]*\}")
 _KEPT = (str, int, float)
 """Types of fields that a Text stores unchanged; others are converted to str."""
+GROUPED = 10_000_000
+"""Integers from here on are shown with separators."""
+POWERS = MappingProxyType(
+    {
+        (1 << power) + step: f"2^{power}{name}"
+        for power in (31, 32, 63, 64)
+        for step, name in ((-1, "-1"), (0, ""), (1, "+1"))
+    }
+)
+"""Limits of integer types, shown as a power too."""
+
+
+def count_text(number: int) -> str:
+    """Return an integer for people: ``4096``, ``16,778,752``, ``4,294,967,295 (2^32-1)``."""
+    if -GROUPED < number < GROUPED:
+        return str(number)
+    power = POWERS.get(number)
+    return f"{number:,} ({power})" if power else f"{number:,}"
+
+
+class _Count(int):
+    """An integer of a sentence; without a format it is shown by :func:`count_text`."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return int.__format__(self, spec) if spec else count_text(self)
+
+
+def _shown(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a template with large integers made readable."""
+    return {
+        name: _Count(value) if type(value) is int and not -GROUPED < value < GROUPED else value
+        for name, value in fields.items()
+    }
 
 
 class Verbatim(str):
@@ -135,7 +214,7 @@ def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None
     for name, value in fields.items():
         if f"{{{name}!s}}" in template:
             shown[name] = str(value)
-    return template.format_map(shown)
+    return template.format_map(_shown(shown))
 
 
 def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
@@ -151,6 +230,8 @@ def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
 @lru_cache
 def catalogue(name: str) -> Callable[[str], str | None]:
     """Return the lookup of a language: the translation of a template, or None."""
+    if name == LANGUAGES[0]:
+        return str
     from gettext import GNUTranslations
     from importlib import resources
 
@@ -173,20 +254,16 @@ def translated(text: str) -> str:
     """Return a text in the language in use.
 
     A plain ``str`` is looked up as a template without fields. What has no translation is returned
-    in English as a whole.
+    in English as a whole. Large integers have separators, unlike in ``str(text)``.
     """
-    chosen = language()
-    if chosen == LANGUAGES[0] or not text:
+    if not text:
         return text
-    target = _rendered(text, catalogue(chosen))
-    return text if target is None else str(target)
+    target = _rendered(text, catalogue(language()))
+    return str(_rendered(text, catalogue(LANGUAGES[0])) if target is None else target)
 
 
 def say(template: str, /, **fields: object) -> str:
     """Return a sentence of a front end in the language in use; see :class:`Text` for the fields."""
-    chosen = language()
-    if chosen == LANGUAGES[0]:
-        return template.format_map(fields)
     return Verbatim(translated(Text(template, **fields)))
 
 

@@ -3,6 +3,7 @@
 from rich.console import RenderableType
 
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import bytes_text
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
@@ -151,8 +152,8 @@ def _cells(row: Compared) -> dict[str, str]:
             else share
         )
     workspace = Text(
-        "{total_bytes}{value}",
-        total_bytes=plan.workspace.total_bytes,
+        "{size}{value}",
+        size=bytes_text(plan.workspace.total_bytes),
         value=" + unknown" if plan.workspace.unknown else "",
     )
     timed = [order.output for order in plan.order if not order.fixed]

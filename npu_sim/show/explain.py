@@ -5,7 +5,8 @@ from math import isclose
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, count_text, joined, say
+from npu_sim.language.quantities import bytes_text, percent_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
@@ -199,8 +200,8 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
                 (
                     "",
                     say(
-                        "reads {read_bytes} bytes: {tensors}",
-                        read_bytes=launch.read_bytes,
+                        "reads {size}: {tensors}",
+                        size=bytes_text(launch.read_bytes),
                         tensors=tensors_text(launch.inputs),
                     ),
                 )
@@ -209,8 +210,8 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
             (
                 "",
                 say(
-                    "writes {written_bytes} bytes: {tensors}",
-                    written_bytes=launch.written_bytes,
+                    "writes {size}: {tensors}",
+                    size=bytes_text(launch.written_bytes),
                     tensors=tensors_text(launch.outputs),
                 ),
             )
@@ -282,17 +283,18 @@ def _memory_title(memory: Memory) -> str:
 def _memory_rows(memory: Memory) -> list[Row]:
     shares = sorted(memory.allocations, key=lambda one: -one.bytes)
     rows = [
-        (one.name, str(one.bytes), _percent(one.bytes, memory.capacity_bytes), one.note)
+        (one.name, str(one.bytes), percent_text(one.bytes / memory.capacity_bytes), one.note)
         for one in shares
     ]
     return [
         *rows,
-        ("free", str(memory.free_bytes), _percent(memory.free_bytes, memory.capacity_bytes), ""),
+        (
+            "free",
+            str(memory.free_bytes),
+            percent_text(memory.free_bytes / memory.capacity_bytes),
+            "",
+        ),
     ]
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %"
 
 
 def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
@@ -314,9 +316,7 @@ def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
 def _workspace_title(workspace: Workspace) -> str:
     unknown = " + what is not published" if workspace.unknown else ""
     return say(
-        "workspace: {total_bytes} bytes{unknown}",
-        total_bytes=workspace.total_bytes,
-        unknown=unknown,
+        "workspace: {size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown
     )
 
 
@@ -324,7 +324,7 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
     return [
         (
             part.name,
-            "?" if part.evidence is Evidence.UNKNOWN else str(part.bytes),
+            "?" if part.evidence is Evidence.UNKNOWN else count_text(part.bytes),
             part.kind,
             part.evidence.value if part.evidence is not Evidence.EXACT else "",
             part.note,
@@ -346,10 +346,10 @@ def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
             (
                 mode,
                 say(
-                    "{states}; {path}; {total_bytes} bytes of workspace",
+                    "{states}; {path}; {size} of workspace",
                     states=states,
                     path=other.path,
-                    total_bytes=other.workspace.total_bytes,
+                    size=bytes_text(other.workspace.total_bytes),
                 ),
             )
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.language import Verbatim, say
+from npu_sim.language import Verbatim, count_text, say
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
@@ -107,7 +107,10 @@ def bound_text(bound: Bound) -> str:
             if bound.above
             else say("{first} .. {last}, {more} and on", first=first, last=last, more=more)
         )
-    pieces = [str(first) if first == last else f"{first} .. {last}" for first, last in bound.ranges]
+    pieces = [
+        count_text(first) if first == last else f"{count_text(first)} .. {count_text(last)}"
+        for first, last in bound.ranges
+    ]
     if bound.above is None:
         pieces[-1] = (
             "any"

@@ -6,13 +6,14 @@ from typing import Any
 from rich.console import RenderableType
 
 from npu_sim.language import Text, say
+from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line
-from npu_sim.show.timelines import estimate_note, estimate_text, percent, short_us
+from npu_sim.show.timelines import estimate_note, estimate_text
 
 SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""
@@ -68,7 +69,7 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
         )
         lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
         lines.append(("release", answer.release, answer.release_found_by))
-    shown = [f"{kernel} {short_us(time)}" for kernel, time in answer.not_modelled.items()]
+    shown = [f"{kernel} {time_text(time)}" for kernel, time in answer.not_modelled.items()]
     if shown:
         rest = (
             say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
@@ -87,8 +88,8 @@ def _call_title(calls: CallGroup) -> str:
         "call {call}: {times} times, {measured}, bound {bound}",
         call=call["operator"],
         times=call["count"],
-        measured=short_us(call["median_us"]),
-        bound=short_us(call["bound_us"]),
+        measured=time_text(call["median_us"]),
+        bound=time_text(call["bound_us"]),
     )
 
 
@@ -108,10 +109,10 @@ def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
     """Return one row per launch of a call, under ``LAUNCHED``; unknown cells are empty."""
     rows: list[tuple[str, ...]] = []
     for one in calls.as_dict()["launches"]:
-        bound = "" if one["bound_us"] is None else short_us(one["bound_us"])
+        bound = "" if one["bound_us"] is None else time_text(one["bound_us"])
         blocks = "" if one["measured_block_dim"] is None else str(one["measured_block_dim"])
         rows.append(
-            (one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks)
+            (one["kernel"], time_text(one["median_us"]), percent_text(one["share"]), bound, blocks)
         )
     return rows
 
@@ -124,7 +125,7 @@ def _group_title(group: MeasuredGroup) -> str:
         kernel=facts["kernel"],
         inputs=inputs,
         times=facts["count"],
-        measured=short_us(facts["median_us"]),
+        measured=time_text(facts["median_us"]),
     )
 
 
@@ -133,12 +134,12 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     facts = group.as_dict()
     spread = say(
         "{fastest} to {slowest}, {total} in total",
-        fastest=short_us(facts["min_us"]),
-        slowest=short_us(facts["max_us"]),
-        total=short_us(facts["total_us"]),
+        fastest=time_text(facts["min_us"]),
+        slowest=time_text(facts["max_us"]),
+        total=time_text(facts["total_us"]),
     )
     lines: list[Line] = [
-        ("measured", short_us(facts["median_us"]), say("median; {spread}", spread=spread))
+        ("measured", time_text(facts["median_us"]), say("median; {spread}", spread=spread))
     ]
     if group.refusal is not None:
         return [
@@ -163,8 +164,8 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     lines.append(
         (
             "bound",
-            short_us(facts["bound_us"]),
-            say("{percent} of the measured time", percent=percent(share or 0.0)),
+            time_text(facts["bound_us"]),
+            say("{percent} of the measured time", percent=percent_text(share or 0.0)),
         )
     )
     lines.append(("binds", facts["binding_pipe"], busy))
@@ -223,7 +224,7 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
         *lines,
         (
             "counter" if group.estimate.of == "vector pipe" else "measured",
-            short_us(group.estimated_us),
+            time_text(group.estimated_us),
             verdict,
         ),
     ]

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_atomically
 from npu_sim.language import Text, joined, say, visible
+from npu_sim.language.quantities import bytes_text, short_bytes_text
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import FAILED, MALFORMED, Checked, Fault, Matrix, Row, Summary
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -23,12 +24,6 @@ MARKS = {
     "caveats": ("!", "runs with a caveat"),
     "workspace_unknown": ("+", "and unpublished parts"),
 }
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def bytes_text(size: int) -> str:
-    """Return a size with a binary unit."""
-    return next((f"{size / unit:.1f} {name}" for unit, name in UNITS if size >= unit), f"{size} B")
 
 
 def cell_text(checked: Checked | None) -> str:
@@ -40,7 +35,7 @@ def cell_text(checked: Checked | None) -> str:
     if checked.outcome != RUNS:
         return "no tiling" if checked.outcome == FAILED else str(checked.status or checked.outcome)
     marks = "".join(mark for fact, (mark, _) in MARKS.items() if checked.facts.get(fact))
-    return f"{bytes_text(checked.workspace_bytes)} {marks}".rstrip()
+    return f"{short_bytes_text(checked.workspace_bytes)} {marks}".rstrip()
 
 
 def count_text(row: Row) -> str:
@@ -132,8 +127,8 @@ def _counts(matrix: Matrix) -> Table:
         peak = summary.peak
         place = (
             say(
-                "peak {workspace_bytes} bytes of workspace, line {line}: {op} on {soc}",
-                workspace_bytes=peak.workspace_bytes,
+                "peak {size} of workspace, line {line}: {op} on {soc}",
+                size=bytes_text(peak.workspace_bytes),
                 line=peak.line,
                 op=peak.op,
                 soc=peak.soc,
@@ -216,7 +211,9 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
     for (op, outputs, switched), (calls, labels, more) in groups.items():
         where, workspace = (
             ", ".join(labels),
-            say(", {max:+d} bytes of workspace at most", max=max(more)) if more else "",
+            say(", up to {size} of additional workspace", size=bytes_text(max(more)))
+            if max(more, default=0) > 0
+            else "",
         )
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
@@ -258,11 +255,11 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
         return
     for lost in matrix.recorded.get("not_recognised", ()):
         yield say(
-            "not recognised: {lost}x {lost2} {get}: {lost3}",
-            lost=lost["count"],
-            lost2=lost["what"],
-            get=lost.get("name", ""),
-            lost3=lost["why"],
+            "not recognised: {count}x {what} {name}: {reason}",
+            count=lost["count"],
+            what=lost["what"],
+            name=lost.get("name", ""),
+            reason=lost["why"],
         )
     kernels = matrix.recorded.get("not_modelled", {})
     if kernels:

@@ -10,7 +10,8 @@ from rich.console import Group
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Prepared
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.language import Text, Verbatim, joined, say, translated
+from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
+from npu_sim.language.quantities import bytes_text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -197,7 +198,7 @@ def _workspace_line(workspace: Workspace) -> Line:
     unknown = " + unknown" if workspace.unknown else ""
     return (
         "workspace",
-        say("{total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown),
+        Text("{size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown),
         joined(parts, ", "),
     )
 
@@ -365,8 +366,8 @@ def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
             launch.kernel,
             tensors_text(launch.inputs),
             tensors_text(launch.outputs),
-            str(launch.read_bytes),
-            str(launch.written_bytes),
+            count_text(launch.read_bytes),
+            count_text(launch.written_bytes),
             "" if launch.block_dim is None else str(launch.block_dim),
             launch.evidence.value + (Text("; {note}", note=launch.note) if launch.note else ""),
         )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import bytes_text, percent_text, time_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.text import Line, socs_text
@@ -33,21 +34,9 @@ COLUMNS = (
 )
 
 
-def short_us(value: float) -> str:
-    """Return microseconds with at most three decimals."""
-    return (
-        say("{value:.3f} us", value=value) if value < 1000 else say("{value:.1f} us", value=value)
-    )
-
-
-def percent(share: float) -> str:
-    """Return a fraction as a percentage."""
-    return f"{100 * share:.1f} %"
-
-
 def busy_text(timeline: Timeline) -> str:
     """Return the busy fraction of each pipe of the slowest core."""
-    return ", ".join(f"{pipe} {percent(share)}" for pipe, share in timeline.busy_share.items())
+    return ", ".join(f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items())
 
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
@@ -57,7 +46,7 @@ def timeline_lines(timeline: Timeline) -> list[Line]:
         clock=timeline.clock,
         clock_mhz=timeline.clock_mhz,
     )
-    lines: list[Line] = [("lower bound", short_us(timeline.bound_us), clock)]
+    lines: list[Line] = [("lower bound", time_text(timeline.bound_us), clock)]
     lines += [
         ("estimate" if number == 0 else "", *line)
         for number, line in enumerate(_estimates(timeline))
@@ -193,9 +182,9 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     if launch.planned:
         how = say("limited by {binds}", binds=launch.binds)
     elif launch.binds == "reading":
-        how = say("reading {read_bytes} bytes", read_bytes=launch.read_bytes)
+        how = say("reading {size}", size=bytes_text(launch.read_bytes))
     else:
-        how = say("writing {written_bytes} bytes", written_bytes=launch.written_bytes)
+        how = say("writing {size}", size=bytes_text(launch.written_bytes))
     doubt = (
         "" if launch.evidence is Evidence.EXACT else Text("; {value}", value=launch.evidence.value)
     )
@@ -208,8 +197,8 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
         )
     return (
         label,
-        f"{launch.kernel}: {short_us(launch.us)}",
-        Text("{percent}; {how}{doubt}", percent=percent(launch.share), how=how, doubt=doubt),
+        f"{launch.kernel}: {time_text(launch.us)}",
+        Text("{percent}; {how}{doubt}", percent=percent_text(launch.share), how=how, doubt=doubt),
     )
 
 
@@ -220,15 +209,15 @@ def _change_line(change: Change) -> Line:
     note = Text("; {note}", note=change.note) if change.note else ""
     saved = Text(
         "{percent} {value}",
-        percent=percent(abs(change.saved_share)),
+        percent=percent_text(abs(change.saved_share)),
         value="less" if change.saved_share >= 0 else "more",
     )
     return (
         "changed",
         change.change,
         say(
-            "at least {short_us}, {saved}{note}{gone}",
-            short_us=short_us(change.bound_us),
+            "at least {time}, {saved}{note}{gone}",
+            time=time_text(change.bound_us),
             saved=saved,
             note=note,
             gone=gone,
@@ -261,14 +250,14 @@ def _price_text(price: ModePrice) -> str:
     )
     workspace = " + ".join(
         (
-            say("{workspace_bytes} bytes", workspace_bytes=price.workspace_bytes),
+            bytes_text(price.workspace_bytes),
             *(say("unknown {name}", name=name) for name in price.workspace_unknown),
         )
     )
     bound = (
         "no time"
         if price.bound_us is None
-        else say("at least {short_us}", short_us=short_us(price.bound_us))
+        else say("at least {time}", time=time_text(price.bound_us))
     )
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
@@ -289,7 +278,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
             "kernel",
             say(
                 "{time}, limited by {pipe}",
-                time=short_us(timeline.kernel_us),
+                time=time_text(timeline.kernel_us),
                 pipe=timeline.binding_pipe or "nothing",
             ),
             say(
@@ -300,7 +289,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         ),
         (
             "copies",
-            percent(timeline.copy_share),
+            percent_text(timeline.copy_share),
             "of the kernel's bound, the busiest copy pipe of the slowest core",
         ),
         (
@@ -322,7 +311,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         lines += [
             (
                 "phase",
-                Text("{name} {short_us}", name=phase.name, short_us=short_us(phase.us)),
+                Text("{name} {time}", name=phase.name, time=time_text(phase.us)),
                 say(
                     "limited by {binding_pipe} on core {slowest_core}",
                     binding_pipe=phase.binding_pipe,
@@ -374,7 +363,7 @@ def _cells(timeline: Timeline) -> tuple[str, ...]:
     busy = " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
     return (
         f"{timeline.clock_mhz:g}",
-        short_us(timeline.bound_us),
+        time_text(timeline.bound_us),
         estimate_cell(timeline),
         largest_text(timeline),
         busy,
@@ -390,10 +379,10 @@ def timeline_text(timeline: Timeline, width: int | None = None) -> str:
 def timeline_view(timeline: Timeline) -> Group:
     """Return one timeline as a rich renderable."""
     headline = say(
-        "{title} on {soc}: at least {short_us}",
+        "{title} on {soc}: at least {time}",
         title=timeline.title,
         soc=timeline.soc,
-        short_us=short_us(timeline.bound_us),
+        time=time_text(timeline.bound_us),
     )
     return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
 
@@ -422,9 +411,9 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
     headline = Paragraph(
         say(
-            "{title}: lowest bound {short_us} on {soc}",
+            "{title}: lowest bound {time} on {soc}",
             title=fastest.title,
-            short_us=short_us(fastest.bound_us),
+            time=time_text(fastest.bound_us),
             soc=fastest.soc,
         ),
         "bold green",

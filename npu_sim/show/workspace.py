@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, count_text, joined, say
+from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.model import Plan, Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
@@ -31,8 +32,8 @@ def workspace_headline(workspace: Workspace) -> str:
     """Return the size in one line."""
     unknown = joined((part.name for part in workspace.unknown), ", ")
     return say(
-        "{total_bytes} bytes of workspace{unknown}",
-        total_bytes=workspace.total_bytes,
+        "{size} of workspace{unknown}",
+        size=bytes_text(workspace.total_bytes),
         unknown=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
     )
 
@@ -82,16 +83,20 @@ def _own(node: WorkspaceNode) -> str:
         return "unknown, counted as 0"
     model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
     return say(
-        "{total_bytes} bytes{model}",
-        total_bytes=sum(part.bytes for part in node.workspace),
-        model=model,
+        "{size}{model}", size=bytes_text(sum(part.bytes for part in node.workspace)), model=model
     )
 
 
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row per area, under ``AREAS``."""
     return [
-        (area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area))
+        (
+            area.name,
+            count_text(area.bytes),
+            count_text(area.offset),
+            str(area.bucket),
+            _nodes_text(area),
+        )
         for area in workspace.areas
     ]
 
@@ -115,6 +120,11 @@ def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
         for number in range(len(workspace.buckets))
     ]
     return [
-        (str(number), str(bucket.bytes), str(bucket.offset), joined(tenants[number], ", "))
+        (
+            str(number),
+            count_text(bucket.bytes),
+            count_text(bucket.offset),
+            joined(tenants[number], ", "),
+        )
         for number, bucket in enumerate(workspace.buckets)
     ]

@@ -35,7 +35,7 @@ def test_a_file_of_calls_that_run_exits_0(cli, calls):
     assert outcome.code == 0
     text = " ".join(outcome.out.split())
     assert "calls 2: 2 runs" in text
-    assert "bytes of workspace, line 1" in text
+    assert "peak 16.0 MiB (16,777,728) of workspace, line 1" in text
 
 
 def test_refused_and_malformed_lines_are_listed_and_exit_1(cli, calls):
@@ -168,7 +168,7 @@ SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16
 @pytest.mark.parametrize(
     ("call", "options", "message"),
     [
-        (LARGE, ["--max-workspace", "16MiB"], "workspace: the workspace is above 16777216 bytes"),
+        (LARGE, ["--max-workspace", "16MiB"], "workspace: the workspace is above 16,777,216 bytes"),
         (SHORT, ["--fail-on", "caveat,refused"], "caveat: caveats: "),
         (CALL, ["--fail-on", "timing"], "timing: can differ between runs: grad_weight"),
     ],
@@ -274,7 +274,9 @@ def test_the_cost_of_determinism_is_stated_where_results_can_differ(cli, calls):
     more = timed["deterministic_switch"]["workspace_bytes_more"]
     assert more == fixed["workspace_bytes"] - timed["workspace_bytes"]
     assert (fixed["timing"], fixed["deterministic"]) == ([], True)
-    assert f"{more:+d} bytes" in " ".join(cli("preflight", calls(call)).out.split())
+    assert f"up to {more} bytes of additional workspace" in " ".join(
+        cli("preflight", calls(call)).out.split()
+    )
 
 
 def test_a_refusal_has_its_hint_as_a_field(cli, calls):

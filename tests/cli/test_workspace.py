@@ -17,11 +17,11 @@ def test_the_workspace_is_shown_as_tables(cli):
     assert outcome.code == 0
     text = " ".join(outcome.out.split())
     assert text.startswith(
-        "EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace node"
+        "EmbeddingDenseBackward on Atlas A2, Ascend910B1: 39.4 MiB (41,362,944) of workspace node"
     )
     lines = (
         "2 Sort indices as int32",
-        "result 20480000 20874240 2 nodes 3 to 5",
+        "result 20,480,000 20,874,240 2 nodes 3 to 5",
         "2 20480512 20874240 workspace of Sort, result",
         "96 bytes, model",
     )

@@ -19,7 +19,7 @@ from npu_sim.language import (
     translated,
     translated_data,
 )
-from npu_sim.language.choice import language_of
+from npu_sim.language.text import language_of
 from npu_sim.plans.model import Caveat
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show.text import plan_text

@@ -254,7 +254,7 @@ def test_other_dtypes_are_sorted_by_the_ai_cpu_with_an_unpublished_workspace():
     total = planned.workspace.total_bytes
     assert (
         str(planned.workspace).splitlines()[0]
-        == f"{total} bytes of workspace + unknown (workspace of Sort)"
+        == f"16.0 GiB ({total:,}) of workspace + unknown (workspace of Sort)"
     )
     (sort,) = (launch for launch in planned.launches if launch.kernel == "Sort")
     assert (sort.note, sort.inputs[0].dtype, sort.block_dim) == ("on the AI CPU", "int32", 0)

@@ -77,7 +77,7 @@ def test_the_pointer_on_a_map_shows_bytes_and_ranges(browser, tmp_path):
         r"core 0: rows 0\.\.416 \(416\)", browser.title_under_the_pointer(maps.format(2, ".cell"))
     )
     assert browser.title_under_the_pointer(maps.format(4, "")).startswith(
-        "system: 16777216 bytes, system, exact"
+        "system: 16,777,216 bytes, system, exact"
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from npu_sim.language import say
+from npu_sim.language.quantities import time_text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import LAUNCHED, call_rows, file_lines, group_lines, headline
@@ -21,7 +22,6 @@ from npu_sim.show.reports.document import (
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.plans import PERFETTO
 from npu_sim.show.reports.svg import WIDTH, element, picture
-from npu_sim.show.timelines import short_us
 
 ROW = 40
 BAR = 16
@@ -121,23 +121,19 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
-        text = f"{name}: {short_us(measured)}"
+        text = f"{name}: {time_text(measured)}"
         bars = [
-            (
-                say("{name}: measured {short_us}", name=name, short_us=short_us(measured)),
-                measured,
-                "c0",
-            )
+            (say("{name}: measured {time}", name=name, time=time_text(measured)), measured, "c0")
         ]
         if bound is not None:
             text = say(
                 "{name}: {measured}, at least {bound}",
                 name=name,
-                measured=short_us(measured),
-                bound=short_us(bound),
+                measured=time_text(measured),
+                bound=time_text(bound),
             )
             bars.append(
-                (say("{name}: bound {short_us}", name=name, short_us=short_us(bound)), bound, "c3")
+                (say("{name}: bound {time}", name=name, time=time_text(bound)), bound, "c3")
             )
         parts.append(element("text", text=text, x=0, y=y + 14, class_="caption"))
         for title, us, colour in bars:

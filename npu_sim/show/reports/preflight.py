@@ -1,8 +1,9 @@
 """The report of a preflight: the matrix, the reasons, and what can differ between runs."""
 
 from npu_sim.language import say
+from npu_sim.language.quantities import short_bytes_text
 from npu_sim.questions.preflight import Matrix
-from npu_sim.show.preflight import bytes_text, cell_text, lines_text, recorded_lines, timing_lines
+from npu_sim.show.preflight import cell_text, lines_text, recorded_lines, timing_lines
 from npu_sim.show.reports.document import Cell, Document, Table, table_report
 
 
@@ -30,7 +31,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
             one.malformed,
             one.unknown,
             one.not_fine,
-            bytes_text(one.peak.workspace_bytes) if one.peak else "",
+            short_bytes_text(one.peak.workspace_bytes) if one.peak else "",
         )
         for label, one in summaries.items()
     )

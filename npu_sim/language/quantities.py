@@ -1,0 +1,43 @@
+"""Sizes, times and fractions as people read them. JSON has the raw numbers."""
+
+from npu_sim.language.text import say
+
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"))
+"""Units of sizes that are shown rounded; smaller sizes are exact bytes."""
+
+
+def bytes_text(size: int) -> str:
+    """Return a size: ``131456 bytes``, ``16.0 MiB (16,778,752)``."""
+    for unit, name in UNITS:
+        if abs(size) >= unit:
+            return f"{size / unit:.1f} {name} ({size:,})"
+    return say("{size} bytes", size=size)
+
+
+def short_bytes_text(size: int) -> str:
+    """Return a size for a narrow cell: ``131456 B``, ``16.0 MiB``."""
+    return next((f"{size / unit:.1f} {name}" for unit, name in UNITS if size >= unit), f"{size} B")
+
+
+def time_text(microseconds: float) -> str:
+    """Return a time with three significant digits: ``3.45 us``, ``94.9 us``, ``1.23 ms``."""
+    value, unit = microseconds, "us"
+    if microseconds >= 1e6:
+        value, unit = microseconds / 1e6, "s"
+    elif microseconds >= 1000:
+        value, unit = microseconds / 1000, "ms"
+    return f"{_three_digits(value)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    """Return a number with three significant digits, without an exponent."""
+    if value >= 100:
+        return f"{value:.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def percent_text(fraction: float) -> str:
+    """Return a fraction as a percentage: ``32.1 %``."""
+    return f"{100 * fraction:.1f} %"
