@@ -114,8 +114,8 @@ class Operator:
     assumed
         Numbers that its planner assumes instead of reading them from the chip.
     describe
-        ``describe(case)`` returns the fields of the plan that depend on the call. A value may be a
-        function that returns it; ``decisions`` are then computed when they are first read.
+        ``describe(case)`` returns the fields of the plan that depend on the call. Those in
+        ``plans.model.DEFERRED`` may be functions, which are called when the field is first read.
     compute
         ``compute(run)`` writes the outputs of a :class:`~npu_sim.framework.execution.Run`.
     formula

@@ -13,9 +13,9 @@ from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
+    DEFERRED,
     REFUSED,
     Caveat,
-    CoreWork,
     Decision,
     Flip,
     Plan,
@@ -47,50 +47,48 @@ def plan_with_results(case: Case) -> Plan:
 
 def _plan(case: Case, tries_flips: bool) -> Plan:
     fields = _plan_fields(case)
-    deferred = CoresAndDecisions(
-        case, tries_flips, {name: fields.pop(name, ()) for name in ("cores", "decisions")}
+    deferred = DeferredFields(case, tries_flips, fields)
+    plan = Plan(
+        deferred=deferred, **{name: value for name, value in fields.items() if name not in DEFERRED}
     )
-    values = {name: value() if callable(value) else value for name, value in fields.items()}
-    plan = Plan(deferred=deferred, **values)
     if case.operator.name not in OPERATOR_NAMES:
         # Report errors of other people's declarations at once.
-        _ = plan.cores, plan.decisions
+        for name in DEFERRED:
+            getattr(plan, name)
     return plan
 
 
-class CoresAndDecisions:
-    """The fields of a plan that take longer than all others, computed when they are read.
+class DeferredFields:
+    """The fields of a plan that are computed when they are first read.
 
-    ``fields`` are their values, or functions that return them. Functions are not pickled: after
-    unpickling, the fields come from the case.
+    ``fields`` are all fields of the plan; the deferred ones may be functions that return the value.
+    Functions are not pickled: after unpickling, the fields come from the case.
     """
 
     def __init__(self, case: Case, tries_flips: bool, fields: dict[str, Any] | None = None) -> None:
         self.case, self.tries_flips, self.fields = case, tries_flips, fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CoresAndDecisions, (self.case, self.tries_flips)
+        return DeferredFields, (self.case, self.tries_flips)
 
-    def _field(self, name: str) -> tuple[Any, ...]:
+    def __call__(self, plan: Plan, name: str) -> tuple[Any, ...]:
+        """Return a field of a plan; decisions have results of their flips if ``tries_flips``."""
         if self.fields is None:
             self.fields = _plan_fields(self.case)
         value = self.fields.get(name, ())
-        return tuple(value() if callable(value) else value)
+        found = tuple(value() if callable(value) else value)
+        tries_flips = self.tries_flips and name == "decisions"
+        return self._with_results(plan, found) if tries_flips else found
 
-    def cores(self) -> tuple[CoreWork, ...]:
-        """Return the ranges of every working core."""
-        return self._field("cores")
-
-    def decisions(self) -> tuple[Decision, ...]:
-        """Return the decisions, with the results of their flips if ``tries_flips``."""
-        case, decisions = self.case, self._field("decisions")
-        if not self.tries_flips or not any(decision.flips for decision in decisions):
+    def _with_results(self, plan: Plan, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+        case = self.case
+        if not any(decision.flips for decision in decisions):
             return decisions
         try:
             call = fixed_call(case.operator, case.arguments.as_dict(), case.deterministic)
         except NpuSimError:
             return decisions  # a value beyond the range of its axis is planned, but not varied
-        return try_flips(plan_of(case), decisions, call, case.target)
+        return try_flips(plan, decisions, call, case.target)
 
 
 def empty_fields(path: str) -> dict[str, Any]:

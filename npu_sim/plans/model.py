@@ -3,10 +3,10 @@
 One model serves every operator; text, JSON, reports, comparisons and the explorer are made from it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, computed_field
 
@@ -400,14 +400,15 @@ class OutputOrder(Frozen):
         )
 
 
-class DeferredFields(Protocol):
-    """The fields of a plan that take longer to compute than all others."""
-
-    def cores(self) -> tuple[CoreWork, ...]:
-        """Return the ranges of every working core."""
-
-    def decisions(self) -> tuple[Decision, ...]:
-        """Return every condition that the planner tested."""
+DEFERRED: dict[str, type[Frozen]] = {
+    "cores": CoreWork,
+    "memories": Memory,
+    "decisions": Decision,
+    "launches": Launch,
+    "order": OutputOrder,
+    "profile_keys": ProfileKey,
+}
+"""The fields of a plan that are computed when they are first read, and what each has several of."""
 
 
 class Plan(Printed, Frozen):
@@ -461,8 +462,8 @@ class Plan(Printed, Frozen):
     npu_arch
         Architecture number of the SoC; 0 when unknown.
     deferred
-        (constructor only) An object that computes ``cores`` and ``decisions`` when they are first
-        read; replaces these two arguments.
+        (constructor only) ``deferred(plan, name)`` returns one of the fields in ``DEFERRED``, in
+        place of these arguments; it can be pickled.
     """
 
     operator: str
@@ -485,52 +486,66 @@ class Plan(Printed, Frozen):
     cores_note: TextField = ""
     per_core: TextField = ""
     tiling: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
-    memories: tuple[Memory, ...] = ()
     workspace: Workspace
-    launches: tuple[Launch, ...] = ()
-    order: tuple[OutputOrder, ...] = ()
     caveats: tuple[Caveat, ...] = ()
-    profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
     rules_source: TextField = ""
     npu_arch: int = 0
-    _deferred: DeferredFields | None = PrivateAttr()
+    _deferred: Callable[["Plan", str], tuple[Any, ...]] | None = PrivateAttr()
 
     def __init__(
-        self,
-        *,
-        deferred: DeferredFields | None = None,
-        cores: Iterable[Any] = (),
-        decisions: Iterable[Any] = (),
-        **fields: Any,
+        self, *, deferred: Callable[["Plan", str], tuple[Any, ...]] | None = None, **fields: Any
     ) -> None:
+        given = {name: fields.pop(name) for name in DEFERRED if name in fields}
         super().__init__(**fields)
         self._deferred = deferred
         if deferred is None:
-            self.__dict__["cores"] = tuple(map(CoreWork.model_validate, cores))
-            self.__dict__["decisions"] = tuple(map(Decision.model_validate, decisions))
+            for name, kind in DEFERRED.items():
+                self.__dict__[name] = tuple(map(kind.model_validate, given.get(name, ())))
+
+    def _computed(self, name: str) -> tuple[Any, ...]:
+        assert self._deferred is not None
+        return self._deferred(self, name)
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def cores(self) -> tuple[CoreWork, ...]:
-        """Ranges of every working core; computed when first read."""
-        assert self._deferred is not None
-        return self._deferred.cores()
+        """Ranges of every working core."""
+        return self._computed("cores")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """On-chip memories with every allocation."""
+        return self._computed("memories")
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """Every condition that the planner tested; computed when first read."""
-        assert self._deferred is not None
-        return self._deferred.decisions()
+        """Every condition that the planner tested."""
+        return self._computed("decisions")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every kernel that the device starts, in launch order."""
+        return self._computed("launches")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def order(self) -> tuple[OutputOrder, ...]:
+        """For every output, whether its accumulation order is fixed."""
+        return self._computed("order")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def profile_keys(self) -> tuple[ProfileKey, ...]:
+        """Keys that a user's profile changes without effect on the tiling."""
+        return self._computed("profile_keys")
 
     def __eq__(self, other: object) -> bool:
-        """Compare every field.
-
-        Cores and decisions last: computing them is slow, and another difference is found without
-        them.
-        """
-        names = (*type(self).model_fields, "cores", "decisions")
+        """Compare every field, those that may have to be computed first last."""
+        names = (*type(self).model_fields, *DEFERRED)
         return isinstance(other, Plan) and all(
             getattr(self, name) == getattr(other, name) for name in names
         )
@@ -558,10 +573,14 @@ class Plan(Printed, Frozen):
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, the form ``--json`` prints; derived sizes are included."""
         data = self.model_dump(mode="json")
-        names = list(type(self).model_fields)
         # JSON keeps its order of keys.
-        names.insert(names.index("memories"), "cores")
-        names.insert(names.index("workspace"), "decisions")
+        names = list(type(self).model_fields)
+        before, after = names.index("workspace"), names.index("caveats")
+        names = [
+            *names[:before],
+            *("cores", "memories", "decisions", "workspace", "launches", "order", "caveats"),
+            *("profile_keys", *names[after + 1 :]),
+        ]
         data = {name: data[name] for name in names}
         for memory, dumped in zip(self.memories, data["memories"], strict=True):
             dumped["used_bytes"] = memory.used_bytes

@@ -31,13 +31,25 @@ PADDING_BYTES = 32
 
 
 class Entry(NamedTuple):
-    """An area of the workspace and the nodes between which it lives, both included."""
+    """An area of the workspace and the nodes between which it lives, both included.
+
+    ``own`` are the parts of a kernel's workspace; None for a tensor, which is one part.
+    """
 
     name: str
     bytes: int
     first_node: int
     last_node: int
-    parts: tuple[WorkspacePart, ...]
+    own: tuple[WorkspacePart, ...] | None = None
+
+    def parts(self, note: str = "") -> tuple[WorkspacePart, ...]:
+        """Return the parts, with a note if there is one."""
+        if self.own is None:
+            part = WorkspacePart(name=self.name, bytes=self.bytes, kind="intermediate", note=note)
+            return (part,)
+        if not note:
+            return self.own
+        return tuple(part.model_copy(update={"note": note}) for part in self.own)
 
 
 @dataclass(frozen=True)
@@ -87,10 +99,7 @@ def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
                 tensor.intermediate and tensor.name not in placed
             ):  # a later node may write it in place
                 placed.add(tensor.name)
-                part = WorkspacePart(name=tensor.name, bytes=tensor.bytes, kind="intermediate")
-                entries.append(
-                    Entry(tensor.name, tensor.bytes, index, last_use[tensor.name], (part,))
-                )
+                entries.append(Entry(tensor.name, tensor.bytes, index, last_use[tensor.name]))
     return tuple(entries)
 
 
@@ -129,11 +138,15 @@ def lay_out(
     for number, (tenants, size) in enumerate(placed):
         for entry in tenants:
             offset = start
-            lifetime = {"first_node": entry.first_node, "last_node": entry.last_node}
-            for part in entry.parts:
+            for part in (entry,) if entry.own is None else entry.own:
                 areas.append(
                     WorkspaceArea(
-                        name=part.name, offset=offset, bytes=part.bytes, bucket=number, **lifetime
+                        name=part.name,
+                        offset=offset,
+                        bytes=part.bytes,
+                        bucket=number,
+                        first_node=entry.first_node,
+                        last_node=entry.last_node,
                     )
                 )
                 offset += part.bytes
@@ -159,10 +172,7 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     for bucket in placed:
         others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
         note = Text("shares its memory with: {others}", others=", ".join(others)) if others else ""
-        parts += [
-            part.model_copy(update={"note": note}) if note else part
-            for part in bucket.largest.parts
-        ]
+        parts += bucket.largest.parts(note)
         alignment += bucket.bytes - bucket.largest.bytes
     if alignment:
         parts.append(WorkspacePart(name="alignment", bytes=alignment, kind="alignment"))
@@ -204,13 +214,13 @@ def kernel_workspace(
     kernel
         Name of the kernel.
     """
-    reading = Launch(
-        kernel=kernel,
-        inputs=tuple(tensor for copy in copies for tensor in copy.outputs),
-        workspace=tuple(parts),
-    )
-    copied = executor_entries([*copies, reading.model_copy(update={"workspace": ()})])
-    own = Entry(kernel, _bytes_of(parts), len(copies), len(copies), tuple(parts))
+    last = len(copies)
+    copied = [
+        Entry(tensor.name, tensor.bytes, index, last)
+        for index, copy in enumerate(copies)
+        for tensor in copy.outputs
+    ]
+    own = Entry(kernel, _bytes_of(parts), last, last, tuple(parts))
     alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
     padding = (
         [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
@@ -218,11 +228,14 @@ def kernel_workspace(
     areas, buckets = lay_out(
         [((own,), own.bytes), *(((entry,), aligned_bytes(entry.bytes)) for entry in copied)]
     )
+    reading = WorkspaceNode(
+        name=kernel, inputs=tuple(entry.name for entry in copied), workspace=own.parts()
+    )
     return Workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=own.bytes,
-        parts=(*own.parts, *(part for entry in copied for part in entry.parts), *padding),
-        nodes=tuple(map(described, [*copies, reading])),
+        parts=(*own.parts(), *(part for entry in copied for part in entry.parts()), *padding),
+        nodes=(*map(described, copies), reading),
         areas=areas,
         buckets=buckets,
     )

@@ -91,7 +91,7 @@ def describe(case: Case) -> dict[str, Any]:
         "decisions": lambda: decisions(case),
         "workspace": executor_workspace(launches, case.tiling.workspace_bytes),
         "launches": launches,
-        "order": _order(case),
+        "order": lambda: _order(case),
         "caveats": caveats(case),
     }
 
@@ -136,12 +136,7 @@ def _products(case: Case) -> str:
 def _convolution_fields(case: Case) -> dict[str, Any]:
     tiling, problem, device = case.tiling, problem_of(case.row, case.rules), case.device
     own, published = tiling.input_model, tiling.route == ROUTE_PLANNER
-    if published:
-        weight = vendor_fields(tiling.published)
-        memories = planner_memories(tiling.published, problem, device)
-    else:
-        weight = tiling.weight_model._asdict()
-        memories = model_memories("gradWeight", tiling.weight_model, problem, device)
+    weight_model = tiling.weight_model
     return {
         "kernel": "gradInput and gradWeight on the cube unit, gradBias on vector cores",
         "tiling_key": tiling.tiling_key if published else None,
@@ -155,18 +150,25 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
             Text(
                 "gradInput {blocks}; gradWeight {planner_note}",
                 blocks=_blocks_text(own),
-                planner_note=_planner_note(case) if published else _model_note(tiling.weight_model),
+                planner_note=_planner_note(case) if published else _model_note(weight_model),
             )
         ),
         "tiling": {
             "route": ROUTE_NAMES[tiling.route],
             "gradInput": own._asdict(),
-            "gradWeight": weight,
+            "gradWeight": vendor_fields(tiling.published) if published else weight_model._asdict(),
         },
         "cores": lambda: tuple(
             CoreWork(core=core, ranges=_ranges(case, core)) for core in range(tiling.block_dim)
         ),
-        "memories": lambda: (*model_memories("gradInput", own, problem, device), *memories),
+        "memories": lambda: (
+            *model_memories("gradInput", own, problem, device),
+            *(
+                planner_memories(tiling.published, problem, device)
+                if published
+                else model_memories("gradWeight", weight_model, problem, device)
+            ),
+        ),
         "evidence": Evidence.MODEL,
     }
 

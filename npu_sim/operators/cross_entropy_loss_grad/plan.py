@@ -38,7 +38,6 @@ EXACT_LABELS = 16777216
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has rows and fits the buffer."""
     tiling = case.tiling
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": KERNEL,
         "path": Text(
@@ -55,7 +54,8 @@ def describe(case: Case) -> dict[str, Any]:
         "per_core": _per_core(tiling),
         "tiling": tiler.vendor_structure(tiling, case.row.ignore_index, 0.0),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
+            CoreWork(core=core, ranges={"rows": tiler.row_range(tiling, core)})
+            for core in range(tiling.block_dim)
         ),
         "memories": lambda: (
             Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=allocations(case)),
@@ -66,7 +66,7 @@ def describe(case: Case) -> dict[str, Any]:
             _mean_decision(case),
         ),
         "workspace": _workspace(case),
-        "order": (_order(case),),
+        "order": lambda: (_order(case),),
         "caveats": _caveats(case, tiling),
     }
 

@@ -75,7 +75,7 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
         "decisions": lambda: _decisions(case, key),
         "workspace": executor_workspace(launches, tiling.workspace_bytes),
         "launches": launches,
-        "order": (_order(case, tiling),),
+        "order": lambda: (_order(case, tiling),),
         "caveats": (*caveats_of(case), *_offset_caveats(case, key)),
     }
 
@@ -373,7 +373,7 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
         "decisions": lambda: _older_decisions(case, tiling),
         "workspace": executor_workspace(launches, 0),
         "launches": launches,
-        "order": (_older_order(tiling),),
+        "order": lambda: (_older_order(tiling),),
         "caveats": (*caveats_of(case), *_older_caveats(case, tiling)),
         "evidence": Evidence.MODEL,
     }

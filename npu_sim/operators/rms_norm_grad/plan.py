@@ -57,7 +57,6 @@ def overruns_queue(case: Case) -> bool:
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     tiling = case.tiling
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     published = case.profile.npu_arch in (
         NPU_ARCH_A2_A3,
         NPU_ARCH_ATLAS_INFERENCE,
@@ -73,12 +72,13 @@ def describe(case: Case) -> dict[str, Any]:
         "per_core": _per_core(tiling),
         "tiling": tiler.vendor_structure(tiling, case.rules),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
+            CoreWork(core=core, ranges={"rows": tiler.row_range(tiling, core)})
+            for core in range(tiling.block_dim)
         ),
         "memories": lambda: (_memory(case, tiling),),
         "decisions": lambda: _decisions(case, tiling),
         "workspace": _workspace(tiling),
-        "order": _order(case, tiling),
+        "order": lambda: _order(case, tiling),
         "caveats": (
             *_buffer_caveats(case, tiling),
             *_wrap_caveats(case, tiling),

@@ -150,7 +150,6 @@ class Entries:
 def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     tiling = case.tiling
-    ranges = [moe.token_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": case.operator.title,
         "path": _path(tiling),
@@ -161,12 +160,13 @@ def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[st
         "per_core": _per_core(tiling, entries),
         "tiling": vendor_fields(tiling),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"tokens": tokens}) for core, tokens in enumerate(ranges)
+            CoreWork(core=core, ranges={"tokens": moe.token_range(tiling, core)})
+            for core in range(tiling.block_dim)
         ),
         "memories": (_memory(case, tiling, entries),),
         "decisions": lambda: _decisions(case, tiling, entries),
         "workspace": _workspace(case, tiling),
-        "order": (_order(case),),
+        "order": lambda: (_order(case),),
         "caveats": tuple(caveats),
     }
 
