@@ -172,8 +172,8 @@ def _kernel_seconds() -> tuple[float, float]:
     """Return seconds spent on getting kernels so far, and on the compiler's passes alone."""
     if "numba" not in sys.modules:
         return 0.0, 0.0
-    kernels, passes = (timer.duration if timer.done else 0.0 for timer in _kernel_timers())
-    return kernels, passes
+    kernels, passes = _kernel_timers()
+    return kernels.duration, passes.duration
 
 
 @cache
@@ -183,6 +183,9 @@ def _kernel_timers() -> tuple[Any, Any]:
 
     timers = TimingListener(), TimingListener()
     for kind, timer in zip(("numba:compile", "numba:run_pass"), timers, strict=True):
+        # A first measurement, of nothing: a timer without one has no duration.
+        timer.on_start(None)
+        timer.on_end(None)
         register(kind, timer)
     return timers
 

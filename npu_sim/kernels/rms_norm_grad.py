@@ -207,8 +207,9 @@ FOLD_COLUMNS = 16384
 SCRATCH_FRACTION = 0.08
 """Maximum size of the contributions relative to the inputs and dx; beyond it, cores are computed in
 batches."""
-SMALL_SCRATCH_BYTES = 1 << 20
-"""Contributions of this size are never split into batches."""
+SMALL_SCRATCH_BYTES = 1 << 22
+"""Contributions of this size are never split into batches: each further batch starts two more
+parallel loops, and its cores do not fill the threads."""
 
 Integers = NDArray[np.int64]
 

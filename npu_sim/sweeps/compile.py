@@ -20,13 +20,15 @@ from numba.extending import register_jitable
 from npu_sim.cores import Device
 from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.cache import KernelCache, own_digest
+from npu_sim.kernels.engine.compile import PLAIN
+from npu_sim.kernels.engine.device import DeviceCompiler
 from npu_sim.sweeps import space
 from npu_sim.sweeps.records import RecordColumn
 
 LIBRARIES = ("numpy", "math")
 """Modules whose functions Numba supports itself."""
 LOOP_OPTIONS = {"nogil": True, "error_model": "numpy"}
-PLANNER_OPTIONS = LOOP_OPTIONS | {
+PLANNER_OPTIONS: dict[str, Any] = LOOP_OPTIONS | {
     "forceinline": True,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
@@ -34,6 +36,10 @@ PLANNER_OPTIONS = LOOP_OPTIONS | {
 }
 """Options of registered functions. Inlined into the loop, a tiling of dozens of numbers stays in
 registers. Without wrappers and reference counting they compile faster; planners need neither."""
+if not PLAIN:
+    # LLVM optimises the loop once, as a whole. Optimising each function before takes twice as long,
+    # and some loops are then a fifth slower.
+    PLANNER_OPTIONS["pipeline_class"] = DeviceCompiler
 
 # Constants of splitmix64; uint64 arithmetic wraps around here.
 STEP, FIRST, SECOND = map(np.uint64, (space.STEP, space.FIRST_FACTOR, space.SECOND_FACTOR))

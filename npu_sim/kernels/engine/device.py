@@ -74,7 +74,9 @@ class _DeviceLibrary(_KernelLibrary):
         """Do nothing."""
 
 
-class _DeviceCompiler(Compiler):  # type: ignore[misc]
+class DeviceCompiler(Compiler):  # type: ignore[misc]
+    """Numba's compiler, for functions that are inlined into compiled loops."""
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.state.library = _DeviceLibrary(self.state.targetctx.codegen(), "device function")
@@ -85,7 +87,7 @@ def device_function(function: Callable[..., Any], **options: bool) -> Any:
 
     Calls from Python, as in tests, run a second compiled version.
     """
-    compiled = njit(**OPTIONS, **DEVICE_OPTIONS | options, pipeline_class=_DeviceCompiler)(function)
+    compiled = njit(**OPTIONS, **DEVICE_OPTIONS | options, pipeline_class=DeviceCompiler)(function)
     if not config.DISABLE_JIT:
         compiled._insert = _not_for_python
         compiled._compile_for_args = lambda *_arguments, **_keywords: _for_python(function)
