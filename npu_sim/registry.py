@@ -57,7 +57,13 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         ("conv_tbc_grad_weight_deterministic",),
         ("kernel_width_at_most", "pad_at_most", "dim_at_most"),
     ),
-    OperatorEntry("rms_norm", "RmsNorm", ("rms_norm",), ("last_axis_bytes_at_least",)),
+    OperatorEntry(
+        "rms_norm",
+        "RmsNorm",
+        ("rms_norm",),
+        ("last_axis_bytes_at_least",),
+        kernels_of_950=("rms_norm",),
+    ),
     OperatorEntry(
         "rms_norm_grad", "RmsNormGrad", ("rms_norm_grad",), ("last_axis_bytes_at_least",)
     ),

@@ -6,8 +6,8 @@ arguments of a call, infers those that are left out, and checks the call.
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -158,11 +158,11 @@ class Operator:
     bounds
         Functions of the largest values in a sweep, by the names that bounds of fields use.
     architectures
-        Functions that return the declaration for other architectures, by number: another family of
-        products has other planners and kernels. None where the family has the operator and no
-        declaration models it. This declaration serves the architectures that are not named.
+        For other architectures, by number, a function that returns the fields that differ there:
+        another family of products has other planners and kernels. None where the family has the
+        operator and npu_sim does not model it. Architectures that are not named have no difference.
     architecture
-        Number of the one architecture that the declaration serves, if it is for another family.
+        Number of the one architecture that the declaration serves; set by :meth:`on_architecture`.
     timeline_hooks, study_hooks
         ``timeline_hooks()`` returns the hooks of the timeline by name, ``study_hooks()`` those of
         studies. Each runs when one of its hooks is first needed, and imports their modules then:
@@ -205,7 +205,9 @@ class Operator:
     planner_failure: Status = TILING_FAILURE
     planner_words: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
-    architectures: Mapping[int, Callable[[], "Operator"] | None] = field(default_factory=dict)
+    architectures: Mapping[int, Callable[[], Mapping[str, Any]] | None] = field(
+        default_factory=dict
+    )
     architecture: int | None = None
     timeline_hooks: Callable[[], Mapping[str, Any]] | None = None
     study_hooks: Callable[[], Mapping[str, Any]] | None = None
@@ -664,15 +666,14 @@ class Operator:
         base = self if self.architecture is None else load_operator(self.name)
         if number not in base.architectures:
             return base
-        declaration = base.architectures[number]
-        if declaration is None:
+        if base.architectures[number] is None:
             message = Text(
                 "{product_title} has {title}, npu_sim does not model it there yet",
                 product_title=product_title or str(number),
                 title=self.title,
             )
             raise NotModelledError("product", message, "choose another product")
-        return declaration()
+        return _on_architecture(base, number)
 
     def check(self, arguments: Arguments, target: Target) -> Case:
         """Run the checks of the contract in the product's order and tile the call.
@@ -758,6 +759,14 @@ class Operator:
             )
             mask |= int(all(_passes(check, call) for check in dtype_checks)) << code
         return mask
+
+
+@cache
+def _on_architecture(base: Operator, number: int) -> Operator:
+    """Return the declaration with the fields that differ on an architecture."""
+    differing = base.architectures[number]
+    assert differing is not None
+    return replace(base, architecture=number, **differing())
 
 
 def _loaded(name: str, architecture: int | None) -> Operator:

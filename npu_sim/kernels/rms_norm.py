@@ -81,14 +81,14 @@ class Settings(NamedTuple):
 
 
 @device_function
-def _square(x, column: int) -> Any:
+def square(x, column: int) -> Any:
     """Return the squares of some columns."""
     lanes = load_ordered(x, column)
     return lanes * lanes
 
 
 @device_function
-def _square_one(x, column: int) -> np.float32:
+def square_one(x, column: int) -> np.float32:
     """Return the square of one column."""
     value = widen(x[column])
     return value * value
@@ -101,13 +101,13 @@ def _lane_sum(x, accumulators: Floats) -> np.float32:
     second, third, fourth = first, first, first
     whole = x.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
-        first = first + _square(x, column)
-        second = second + _square(x, column + ORDERED_LANES)
-        third = third + _square(x, column + 2 * ORDERED_LANES)
-        fourth = fourth + _square(x, column + 3 * ORDERED_LANES)
+        first = first + square(x, column)
+        second = second + square(x, column + ORDERED_LANES)
+        third = third + square(x, column + 2 * ORDERED_LANES)
+        fourth = fourth + square(x, column + 3 * ORDERED_LANES)
     keep_lanes(accumulators, first, second, third, fourth)
     for column in range(whole, x.size):
-        accumulators[column - whole] = accumulators[column - whole] + _square_one(x, column)
+        accumulators[column - whole] = accumulators[column - whole] + square_one(x, column)
     return add_lanes(accumulators)
 
 
@@ -118,13 +118,13 @@ def _halved_sum(x, squares: Floats) -> np.float32:
     back = x.size - front
     both, whole = back // ORDERED_LANES * ORDERED_LANES, front // ORDERED_LANES * ORDERED_LANES
     for column in range(0, both, ORDERED_LANES):
-        keep(squares, column, _square(x, column) + _square(x, front + column))
+        keep(squares, column, square(x, column) + square(x, front + column))
     for column in range(both, whole, ORDERED_LANES):
-        keep(squares, column, _square(x, column))
+        keep(squares, column, square(x, column))
     for column in range(whole, front):
-        squares[column] = _square_one(x, column)
+        squares[column] = square_one(x, column)
     for column in range(both, back):
-        squares[column] = squares[column] + _square_one(x, front + column)
+        squares[column] = squares[column] + square_one(x, front + column)
     if front < LANE_COUNT:
         clear(squares[front:LANE_COUNT])
     return halve(squares, max(front, LANE_COUNT))
@@ -137,7 +137,7 @@ def _rstd(total: np.float32, average: np.float32, epsilon: np.float32) -> np.flo
 
 
 @device_function
-def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) -> None:
+def normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) -> None:
     """Compute y = (x*rstd)*gamma for one row, rounding once.
 
     With ``streams``, use non-temporal stores. Prefetches x ``ahead`` elements ahead.
@@ -175,7 +175,7 @@ def _finish_row(rows: Rows, row: int, total: np.float32, settings: Settings) -> 
     """Write rstd and y of a row, given its sum of squares."""
     rows.rstd[row] = _rstd(total, settings.average, settings.epsilon)
     x, y, scale = rows.x[row], rows.y[row], rows.rstd[row]
-    _normalise_row(x, rows.gamma, scale, settings.ahead, y, settings.streams)
+    normalise_row(x, rows.gamma, scale, settings.ahead, y, settings.streams)
 
 
 @kernel
@@ -213,7 +213,7 @@ def _rows_in_pieces(
     end_streams()
 
 
-def _streams(y: NDArray[Any]) -> bool:
+def streams(y: NDArray[Any]) -> bool:
     """Return whether y is written with non-temporal stores.
 
     Short rows qualify only if they are cache-line aligned at both ends.
@@ -222,7 +222,7 @@ def _streams(y: NDArray[Any]) -> bool:
     return is_streamed(y, LINE_BYTES if are_aligned else STREAM_ROW_BYTES)
 
 
-def _lookahead(x: NDArray[Any]) -> int:
+def lookahead(x: NDArray[Any]) -> int:
     """Return the prefetch distance in elements: one row, unless rows are short or very long."""
     row_bytes = x.shape[1] * x.itemsize
     is_row = LOOKAHEAD_BYTES < row_bytes <= PREFETCHED_ROW_BYTES
@@ -255,7 +255,7 @@ def rms_norm(
     longest = {LANES: LANE_COUNT, HALVING: columns, PIECES: split.piece_columns}[split.path]
     scratch = thread_scratch(threads, max(longest, LANE_COUNT))
     rows, average = Rows(x, gamma, y, rstd), np.float32(1) / np.float32(columns)
-    settings = Settings(average, epsilon, _lookahead(x), _streams(y))
+    settings = Settings(average, epsilon, lookahead(x), streams(y))
     if split.path == LANES:
         _narrow_rows.over(threads, rows, settings, scratch)
     elif split.path == HALVING:

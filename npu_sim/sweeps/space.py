@@ -18,7 +18,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.questions.varied_calls import items_of, load_distinct, product_names
 from npu_sim.releases import chosen_releases, release_words
-from npu_sim.status import UsageError, shown
+from npu_sim.status import NotModelledError, UsageError, shown
 
 
 def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ...]:
@@ -245,7 +245,8 @@ def make_space(
     grid
         Values by axis name: one value, a list, a ``range``, or text such as
         ``"128,512,1..8,16..4096:*2"``. ``product``, ``soc`` and ``release`` choose the devices.
-        What is not given keeps its default.
+        What is not given keeps its default. ``product="all"`` are the products that the operator's
+        own declaration serves: another family of products has other columns.
     sample
         Number of random rows instead of every combination.
     seed
@@ -266,9 +267,10 @@ def make_space(
     if sample is not None:
         require_whole("sample", sample, 0)
     given = dict(grid)
-    profiles = chosen_devices(
-        given.pop("product", None), given.pop("soc", None), given.pop("release", None)
-    )
+    product, soc, release = (given.pop(name, None) for name in ("product", "soc", "release"))
+    profiles = chosen_devices(product, soc, release)
+    if product == "all":
+        profiles = tuple(one for one in profiles if _is_served(operator, one))
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
         raise UsageError(
@@ -289,6 +291,14 @@ def make_space(
                 "add a number of samples, or list values such as 1..4096:*2",
             )
     return Space(_declaration(operator, profiles), profiles, tuple(axes), sample, seed)
+
+
+def _is_served(operator: Operator, profile: Profile) -> bool:
+    """Return whether the declaration itself serves a product, or its contract refuses it."""
+    try:
+        return operator.on(profile) is operator
+    except NotModelledError:
+        return False
 
 
 def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:

@@ -408,4 +408,4 @@ def test_the_limits_of_the_document_hold_on_hardware_too():
 def test_products_list_it():
     assert {
         name for name in shipped_products() if OPERATOR in load_profile(name).product.operators
-    } == {"atlas_a2", "atlas_a3"}
+    } == {"ascend_950", "atlas_a2", "atlas_a3"}

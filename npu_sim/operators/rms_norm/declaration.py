@@ -43,12 +43,14 @@ PLAIN_ROWS = (
     ("bfloat16", "bfloat16", "bfloat16", "float32"),
     ("float32", "float32", "float32", "float32"),
 )
-"""dtypes of (x, gamma, y, rstd) (page, "Contract" 2). Mixed rows are for A2 and A3 only."""
+"""dtypes of (x, gamma, y, rstd) (page, "Contract" 2)."""
+MIXED_PRODUCTS = (NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950)
+"""Architectures with mixed rows."""
 
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
     """Return the dtype combinations that a product supports."""
-    rows = (*MIXED_ROWS, *PLAIN_ROWS) if profile.npu_arch == NPU_ARCH_A2_A3 else PLAIN_ROWS
+    rows = (*MIXED_ROWS, *PLAIN_ROWS) if profile.npu_arch in MIXED_PRODUCTS else PLAIN_ROWS
     return [row for row in rows if row[0] in profile.product.dtypes]
 
 
@@ -94,6 +96,12 @@ def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.rms_norm import study
 
     return {"claims": study.claims, "terms": study.terms}
+
+
+def _ascend_950() -> dict[str, Any]:
+    from npu_sim.operators.rms_norm.ascend_950 import declaration
+
+    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -155,7 +163,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
-    architectures={NPU_ARCH_ASCEND_950: None},
+    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -106,6 +106,23 @@ def describe(case: Case) -> dict[str, Any]:
     if key == tiler.KEY_MERGE_N and case.rules.performance_fields:
         conditions.append(PERFORMANCE)
     values = {"col": case.row.col, "col_align": tiling.columns_aligned, "row": case.row.row}
+    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
+    plan = vector_plan(
+        case,
+        path=PATHS[key],
+        path_reason=_path_reason(case),
+        per_core=_per_core(case),
+        buffers=tiler.buffers(tiling, problem, case.device, case.rules)._asdict(),
+        ranges=ranges,
+        workspace=workspace_parts(case),
+        conditions=[decision(case, condition, **values) for condition in conditions],
+        caveats=(*_caveats(case), *zero_epsilon_caveats(case)),
+    )
+    return {**plan, "tiling": tiler.vendor_structure(tiling, case.arguments.epsilon, case.rules)}
+
+
+def workspace_parts(case: Case) -> list[WorkspacePart]:
+    """Return the kernel's own workspace by part."""
     parts = [
         WorkspacePart(
             name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
@@ -117,7 +134,7 @@ def describe(case: Case) -> dict[str, Any]:
             note="no kernel reads or writes it",
         ),
     ]
-    parts += [
+    return parts + [
         WorkspacePart(
             name=Text("copy of {name}", name=output.name),
             bytes=0,
@@ -128,19 +145,6 @@ def describe(case: Case) -> dict[str, Any]:
         for output in case.operator.outputs
         if not case.specs[output.name].contiguous
     ]
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    plan = vector_plan(
-        case,
-        path=PATHS[key],
-        path_reason=_path_reason(case),
-        per_core=_per_core(case),
-        buffers=tiler.buffers(tiling, problem, case.device, case.rules)._asdict(),
-        ranges=ranges,
-        workspace=parts,
-        conditions=[decision(case, condition, **values) for condition in conditions],
-        caveats=_caveats(case),
-    )
-    return {**plan, "tiling": tiler.vendor_structure(tiling, case.arguments.epsilon, case.rules)}
 
 
 def _path_reason(case: Case) -> str:
@@ -263,10 +267,12 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
             "rstd",
             Text("{message} of rstd can differ", message=message),
         )
-    if tiler.rounded_epsilon(case.arguments.epsilon) == 0:
-        warn(
-            "zero_rows_without_epsilon",
-            "epsilon",
-            "epsilon is 0 in fp32: a row of zeros has rstd inf and y nan",
-        )
     return tuple(caveats)
+
+
+def zero_epsilon_caveats(case: Case) -> tuple[Caveat, ...]:
+    """Return the warning of an epsilon that is 0 in fp32."""
+    if tiler.rounded_epsilon(case.arguments.epsilon) != 0:
+        return ()
+    message = Text("epsilon is 0 in fp32: a row of zeros has rstd inf and y nan")
+    return (Caveat(code="zero_rows_without_epsilon", argument="epsilon", message=message),)

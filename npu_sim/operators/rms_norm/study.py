@@ -1,6 +1,6 @@
 """Studies of RmsNorm: the tree of a row's sum of squares, and the terms of an element."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -19,11 +19,21 @@ PROBED_ROWS = 64
 """Rows of random numbers that compare the kernel with the declared tree."""
 
 
+Root = Callable[[np.ndarray], np.ndarray]
+
+
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of the sum of squares of a row."""
     case = call.case
-    tree = _row_tree(case)
-    yield Claim(
+    yield row_claim(call, case, _row_tree(case))
+
+
+def row_claim(call: StudyCall, case: Case, tree: trees.Tree, root: Root | None = None) -> Claim:
+    """Return the claim of the sum of squares of a row.
+
+    ``root`` returns 1/sqrt of fp32 numbers as the kernel does; in two roundings when None.
+    """
+    return Claim(
         output="rstd",
         element=tuple(0 for _ in case.specs["rstd"].shape),
         elements=case.row.row,
@@ -31,7 +41,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             Text("x^2 of column {column}", column=column) for column in range(case.row.col)
         ),
         tree=tree,
-        evaluates=partial(_agrees, call, case, tree),
+        evaluates=partial(_agrees, call, case, tree, root or _plain_root),
     )
 
 
@@ -48,7 +58,11 @@ def _row_tree(case: Case) -> trees.Tree:
     return tree
 
 
-def _agrees(call: StudyCall, case: Case, tree: trees.Tree) -> bool:
+def _plain_root(mean: np.ndarray) -> np.ndarray:
+    return np.asarray(np.float32(1) / np.sqrt(mean))
+
+
+def _agrees(call: StudyCall, case: Case, tree: trees.Tree, root: Root) -> bool:
     """Return whether the kernel has the bits of the declared tree on random numbers.
 
     Squares cannot cancel, so probes would add nothing.
@@ -62,7 +76,7 @@ def _agrees(call: StudyCall, case: Case, tree: trees.Tree) -> bool:
     total = trees.evaluate(tree, np.ascontiguousarray((wide * wide).T))
     mean = total * np.float32(case.tiling.average_factor)
     epsilon = tiler.rounded_epsilon(case.arguments.epsilon)
-    return np.array_equal(rstd, np.float32(1) / np.sqrt(mean + epsilon))
+    return np.array_equal(rstd, root(mean + epsilon))
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

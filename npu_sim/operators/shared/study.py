@@ -91,7 +91,7 @@ def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
     profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
-    return StudyCall(declared, tensors, attributes, profile, options)
+    return StudyCall(declared.on(profile), tensors, attributes, profile, options)
 
 
 Restore = Callable[[str, np.ndarray], np.ndarray | None]

@@ -1,0 +1,334 @@
+"""Tiling of RmsNorm on Ascend 950: pure integer functions.
+
+Source: specification page ``rms_norm_950``, section "Tiling". Shapes, dtypes and epsilon are
+checked as on the other products (:mod:`npu_sim.tiling.rms_norm`).
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from npu_sim.cores import Device
+from npu_sim.tiling.ascend_950.common import UB_RESERVED_BYTES, UINT32_MASK, largest_power
+from npu_sim.tiling.common import (
+    FP32,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    VECTOR_LANES,
+    align,
+    ceil_div,
+    element_bytes,
+)
+from npu_sim.tiling.fields import FP32_VALUE, REFUSED, SUCCESS, Field, nothing, raw_result
+from npu_sim.tiling.rms_norm import (
+    UNTOUCHED_BYTES,
+    Problem,
+    problem_of,
+    problem_of_row,
+    rounded_epsilon,
+    takes_shapes,
+)
+
+KEY_SPLIT = 2001
+"""Tiling key: rows in pieces of columns."""
+KEY_FULL_LOAD = 5000
+"""Tiling key: whole rows, several at a time."""
+
+WIDEST_FULL_LOAD = 16384
+"""Widest aligned row of key 5000 (page, "full load")."""
+FULL_LOAD_RESERVED_BYTES = 2048
+"""Unified Buffer of key 5000 beside gamma and the rows."""
+SPLIT_RESERVED_BYTES = 5632
+"""Unified Buffer of key 2001 beside the pieces."""
+SPLIT_ROW_BYTES = 3072
+"""Bytes of a row beside its columns in the count that decides ``multi_n_num``."""
+SPLIT_ALIGNMENT_BYTES = 512
+"""A padded row of key 2001 is a multiple of this."""
+SPLIT_ROWS = 64
+"""``row_factor`` of key 2001: rows whose rstd goes out together."""
+LEVEL_BYTES, PAIR_BYTES, WORK_BYTES, RSTD_BYTES = 1024, 256, 1024, 256
+"""Buffers of key 2001 that do not depend on the call: each of three level lists, the pair, the
+work area, and each of two buffers of rstd (page, "Unified Buffer of a core")."""
+WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
+ZERO_FIELDS = (
+    "row_loop",
+    "last_block_row_loop",
+    "row_tail",
+    "last_block_row_tail",
+    "mul_loop",
+    "mul_tail",
+    "dst_rep_stride",
+    "is_performance",
+    "reduce_mask",
+    "left_num",
+    "last_reduce_mask",
+    "last_left_num",
+    "rstd_size",
+    "is_gemma",
+    "normal_flag",
+    "is_nddma",
+    "avg_factor",
+    "last_block_factor",
+)
+"""Fields of key 2001 that are 0; its kernel computes the last two itself."""
+
+
+class Tiling(NamedTuple):
+    """Result of the planner."""
+
+    status: int
+    tiling_key: Annotated[int, Field("tiling key: 5000 full load, 2001 split", "5000")]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
+    rows: Annotated[int, Field("rows", vendor="num_row")]
+    columns: Annotated[int, Field("columns", vendor="num_col")]
+    columns_aligned: Annotated[
+        int, Field("columns of a padded row", "col + 255", vendor="num_col_align")
+    ]
+    block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor")]
+    last_block_factor: Annotated[
+        int, Field("rows of the last core", "row", vendor="last_block_factor")
+    ]
+    fold: Annotated[
+        int,
+        Field(
+            "elements that the first fold of a row leaves; 0 on key 2001",
+            str(WIDEST_FULL_LOAD),
+            vendor="col_flod_factor",
+        ),
+    ]
+    ub_factor: Annotated[
+        int,
+        Field(
+            "rows (key 5000) or columns (key 2001) in the Unified Buffer at a time",
+            "ub_bytes",
+            vendor="ub_factor",
+        ),
+    ]
+    ub_loop: Annotated[
+        int, Field("pieces of the power of two below a row; 0 on key 5000", "col", vendor="ub_loop")
+    ]
+    multi_n_num: Annotated[
+        int, Field("a field that the kernel does not read", "ub_bytes", vendor="multi_n_num")
+    ]
+    average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, vendor="avg_factor")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+"""Result of a planner that found no tiling."""
+
+
+def usable_bytes(device: Device) -> int:
+    """Return the Unified Buffer that the planner distributes (page, "u")."""
+    return device.ub_bytes - UB_RESERVED_BYTES
+
+
+def full_load_columns(problem: Problem) -> int:
+    """Return the columns of a row padded to blocks of x (page, "a")."""
+    size = element_bytes(problem.dtype_code)
+    return align(problem.columns * size, 32) // size
+
+
+def fold_of(columns_aligned: int) -> int:
+    """Return the largest power of two below a padded row (page, "fold")."""
+    return largest_power(columns_aligned - 1)
+
+
+def rows_in_ub(problem: Problem, device: Device) -> int:
+    """Return the rows that fit the Unified Buffer on key 5000 (page, "n"); may be negative."""
+    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    columns = full_load_columns(problem)
+    # The planner counts a number of floats as bytes.
+    sums = align(ceil_div(fold_of(columns), VECTOR_LANES), 32)
+    left = usable_bytes(device) - FULL_LOAD_RESERVED_BYTES - columns * gamma_size
+    rows: int = left // (4 * columns * size + 12 + sums)
+    return rows
+
+
+def loads_whole_rows(problem: Problem, device: Device) -> bool:
+    """Key 5000: whether a row is narrow enough and fits the Unified Buffer."""
+    return full_load_columns(problem) <= WIDEST_FULL_LOAD and rows_in_ub(problem, device) >= 1
+
+
+def piece_columns(problem: Problem, device: Device) -> int:
+    """Return the columns of a piece on key 2001 (page, "f"): 8192 on every published SoC."""
+    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    piece = 1
+    while 2 * piece * (4 * size + 2 * gamma_size + 4) + SPLIT_RESERVED_BYTES < usable_bytes(device):
+        piece *= 2
+    return piece
+
+
+def counted_bytes(problem: Problem, padded: int) -> int:
+    """Return the bytes of a row in unsigned 32 bits (page, "total")."""
+    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    widened = 0 if problem.dtype_code == FP32 else 4
+    columns = 4 * size + 2 * gamma_size + widened
+    return (padded * columns + SPLIT_ALIGNMENT_BYTES + SPLIT_ROW_BYTES) & UINT32_MASK
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Parameters
+    ----------
+    problem
+        The call.
+    device
+        The SoC.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) without rows, columns or cores, on a chip whose
+        Unified Buffer is too small for a piece of two whole vectors, and where the planner divides
+        by a number of bytes that is 0 modulo 2^32.
+    """
+    if problem.rows <= 0 or problem.columns <= 0 or device.vector_cores <= 0:
+        return NO_TILING
+    each = ceil_div(problem.rows, device.vector_cores)
+    block_dim = ceil_div(problem.rows, each)
+    last = problem.rows - (block_dim - 1) * each
+    average = float(np.float32(1) / np.float32(problem.columns))
+    if loads_whole_rows(problem, device):
+        wide = full_load_columns(problem)
+        return Tiling(
+            status=SUCCESS,
+            tiling_key=KEY_FULL_LOAD,
+            block_dim=block_dim,
+            workspace_bytes=WORKSPACE_BYTES,
+            rows=problem.rows,
+            columns=problem.columns,
+            columns_aligned=wide,
+            block_factor=each,
+            last_block_factor=last,
+            fold=fold_of(wide),
+            ub_factor=min(rows_in_ub(problem, device), each),
+            ub_loop=0,
+            multi_n_num=0,
+            average_factor=average,
+        )
+    widest = max(element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code))
+    padded = align(problem.columns * widest, SPLIT_ALIGNMENT_BYTES) // widest
+    piece, total = piece_columns(problem, device), counted_bytes(problem, padded)
+    if piece < 4 * VECTOR_LANES or total == 0:
+        return NO_TILING
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=KEY_SPLIT,
+        block_dim=block_dim,
+        workspace_bytes=WORKSPACE_BYTES,
+        rows=problem.rows,
+        columns=problem.columns,
+        columns_aligned=padded,
+        block_factor=each,
+        last_block_factor=last,
+        fold=0,
+        ub_factor=piece,
+        ub_loop=largest_power(problem.columns // piece) & UINT32_MASK,
+        multi_n_num=usable_bytes(device) // total,
+        average_factor=average,
+    )
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given as integers."""
+    return tile(problem_of_row(row), device)
+
+
+def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of rows that a core takes."""
+    start = core * tiling.block_factor
+    return start, min(start + tiling.block_factor, tiling.rows)
+
+
+def vendor_structure(tiling: Tiling, epsilon: float) -> dict[str, int | float]:
+    """Return the tiling data under the vendor's names: each key has its own structure."""
+    fields: dict[str, int | float] = {
+        "num_row": tiling.rows,
+        "num_col": tiling.columns,
+        "num_col_align": tiling.columns_aligned,
+        "block_factor": tiling.block_factor,
+        "ub_factor": tiling.ub_factor,
+        "epsilon": float(f"{rounded_epsilon(epsilon):.9g}"),
+    }
+    if tiling.tiling_key == KEY_FULL_LOAD:
+        return fields | {
+            "col_flod_factor": tiling.fold,
+            "avg_factor": float(f"{tiling.average_factor:.9g}"),
+            "last_block_factor": tiling.last_block_factor,
+        }
+    return (
+        dict.fromkeys(ZERO_FIELDS, 0)
+        | fields
+        | {
+            "row_factor": SPLIT_ROWS,
+            "ub_loop": tiling.ub_loop,
+            "col_buffer_length": tiling.ub_factor,
+            "multi_n_num": tiling.multi_n_num,
+        }
+    )
+
+
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+    x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
+    epsilon = inputs["epsilon"]
+    if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(epsilon) < 0:
+        return REFUSED
+    tiling = tile(problem_of(x, gamma, inputs["x_dtype"], inputs["gamma_dtype"]), device)
+    if tiling.status != SUCCESS:
+        return REFUSED
+    return raw_result(tiling, vendor_structure(tiling, epsilon))
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
+
+    gamma: int
+    x: int
+    y: int
+    rstd: int
+    register_sums: int
+    row_sums: int
+    fp32: int
+    work: int
+    levels: int
+    pair: int
+
+
+def buffers(tiling: Tiling, problem: Problem) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core")."""
+    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    factor = tiling.ub_factor
+    if tiling.tiling_key == KEY_FULL_LOAD:
+        wide, rows = tiling.columns_aligned, align(factor, 8)
+        x = 2 * size * factor * wide
+        registers = align(ceil_div(tiling.fold, VECTOR_LANES), 8)
+        sums = FP32_BYTES * factor * registers
+        return Buffers(
+            gamma_size * wide, x, x, 2 * FP32_BYTES * rows, sums, FP32_BYTES * rows, 0, 0, 0, 0
+        )
+    x = 2 * size * factor
+    return Buffers(
+        2 * gamma_size * factor,
+        x,
+        x,
+        2 * RSTD_BYTES,
+        0,
+        0,
+        FP32_BYTES * factor,
+        WORK_BYTES,
+        3 * LEVEL_BYTES,
+        PAIR_BYTES,
+    )
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return the Unified Buffer in use on a core."""
+    own = buffers(tiling, problem_of_row(row))
+    tensors = own.gamma + own.x + own.y + own.rstd
+    sums = own.register_sums + own.row_sums
+    return tensors + sums + own.fp32 + own.work + own.levels + own.pair

@@ -1,0 +1,52 @@
+"""Results on Ascend 950 against golden results, bit for bit."""
+
+import hashlib
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import npu_sim
+from tests.golden import DATA
+
+FILES = sorted((DATA / "kernels" / "ascend_950").glob("*.npz"))
+ATTRIBUTES = {"rms_norm": ("epsilon",)}
+"""Attributes of a call that the files state, by operator."""
+
+
+def bits(array):
+    """Bit patterns; every nan has the same."""
+    found = array.view(np.uint16 if array.itemsize == 2 else np.uint32).copy()
+    found[np.isnan(array.astype(np.float32))] = np.iinfo(found.dtype).max
+    return found
+
+
+def values(array):
+    return array.view(ml_dtypes.bfloat16) if array.dtype == np.uint16 else array
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_golden_results_bit_for_bit(path):
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(str(arrays.pop("meta")))
+    inputs = {
+        name.removeprefix("in_"): values(array)
+        for name, array in arrays.items()
+        if name.startswith("in_")
+    }
+    attributes = {name: meta[name] for name in ATTRIBUTES.get(meta["op"], ())}
+    result = npu_sim.run(meta["op"], soc=meta["soc"], **inputs, **attributes)
+    assert result.plan.tiling_key == meta["tiling_key"]
+    assert all(order.fixed for order in result.plan.order)
+    for name, array in arrays.items():
+        if name.startswith("out_"):
+            own = result.outputs[name.removeprefix("out_").removesuffix("_fixed")]
+            assert np.array_equal(bits(own), bits(values(array)).reshape(own.shape))
+    for name, digest in meta["digests"].items():
+        own = result.outputs[name.removeprefix("out_").removesuffix("_fixed")]
+        assert hashlib.sha256(bits(own).tobytes()).hexdigest() == digest
+    assert len(meta["digests"]) + sum(name.startswith("out_") for name in arrays) == len(
+        result.outputs
+    )

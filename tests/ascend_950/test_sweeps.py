@@ -1,0 +1,28 @@
+"""Sweeps of Ascend 950 against plans of single calls."""
+
+import pytest
+
+import npu_sim
+from npu_sim.registry import OPERATORS
+from npu_sim.sweeps.verify import mismatches, sampled_rows
+from tests.sweeps.wide_grids import WIDE_GRIDS
+
+MODELLED = [one.name for one in OPERATORS if one.kernels_of_950]
+
+
+def sample(operator, rows):
+    everywhere = {"product": "ascend_950", "soc": "all"}
+    return npu_sim.sweep(operator, {**WIDE_GRIDS[operator], **everywhere}, sample=rows, seed=950)
+
+
+@pytest.mark.parametrize("operator", MODELLED)
+def test_rows_equal_the_plan_of_a_single_call(operator):
+    records = sample(operator, 3000)
+    assert mismatches(records, sampled_rows(150, len(records), seed=1)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("operator", MODELLED)
+def test_ten_thousand_rows_equal_the_plan_of_a_single_call(operator):
+    records = sample(operator, 10000)
+    assert mismatches(records, range(len(records))) == []
