@@ -1,9 +1,10 @@
-"""Measure everything and fill in RESULTS.md.
+"""Measure everything, and append a section for this machine to RESULTS.md.
 
     python benchmarks/results.py [--only small bandwidth]
 
-The output of each script replaces the text between ``<!-- NAME -->`` and ``<!-- /NAME -->``; the
-text around it stays. The file is written after every part, so an interrupted run loses nothing.
+A later run replaces the section part by part: the output of each script replaces the text between
+``<!-- NAME -->`` and ``<!-- /NAME -->``. The file is written after every part, so an interrupted
+run loses nothing.
 """
 
 import argparse
@@ -26,13 +27,56 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "operators": Part(("operators.py", "--json", "results.json", "--plot", "results.svg")),
+    "operators": Part(
+        ("operators.py", "--json", "your_machine.json", "--plot", "your_machine.svg")
+    ),
     "small": Part(("small_calls.py",)),
     "bandwidth": Part(("bandwidth.py",)),
     "start_up": Part(("start_up.py",)),
-    "scaling": Part(("scaling.py", "--plot", "scaling.svg"), "too long"),
+    "scaling": Part(("scaling.py", "--plot", "your_scaling.svg"), "too long"),
     "sweep": Part(("sweep.py",), "text"),
 }
+
+
+SECTION = """
+## Your machine
+
+<!-- machine -->
+<!-- /machine -->
+
+<!-- operators -->
+<!-- /operators -->
+
+![Against PyTorch and against the limit](your_machine.svg)
+
+Small calls, microseconds; the last column shows how fast the machine is:
+
+<!-- small -->
+<!-- /small -->
+
+Memory, arrays of 512 MiB:
+
+<!-- bandwidth -->
+<!-- /bandwidth -->
+
+Start-up, from `import numpy` to the last result of five operators on tiny inputs:
+
+<!-- start_up -->
+<!-- /start_up -->
+
+Sweeps of 10 million shapes each, full records in memory:
+
+<!-- sweep -->
+<!-- /sweep -->
+
+![Time and extra memory against rows, columns and threads](your_scaling.svg)
+"""
+HEADING = SECTION.split("\n")[1]
+
+
+def with_section(page: str) -> str:
+    """Return a page with the section of this machine, empty if the page had none."""
+    return page if HEADING in page.splitlines() else page + SECTION
 
 
 def machine_sentence() -> str:
@@ -66,8 +110,8 @@ def filled(text: str, part: str, printed: str) -> str:
 
 def fill(part: str, printed: str) -> None:
     """Fill the output of a script into the page."""
-    whole = RESULTS.with_suffix(".new")
-    whole.write_text(filled(RESULTS.read_text(encoding="utf-8"), part, printed), encoding="utf-8")
+    whole, page = RESULTS.with_suffix(".new"), with_section(RESULTS.read_text(encoding="utf-8"))
+    whole.write_text(filled(page, part, printed), encoding="utf-8")
     whole.replace(RESULTS)
 
 

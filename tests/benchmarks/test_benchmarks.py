@@ -159,8 +159,15 @@ def test_scaling_changes_one_thing_at_a_time(operator):
     assert [point.value for point in points if point.variable == "threads"] == [1, 2, 3]
 
 
-def test_the_results_page_has_a_section_for_every_part():
-    page = results.RESULTS.read_text(encoding="utf-8")
+def test_the_section_of_a_machine_is_appended_once():
+    page = "# Results\n"
+    changed = results.with_section(page)
+    assert changed.startswith(page + "\n" + results.HEADING)
+    assert results.with_section(changed) == changed
+
+
+def test_the_section_of_a_machine_has_a_place_for_every_part():
+    page = results.with_section(results.RESULTS.read_text(encoding="utf-8"))
     for name in [
         "machine",
         *(name for name, part in results.PARTS.items() if part.printed != "too long"),
