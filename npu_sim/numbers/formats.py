@@ -22,6 +22,7 @@ from npu_sim.status import closest, shown
 __all__ = [
     "DTYPES",
     "FORMATS",
+    "ORDERED_ADDITIONS",
     "SHORT_NAMES",
     "Format",
     "TensorSpec",
@@ -31,6 +32,10 @@ __all__ = [
     "numpy_dtype",
     "shape_text",
 ]
+
+ORDERED_ADDITIONS = 3
+"""Fewest additions to a zero whose order can matter: two commute (specification page ``numerics``,
+"Atomic addition to global memory")."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.language import Text
+from npu_sim.numbers.formats import ORDERED_ADDITIONS
 from npu_sim.numbers.shapes import shape_text
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
@@ -433,6 +434,25 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows of a core below ``block_dim``."""
     start = core * tiling.block_factor
     return start, min(start + tiling.block_factor, tiling.rows)
+
+
+def atomic_additions(tiling: Tiling) -> int:
+    """Return the number of atomic additions to every element of dgamma in default mode.
+
+    A core adds its sum once (key 1), or once for each group of its rows (key 2).
+    """
+    if tiling.tiling_key == SPLIT_N:
+        return tiling.block_dim
+    others = tiling.block_dim - 1
+    last_rows = tiling.rows - others * tiling.block_factor
+    return others * ceil_div(tiling.block_factor, GROUP_ROWS) + ceil_div(last_rows, GROUP_ROWS)
+
+
+def depends_on_arrival(tiling: Tiling) -> bool:
+    """Whether the bits of dgamma depend on the order in which the cores' additions arrive."""
+    if tiling.fixed_output == 1 or tiling.block_dim == 1:
+        return False
+    return atomic_additions(tiling) >= ORDERED_ADDITIONS
 
 
 def vendor_structure(tiling: Tiling, rules: Any) -> dict[str, int | float]:

@@ -22,7 +22,7 @@ def test_the_workspace_is_shown_as_tables(cli):
     lines = (
         "2 Sort indices as int32",
         "result 20,480,000 20,874,240 2 nodes 3 to 5",
-        "2 20480512 20874240 workspace of Sort, result",
+        "2 20,480,512 20,874,240 workspace of Sort, result",
         "96 bytes, model",
     )
     for texts in lines:

@@ -215,7 +215,7 @@ def backward(
     case: Case,
     merge: Merge = sequential,
 ) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
-    """Return the gradient in grad's dtype, and the mask of rows that several cores reach."""
+    """Return the gradient in the dtype of grad, and the mask of order-dependent rows."""
     wide = grad.astype(np.float32)
     labels = [int(label) for label in indices]
     with np.errstate(all="ignore"):
@@ -246,7 +246,7 @@ def _atomic(
         queues.setdefault(sent.weight_row, {}).setdefault(sent.core, []).append(sent)
     for row, by_core in queues.items():
         cores = sorted(by_core)
-        mask[row] = len(cores) >= 2
+        mask[row] = len(cores) >= 2 and sum(map(len, by_core.values())) >= 3
         waiting = {core: iter(by_core[core]) for core in cores}
         for core in merge(row, cores, [len(by_core[core]) for core in cores]):
             arrived = next(waiting[core])

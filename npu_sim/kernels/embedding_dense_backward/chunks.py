@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.numbers.formats import ORDERED_ADDITIONS
 
 Integers = NDArray[Any]
 """int32 or int64, one dimension: int32 wherever the values fit, to halve the memory."""
@@ -191,23 +192,40 @@ def _mark_batches(
             marked[last] = min(marked[last], ~marked[last])
 
 
-def reached_by_several_cores(cut: Cut, starts: Integers, marked: Integers) -> NDArray[np.bool_]:
-    """Return the mask (num_weights,) of rows to which several cores add in any order."""
+def depends_on_arrival(cut: Cut, starts: Integers, marked: Integers) -> NDArray[np.bool_]:
+    """Return the mask (num_weights,) of rows whose bits depend on the order of arrival.
+
+    Several cores add to such a row, ``ORDERED_ADDITIONS`` chunks or more in all.
+    """
     mask = np.zeros(starts.size - 1, np.bool_)
     if not cut.is_atomic:
         return mask
     if cut.splits_slots:
         inner = cut.core_starts()[1:-1]
         rows = np.searchsorted(starts, inner, side="right") - 1
-        mask[rows[starts[rows] < inner]] = True
+        rows = np.unique(rows[starts[rows] < inner])
+        mask[rows] = _additions(starts, marked, rows) >= ORDERED_ADDITIONS
         return mask
     for first in range(0, mask.size, _PIECE):
         bounds = starts[first : first + _PIECE + 1]
         rows = np.flatnonzero(np.diff(bounds) > 1)
         # Rows of grad ascend within a run, so its ends belong to its lowest and highest core.
         low, high = marked[bounds[rows]], marked[bounds[rows + 1] - 1]
-        mask[first + rows] = _core_of(cut, low) != _core_of(cut, high)
+        rows = first + rows[_core_of(cut, low) != _core_of(cut, high)]
+        mask[rows] = _additions(starts, marked, rows) >= ORDERED_ADDITIONS
     return mask
+
+
+def _additions(starts: Integers, marked: Integers, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of chunks in the runs of ascending ``rows``, none of them empty."""
+    if rows.size == 0:
+        return np.zeros(0, np.int64)
+    begins, stops = starts[rows].astype(np.int64), starts[rows + 1].astype(np.int64)
+    first = begins[0]
+    is_last_slot = np.append(marked[first : stops[-1]] < 0, False)
+    bounds = np.stack((begins - first, stops - first), axis=1).reshape(-1)
+    counts: NDArray[np.int64] = np.add.reduceat(is_last_slot, bounds, dtype=np.int64)[::2]
+    return counts
 
 
 def _core_of(cut: Cut, slots: Integers) -> Integers:

@@ -18,8 +18,8 @@ from npu_sim.kernels.embedding_dense_backward.chunks import (
     STAGED,
     Cut,
     Integers,
+    depends_on_arrival,
     mark_chunks,
-    reached_by_several_cores,
 )
 from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
 from npu_sim.kernels.embedding_dense_backward.order import merge_rows, staged_rows, sum_staged_rows
@@ -125,8 +125,8 @@ def embedding_dense_backward(
 
 
 def order_dependent_rows(grouped: Grouped) -> NDArray[np.bool_]:
-    """Return the mask (num_weights,) of output rows to which several cores add in any order."""
-    mask = reached_by_several_cores(grouped.cut, grouped.starts, grouped.marked)
+    """Return the mask (num_weights,) of output rows whose bits depend on the order of arrival."""
+    mask = depends_on_arrival(grouped.cut, grouped.starts, grouped.marked)
     if grouped.padding_idx >= 0:
         mask[grouped.padding_idx] = False
     return mask

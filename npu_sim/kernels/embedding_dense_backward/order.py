@@ -160,7 +160,7 @@ def merge_rows(
     starts, marked : int32 or int64
         The grouped and marked call.
     rows : int64
-        Weight rows that several cores reach.
+        Weight rows that depend on the order of arrival.
     order, seed : int
         Code of the order (`npu_sim.kernels.random_order`) and its seed, which only RANDOM uses.
     """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
+from npu_sim.numbers.formats import ORDERED_ADDITIONS
 from npu_sim.numbers.storage import storage_view
 from npu_sim.numbers.values import normal
 from npu_sim.operators.conv_tbc_backward.decisions import (
@@ -19,7 +20,11 @@ from npu_sim.operators.conv_tbc_backward.decisions import (
     elementwise_gradients,
 )
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import tail_split
-from npu_sim.tiling.conv_tbc_backward.planner import is_split, problem_of
+from npu_sim.tiling.conv_tbc_backward.planner import (
+    problem_of,
+    weight_additions,
+    weight_depends_on_arrival,
+)
 from npu_sim.tiling.conv_tbc_backward.problem import ROUTE_MATMUL, ROUTE_PLANNER
 
 if TYPE_CHECKING:
@@ -57,26 +62,18 @@ def roundings(case: Case) -> tuple[int, int]:
 
 
 def weight_order_mask(case: Case) -> np.ndarray:
-    """Return which elements of gradWeight depend on timing: two cores or more add terms to them.
-
-    Every core that shares a tile adds all of it. Where a core's part of the time axis has no term
-    for a tap (only padding), it adds 0, which changes no sum and does not count.
-    """
-    row, tiling = case.row, case.tiling.weight_model
-    shape = (row.K, row.Cin, row.Cout)
-    if not is_split(case.tiling):
-        return np.zeros(shape, np.bool_)
-    starts = np.arange(tiling.time_blocks)[:, None] * tiling.single_reduction
-    stops = np.minimum(starts + tiling.single_reduction, row.To)
-    shifts = np.arange(row.K)[None, :] - row.pad
-    has_terms = np.maximum(starts, -shifts) < np.minimum(stops, row.T - shifts)
-    cores = has_terms.sum(axis=0) * tiling.sample_blocks
-    return np.broadcast_to((cores > 1)[:, None, None], shape).copy()
+    """Return which elements of gradWeight depend on the order of arrival: those of some taps."""
+    row, tiling = case.row, case.tiling
+    depends = np.zeros(row.K, np.bool_)
+    if weight_depends_on_arrival(row, tiling):
+        for tap in range(row.K):
+            depends[tap] = weight_additions(row, tiling, tap) >= ORDERED_ADDITIONS
+    return np.broadcast_to(depends[:, None, None], (row.K, row.Cin, row.Cout)).copy()
 
 
 def bias_order_mask(case: Case) -> np.ndarray:
-    """Return which elements of gradBias depend on timing: all or none."""
-    return np.full(case.row.Cout, case.tiling.bias_cores > 1)
+    """Return which elements of gradBias depend on the order of arrival: all or none."""
+    return np.full(case.row.Cout, case.tiling.bias_cores >= ORDERED_ADDITIONS)
 
 
 def compute(run: "Run") -> None:

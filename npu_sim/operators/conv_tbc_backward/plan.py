@@ -9,6 +9,7 @@ from typing import Any
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
 from npu_sim.framework.case import Case
 from npu_sim.language import Text
+from npu_sim.numbers.formats import ORDERED_ADDITIONS
 from npu_sim.operators.conv_tbc_backward.decisions import (
     CONTRACTIONS,
     caveats,
@@ -35,7 +36,7 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     TailSplit,
     tail_split,
 )
-from npu_sim.tiling.conv_tbc_backward.planner import is_split, problem_of
+from npu_sim.tiling.conv_tbc_backward.planner import is_split, problem_of, weight_depends_on_arrival
 from npu_sim.tiling.conv_tbc_backward.problem import (
     ROUTE_GATE_FAILED,
     ROUTE_MATMUL,
@@ -285,14 +286,12 @@ def _planner_ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
 
 
 def _order(case: Case) -> tuple[OutputOrder, ...]:
+    weight_is_fixed = not weight_depends_on_arrival(case.row, case.tiling)
+    bias_is_fixed = case.tiling.bias_cores < ORDERED_ADDITIONS
     return (
         OutputOrder(output="grad_input", fixed=True, reason=_input_order(case)),
-        OutputOrder(
-            output="grad_weight", fixed=not is_split(case.tiling), reason=_weight_order(case)
-        ),
-        OutputOrder(
-            output="grad_bias", fixed=case.tiling.bias_cores == 1, reason=_bias_order(case)
-        ),
+        OutputOrder(output="grad_weight", fixed=weight_is_fixed, reason=_weight_order(case)),
+        OutputOrder(output="grad_bias", fixed=bias_is_fixed, reason=_bias_order(case)),
     )
 
 
@@ -305,6 +304,12 @@ def _input_order(case: Case) -> str:
 def _bias_order(case: Case) -> str:
     if case.tiling.bias_cores > 1:
         rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
+        if cores < ORDERED_ADDITIONS:
+            return Text(
+                "two cores add the sums of {rows} rows of self atomically (model): two additions "
+                "commute",
+                rows=rows,
+            )
         return Text(
             "{cores} cores add the sums of {rows} rows of self atomically (model); fixed when "
             "deterministic",
@@ -326,6 +331,12 @@ def _weight_order(case: Case) -> str:
         return "one matrix product, summed over the batch"
     if is_split(case.tiling):
         parts = case.tiling.grad_weight.splits
+        if not weight_depends_on_arrival(case.row, case.tiling):
+            return Text(
+                "{parts} cores share every tile and add atomically, at most two to an element: two "
+                "additions commute",
+                parts=parts,
+            )
         return Text(
             "{parts} cores share every tile, each adds one sum over its samples and time "
             "atomically; fixed when deterministic",

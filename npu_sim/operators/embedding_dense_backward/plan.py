@@ -10,7 +10,7 @@ from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import spread
 from npu_sim.language import Text
-from npu_sim.numbers.formats import SHORT_NAMES
+from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
     CAST_LIMIT_BYTES,
     CAST_LIMIT_ROWS,
@@ -316,6 +316,22 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
     return (system, *parts)
 
 
+OPEN_ROWS = (
+    "a row depends on timing when two cores or more add to it atomically, three times or more in "
+    "all"
+)
+TWO_ADDITIONS = "two cores add to a row atomically, each once at most: two additions commute"
+
+
+def _additions_of_core(case: Case, tiling: v2.Tiling) -> int:
+    """Return how often a core adds to one row of out at most."""
+    if v2.is_small_dim(tiling.tiling_key):
+        small = tiling.small_dim
+        return ceil_div(max(small.former_copy_row, small.tail_copy_row), small.max_row_in_ub)
+    rows = max(tiling.row_split.former_row_num, tiling.row_split.tail_row_num)
+    return ceil_div(rows, rows_per_flush(tiling.tiling_key, case.rules))
+
+
 def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     key, fixed = tiling.tiling_key, True
     if v2.is_deterministic(key):
@@ -324,17 +340,10 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
         reason = "every core stages its first and last index; the slots are summed in core order"
     elif tiling.block_dim == 1:
         reason = "one core does all the work"
+    elif tiling.block_dim * _additions_of_core(case, tiling) < ORDERED_ADDITIONS:
+        reason = TWO_ADDITIONS
     else:
-        fixed = False
-        what = (
-            "index occurs in the rows of"
-            if v2.is_small_dim(key)
-            else "run of equal indices reaches"
-        )
-        reason = Text(
-            "a row depends on timing when its {what} two cores or more, which add atomically",
-            what=what,
-        )
+        fixed, reason = False, OPEN_ROWS
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
@@ -439,16 +448,15 @@ def _older_decisions(case: Case, tiling: v1.Tiling) -> tuple[Decision, ...]:
 
 
 def _older_order(tiling: v1.Tiling) -> OutputOrder:
-    fixed = bool(tiling.splits_weights) or tiling.block_dim == 1
+    # Every row of grad is an addition of its own.
+    two_additions = tiling.block_dim * tiling.share < ORDERED_ADDITIONS
+    fixed = bool(tiling.splits_weights) or tiling.block_dim == 1 or two_additions
     if tiling.splits_weights:
         reason = "every weight row belongs to one core, which adds in index order"
-    elif fixed:
+    elif tiling.block_dim == 1:
         reason = "one core adds all rows in index order"
     else:
-        reason = (
-            "a row depends on timing when its index occurs in the rows of two cores or more, which "
-            "add atomically"
-        )
+        reason = TWO_ADDITIONS if two_additions else OPEN_ROWS
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 

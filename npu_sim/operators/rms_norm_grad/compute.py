@@ -59,7 +59,7 @@ def compute(run: "Run") -> None:
             run.written("dgamma").reshape(-1),
             _vectors(run, split.block_dim),
         )
-    run.masks["dgamma"] = partial(np.full, shape[1], not case.deterministic and split.block_dim > 1)
+    run.masks["dgamma"] = partial(np.full, shape[1], tiler.depends_on_arrival(case.tiling))
 
 
 def _vectors(run: "Run", cores: int) -> np.ndarray | None:

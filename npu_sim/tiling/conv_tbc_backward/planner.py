@@ -10,7 +10,7 @@ as they are, except :func:`plan_kernel`.
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
-from npu_sim.numbers.formats import itemsize
+from npu_sim.numbers.formats import ORDERED_ADDITIONS, itemsize
 from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
 from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
@@ -212,6 +212,28 @@ def shares_bias(row: Any, device: Device) -> bool:
 def is_split(tiling: Tiling) -> bool:
     """Whether several cores add to one element of gradWeight atomically."""
     return tiling.route == ROUTE_MODEL and tiling.grad_weight.splits > 1
+
+
+def weight_additions(row: Any, tiling: Tiling, tap: int) -> int:
+    """Return the number of atomic additions to an element of gradWeight at one tap.
+
+    Each core that reduces a tile adds its sum once. A core whose part of the time axis has no term
+    for the tap (only padding) adds 0, which changes no sum and does not count.
+    """
+    model, shift = tiling.weight_model, tap - row.pad
+    blocks = 0
+    for block in range(model.time_blocks):
+        begin = block * model.single_reduction
+        stop = min(begin + model.single_reduction, row.To, row.T - shift)
+        blocks += stop > max(begin, -shift)
+    return blocks * model.sample_blocks
+
+
+def weight_depends_on_arrival(row: Any, tiling: Tiling) -> bool:
+    """Whether bits of gradWeight depend on the order in which the cores' additions arrive."""
+    if not is_split(tiling) or tiling.grad_weight.splits < ORDERED_ADDITIONS:
+        return False
+    return any(weight_additions(row, tiling, tap) >= ORDERED_ADDITIONS for tap in range(row.K))
 
 
 def plan_kernel(
