@@ -6,10 +6,12 @@ arithmetic and accumulation order, and every operator is a function of its own n
 package costs nothing.
 """
 
+import _frozen_importlib
+import os
 import sys
+from _thread import get_ident
 from importlib import import_module
-
-from npu_sim.language import Text
+from types import ModuleType
 
 TYPE_CHECKING = False  # type checkers know better; importing typing takes longer than all of this
 if TYPE_CHECKING:
@@ -87,6 +89,36 @@ _MODULES = {
 """Modules under their public names; `torch` needs PyTorch."""
 
 
+class _HalfImported(ModuleType):
+    """A module that another thread was importing when this process was forked.
+
+    That thread does not exist here: importing the module would wait for its lock for ever.
+    """
+
+    def __getattr__(self, name: str) -> "Any":
+        """Raise an ImportError; tools that look at all modules find no special names."""
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        message = (
+            "this process was forked while another thread imported npu_sim: call npu_sim once "
+            "before threads and processes start, or start processes with spawn"
+        )
+        raise ImportError(message, name=self.__name__)
+
+
+def _replace_half_imported() -> None:
+    """Replace the modules of this package whose locks belong to threads that a fork left behind."""
+    locks = getattr(_frozen_importlib, "_module_locks", {})  # weak references to locks, by module
+    for name, lock in list(locks.items()):
+        owner = getattr(lock(), "owner", None)
+        if name.partition(".")[0] == __name__ and owner not in (None, get_ident()):
+            sys.modules[name] = _HalfImported(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replace_half_imported)
+
+
 def __getattr__(name: str) -> "Any":
     """Load a public name from its module."""
     if name in _MODULES:
@@ -103,6 +135,8 @@ def __getattr__(name: str) -> "Any":
             from npu_sim.operators import public_function
 
             return public_function(name)
+    from npu_sim.language import Text
+
     raise AttributeError(
         Text("module 'npu_sim' has no attribute {name}", name=repr(name)),
         name=name,

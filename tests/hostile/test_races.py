@@ -99,7 +99,7 @@ from tests.hostile.calls import small_call
 
 for package in (npu_sim.kernels, npu_sim.operators):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        import_module(module.name)  # forks while another thread imports modules are Python's matter
+        import_module(module.name)  # a fork during imports is FORK_WHILE_IMPORTING
 compiled, called = (small_call(name) for name in ("conv_tbc_backward", "rms_norm"))
 thread = threading.Thread(target=npu_sim.run, args=["conv_tbc_backward"], kwargs=compiled)
 thread.start()
@@ -117,12 +117,50 @@ thread.join()
 print("ended")
 """
 
+FORK_WHILE_IMPORTING = """
+import os, signal, sys, threading
+import numpy as np
+import npu_sim
 
-def ended(program, *arguments, **variables):
+begun, forked = threading.Event(), threading.Event()
+class Pause:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1] and threading.current_thread() is thread:
+            begun.set()
+            forked.wait()
+sys.meta_path.insert(0, Pause())
+compute = lambda: npu_sim.rms_norm(np.ones((2, 16), "f4"), np.ones(16, "f4"))
+thread = threading.Thread(target=compute)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(15)
+    try:
+        compute()
+    except ImportError as error:
+        assert str(error).startswith("this process was forked while another thread"), error
+        os._exit(0)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+forked.set()
+thread.join()
+assert compute().all()
+print("ended")
+"""
+
+
+def ended(program, *arguments, seconds=20, **variables):
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
     process = subprocess.run(
-        command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
     assert process.returncode == 0, process.stderr
     return process.stdout
@@ -137,12 +175,17 @@ def test_an_output_reshaped_by_another_thread_is_written_completely_or_refused(o
 
 
 def test_children_forked_while_threads_compute_end():
-    assert ended(FORKS) == "ended\n"
+    assert ended(FORKS, seconds=90) == "ended\n"
 
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_children_forked_while_a_thread_compiles_can_compile():
-    assert ended(FORKS_WHILE_COMPILING, NPU_SIM_CACHE_DIR="") == "ended\n"
+    assert ended(FORKS_WHILE_COMPILING, seconds=90, NPU_SIM_CACHE_DIR="") == "ended\n"
+
+
+@pytest.mark.parametrize("module", ["npu_sim.operators", "npu_sim.framework.execution", "numba"])
+def test_a_child_forked_while_a_thread_imports_npu_sim_states_it(module):
+    assert ended(FORK_WHILE_IMPORTING, module) == "ended\n"
 
 
 @pytest.mark.parametrize("operator", NAMES)
