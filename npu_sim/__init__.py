@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.status import AclnnError, NpuSimError, Status, UsageError
     from npu_sim.sweeps.runner import sweep, sweep_to
+    from npu_sim.tiling.structures import decode_tiling
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ __all__ = [
     "TensorSpec",
     "UsageError",
     "compare",
+    "decode_tiling",
     "explain",
     "limits",
     "load_profile",
@@ -78,6 +80,7 @@ _HOMES = {
     "read_profile": "npu_sim.questions.measured_profile",
     "sweep": "npu_sim.sweeps.runner",
     "sweep_to": "npu_sim.sweeps.runner",
+    "decode_tiling": "npu_sim.tiling.structures",
 }
 
 

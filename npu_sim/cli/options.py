@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from npu_sim.cores import Profile
 
 
-OUTPUT_FILES = ("out", "junit", "report", "rows_out", "trace")
+OUTPUT_FILES = ("out", "junit", "report", "rows_out", "tiling_bytes", "trace")
 """Options that name files to be written."""
 
 
@@ -200,6 +200,14 @@ Trace = Annotated[
         "--trace",
         callback=writable,
         help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
+    ),
+]
+TilingBytes = Annotated[
+    Path | None,
+    typer.Option(
+        "--tiling-bytes",
+        callback=writable,
+        help="Write the tiling structure to this file, byte for byte as the kernel receives it.",
     ),
 ]
 

@@ -19,7 +19,17 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    REFUSED,
+    SUCCESS,
+    Field,
+    Part,
+    Run,
+    Structure,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reduction codes (page, "reduction code")."""
@@ -345,3 +355,22 @@ def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
     while columns > 0 and not fits(Problem(problem.rows, columns, *problem[2:]), device, rules):
         columns -= 1
     return columns
+
+
+STRUCTURES = (
+    Structure(
+        "CrossEntropyLossGrad",
+        "8.3",
+        (
+            Run("int64_t", "reduction ignoreIndex"),
+            Run("float", "labelSmoothing"),
+            Run(
+                "int64_t",
+                "rowVal colVal frontCoreNum tailCoreNum usedCoreNum frontRowNum tailRowNum "
+                "alignColLoopNum colLoop colLoopNumTail targetSize targetCastSize gradLossSize "
+                "gradLossFp32Size ignoreSize maskSize targetWeightSize tBuf2Size tBuf3Size",
+            ),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

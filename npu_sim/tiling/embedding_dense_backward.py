@@ -9,7 +9,16 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import align, ceil_div
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    SUCCESS,
+    Field,
+    Part,
+    Run,
+    Structure,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 
 DETERMINISTIC_KEY, SMALL_DIM_KEY = 10, 100
 """Parts of the tiling key, the sum of these and 1 for scale; never both."""
@@ -437,3 +446,50 @@ def plan_kernel(
     )
     tiling = tile(problem, device, rules)
     return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"], rules))
+
+
+STRUCTURES = (
+    Structure(
+        "EmbeddingDenseGradV2",
+        "8.3",
+        (
+            Run("uint64_t", "coreNum", "params", since="8.5"),
+            Run(
+                "uint64_t",
+                "tailRowNum formerRowNum formerRowRepTime computeMask formerComputeRepTime "
+                "formerComputeFormerNum formerComputeTailNum numWeights embeddingDim paddingIdx "
+                "scaleGradByFreq formerDimRepTime formerEmbeddingDim tailEmbeddingDim "
+                "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
+                "params",
+            ),
+            Run(
+                "uint64_t",
+                "scaleWorkspaceLength outStageWorkspaceLength outIndexWorkspaceLength "
+                "outCastedWorkspaceLength",
+                "params",
+                since="8.5",
+            ),
+            Run(
+                "uint64_t",
+                "tailCoreRowNum formerCoreRowNum formerCoreRowRepTime mask formerComputeRepTime "
+                "formerComputeFormerNum formerComputeTailNum tailComputeRepTime "
+                "tailComputeFormerNum tailComputeTailNum",
+                "scaleTiling",
+            ),
+            Run(
+                "uint64_t",
+                "gradRow tailRowNum formerRowNum formerRowNumRepTime computeMask "
+                "formerComputeRepTime formerComputeFormerNum formerComputeTailNum "
+                "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
+                "determinTiling",
+            ),
+            Run(
+                "uint64_t",
+                "partNum formerCopyRow tailCopyRow formerCopyTime tailCopyTime maxRowInUb "
+                "formerLastRow tailLastRow",
+                "smallDimTiling",
+            ),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

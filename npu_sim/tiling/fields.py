@@ -84,6 +84,45 @@ class Part(NamedTuple):
     switch: str = ""
 
 
+class Run(NamedTuple):
+    """Successive fields of one C type.
+
+    Attributes
+    ----------
+    c_type
+        C type: ``uint8_t``, ``uint32_t``, ``int32_t``, ``float``, ``uint64_t`` or ``int64_t``.
+    names
+        Names in the vendor's structure, separated by spaces.
+    part
+        Name of the nested structure; empty at the top level.
+    since
+        First release that has the fields; empty when every release has them.
+    """
+
+    c_type: str
+    names: str
+    part: str = ""
+    since: str = ""
+
+
+class Structure(NamedTuple):
+    """One tiling structure of the vendor.
+
+    Attributes
+    ----------
+    kernel
+        The vendor's name of the kernel.
+    since
+        First release whose structure is known.
+    runs
+        Fields in the order of the structure.
+    """
+
+    kernel: str
+    since: str
+    runs: tuple[Run, ...]
+
+
 class Column(NamedTuple):
     """One number of a record or of a part of it: its path, its name, and its field."""
 

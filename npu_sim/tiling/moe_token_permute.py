@@ -13,7 +13,17 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import BLOCK_BYTES, align, align_down, ceil_div, element_bytes
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    REFUSED,
+    SUCCESS,
+    Field,
+    Part,
+    Run,
+    Structure,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 
 MOST_ENTRIES = 16777214
 """Most entries that the product sorts: fp32 represents every position and one more number (page,
@@ -590,3 +600,35 @@ def plan_kernel(
     )
     tiling = tile(problem, device, rules)
     return raw_result(tiling, vendor_structure(tiling))
+
+
+STRUCTURES = (
+    Structure(
+        "MoeTokenPermute",
+        "8.3",
+        (
+            Run("int64_t", "coreNum n cols colsAlign topK"),
+            Run(
+                "int64_t",
+                "needCoreNum perCoreElements perCoreLoops perCorePerLoopElements "
+                "perCoreLastLoopElements lastCoreElements lastCoreLoops lastCorePerLoopElements "
+                "lastCoreLastLoopElements oneLoopMaxElements lastCoreWSindex",
+                "vbsComputeParamsOp",
+            ),
+            Run("int64_t", "needCoreNum", "vmsMiddleComputeParamsOp"),
+            Run("int64_t", "oneLoopMaxElements", "sortOutComputeParamsOp"),
+            Run(
+                "int64_t",
+                "needCoreNum frontCoreNum tailCoreNum coreCalcNum coreCalcTail "
+                "oneTokenBtypeSize onceIndicesTokenMoveTimes onceUbTokenNums "
+                "onceIndicesTokenNums onceIndices oneTokenlastMove oneTokenOnceMove "
+                "oneTokenMoveTimes frontCoreLoop frontCoreLastTokenNums tailCoreLoop "
+                "tailCoreLastTokenNums tailLastonceIndicesTokenMoveTimes "
+                "tailLastIndicesLastTokenNums frontLastonceIndicesTokenMoveTimes "
+                "frontLastIndicesLastTokenNums numOutTokens tokenUB indicesUB",
+                "indexCopyComputeParamsOp",
+            ),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import element_bytes
-from npu_sim.tiling.fields import raw_result, vendor_fields
+from npu_sim.tiling.fields import Run, Structure, raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
     INDEX_BYTES,
     KEYS,
@@ -120,3 +120,20 @@ def plan_kernel(
     )
     tiling = tile(problem, device)
     return raw_result(tiling, vendor_fields(tiling))
+
+
+STRUCTURES = (
+    Structure(
+        "MoeTokenPermuteGrad",
+        "8.3",
+        (
+            Run(
+                "int64_t",
+                "hidden_size top_k num_out_tokens hidden_splited_length hidden_splited_num "
+                "hidden_splited_remain tokens_core_length tokens_core_remain "
+                "tokens_splited_length tokens_splited_num tokens_splited_remain buffer_num",
+            ),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

@@ -17,7 +17,16 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    REFUSED,
+    SUCCESS,
+    Field,
+    Run,
+    Structure,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 from npu_sim.tiling.moe_token_unpermute import NO_PROBS
 from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK
 
@@ -349,3 +358,21 @@ def plan_kernel(
         device,
     )
     return raw_result(tiling, vendor_fields(tiling))
+
+
+STRUCTURES = (
+    Structure(
+        "MoeTokenUnpermuteGrad",
+        "8.3",
+        (
+            Run(
+                "int64_t",
+                "tokensNum topK hiddenSize numOutTokens formerCoreNum tailCoreNum "
+                "tokenNumEachCore tokenNumTailCore rowIdMapEachCore rowIdMapTailCore "
+                "hiddenSizeAlign hiddenSizeLoopTimes hiddenSizeTail inputReserveNum "
+                "indicesReserveNum indicesReserveNumAlign totalUbSize",
+            ),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

@@ -35,6 +35,8 @@ from npu_sim.tiling.fields import (
     REFUSED,
     SUCCESS,
     Field,
+    Run,
+    Structure,
     nothing,
     raw_result,
     vendor_fields,
@@ -563,3 +565,29 @@ def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     own = buffers(tiling, problem_of_row(row), device, rules)
     tensors = own.x + own.gamma + own.y + own.rstd
     return tensors + own.x_fp32 + own.squares + own.reduction + own.sums + own.zeros
+
+
+STRUCTURES = (
+    Structure(
+        "RmsNorm",
+        "8.3",
+        (
+            Run("uint64_t", "num_row num_col num_col_align block_factor"),
+            Run(
+                "uint32_t",
+                "row_factor ub_factor reduce_mask left_num last_reduce_mask last_left_num "
+                "rstd_size ub_loop col_buffer_length multi_n_num is_nddma",
+            ),
+            Run("float", "epsilon avg_factor"),
+            Run("uint8_t", "is_gemma"),
+            Run(
+                "uint64_t",
+                "last_block_factor row_loop last_block_row_loop row_tail last_block_row_tail",
+                since="8.5",
+            ),
+            Run("uint32_t", "mul_loop mul_tail", since="8.5"),
+            Run("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

@@ -32,7 +32,17 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    REFUSED,
+    SUCCESS,
+    Field,
+    Part,
+    Run,
+    Structure,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 
 SPLIT_N = 1
 """Tiling key: whole rows in the Unified Buffer. The vendor's N are rows, its D columns."""
@@ -523,3 +533,23 @@ def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     own = buffers(tiling, device.npu_arch, rules)
     rows = own.dy + own.x + own.dx + own.gamma + own.dgamma + own.rstd
     return rows + own.means + own.scratch + own.zeros + own.synchronisation
+
+
+STRUCTURES = (
+    Structure(
+        "RmsNormGrad",
+        "8.3",
+        (
+            Run("uint32_t", "row col"),
+            Run("float", "avg_factor"),
+            Run(
+                "uint32_t",
+                "data_type block_factor ub_split_dim ub_factor core_calc_num core_calc_tail "
+                "block_dim ub_calc_num ub_calc_tail ub_calc_loop ub_calc_tail_num "
+                "ub_calc_tail_tail ub_calc_tail_loop fixed_output",
+            ),
+            Run("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
+        ),
+    ),
+)
+"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.cli.options import CallOptions, Json, Report, Trace
+from npu_sim.cli.options import CallOptions, Json, Report, TilingBytes, Trace
 from npu_sim.cli.output import exit_with, print_json, show
 
 
@@ -13,6 +13,7 @@ class PlanOptions(CallOptions):
 
     report: Report = None
     trace: Trace = None
+    tiling_bytes: TilingBytes = None
     json_output: Json = False
 
 
@@ -24,6 +25,12 @@ def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions)
     profile = options.profile()
     keywords = {**options.keywords(), "product": profile, "soc": None, "release": None}
     result = plan(operator, **keywords, **typed_specs(operator, arguments))
+    if options.tiling_bytes is not None:
+        from npu_sim.files.writing import write_atomically
+        from npu_sim.framework.tiling_bytes import tiling_bytes
+
+        data = tiling_bytes(result)
+        write_atomically(options.tiling_bytes, lambda file: file.write(data), "tiling_bytes")
     pictures = {}
     if options.report or options.trace:
         from npu_sim.cli.report_files import command_on, write_pictures

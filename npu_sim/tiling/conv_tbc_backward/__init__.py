@@ -1,5 +1,6 @@
 """Planners of ConvTbcBackward."""
 
 from npu_sim.tiling.conv_tbc_backward.planner import plan_kernel
+from npu_sim.tiling.conv_tbc_backward.structures import STRUCTURES
 
-__all__ = ["plan_kernel"]
+__all__ = ["STRUCTURES", "plan_kernel"]

@@ -1,0 +1,29 @@
+"""The tiling structure of a plan as the bytes that its kernel receives."""
+
+from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.language import Text
+from npu_sim.plans.model import Plan
+from npu_sim.status import NotModelledError
+from npu_sim.tiling.structures import find_structure, pack
+
+
+def tiling_bytes(plan: Plan) -> bytes:
+    """Return the bytes of the tiling structure of a plan at its release.
+
+    Raises
+    ------
+    UsageError
+        When the plan has no tiling, or not every field of the structure.
+    """
+    found = find_structure(plan.kernel)
+    if found is None or not plan.tiling or plan.npu_arch == NPU_ARCH_ASCEND_950:
+        raise NotModelledError(
+            "tiling_bytes",
+            Text(
+                "tiling_bytes: the tiling structure of {kernel} on {product} is not known",
+                kernel=plan.kernel or plan.path,
+                product=plan.product_title,
+            ),
+            "leave --tiling-bytes out",
+        )
+    return pack(found.kernel, plan.tiling, plan.release)
