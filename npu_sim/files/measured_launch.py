@@ -1,10 +1,10 @@
 """One measured launch of a kernel, as recorded by the vendor's profilers."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.status import UsageError
 
 MISSING = ("", "N/A", "NA", "NULL")
 """Texts that profilers write for a missing value."""
@@ -18,7 +18,20 @@ DTYPES = {
 """dtypes by the profiler's name, without the prefix ``DT_`` of some rows."""
 
 
-@dataclass(frozen=True)
+COUNTERS = (
+    "aiv_total_cycles",
+    "aiv_time",
+    "aiv_vec_time",
+    "aiv_mte2_time",
+    "aiv_mte3_time",
+    "aiv_scalar_time",
+)
+"""Hardware counters that are read: cycles, and times in microseconds; others are ignored."""
+MOST_LAUNCHES = 2_000_000
+"""Most launches of a profile; each takes about 500 bytes of memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredLaunch:
     """One launch of a kernel on a device.
 
@@ -39,7 +52,7 @@ class MeasuredLaunch:
     core
         Kind of core, as the profiler names it.
     counters
-        Hardware counters by name: times in microseconds, cycles, ratios.
+        Hardware counters in the order of ``COUNTERS``, 0 where not recorded; empty without any.
     """
 
     line: int
@@ -52,7 +65,7 @@ class MeasuredLaunch:
     outputs: tuple[TensorSpec | None, ...] | None = None
     stream: str = ""
     core: str = ""
-    counters: Mapping[str, float] | None = None
+    counters: tuple[float, ...] = ()
 
     @property
     def is_vector(self) -> bool:
@@ -70,7 +83,7 @@ class MeasuredLaunch:
 
     def counter(self, name: str) -> float:
         """Return a counter; 0 if not recorded."""
-        return (self.counters or {}).get(name, 0.0)
+        return self.counters[COUNTERS.index(name)] if self.counters else 0.0
 
 
 def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | None, ...] | None:
@@ -112,6 +125,16 @@ def _shape(text: str) -> tuple[int, ...]:
     if any(not axis.isdecimal() for axis in axes):
         raise ValueError(Text("{text} is not a shape", text=repr(text)))
     return tuple(map(int, axes))
+
+
+def refuse_more_launches(file: object, launches: int) -> None:
+    """Raise a usage error when a profile has more than ``MOST_LAUNCHES`` launches."""
+    if launches > MOST_LAUNCHES:
+        raise UsageError(
+            "file",
+            Text("{file}: more than {most} launches", file=file, most=MOST_LAUNCHES),
+            "a part of the file, such as a few steps of the training",
+        )
 
 
 def counter_name(name: str) -> str:

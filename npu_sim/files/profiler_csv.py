@@ -5,18 +5,28 @@ kernel's type and duration are required.
 """
 
 import csv
-import io
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from sys import intern
 
-from npu_sim.files.measured_launch import MISSING, MeasuredLaunch, counter_name, tensors_of
+from npu_sim.files.measured_launch import (
+    COUNTERS,
+    MISSING,
+    MeasuredLaunch,
+    counter_name,
+    refuse_more_launches,
+    tensors_of,
+)
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
 LARGEST_FILE = 1 << 31
 """Largest CSV file in bytes."""
+MICROSECONDS = {"": 1.0, "us": 1.0, "μs": 1.0, "µs": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
+"""Units of time in names of columns, such as ``Duration(ms)``; without one, microseconds."""
+TENSOR_FACTS = ("shapes", "dtypes", "formats")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernel": ("type", "op type"),
     "name": ("name", "op name"),
@@ -45,38 +55,49 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
             Text("{file}: {st_size} bytes", file=file, st_size=file.stat().st_size),
             Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
         )
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise UsageError(
-            "file",
-            Text(
-                "{file}, line {line}: is no text: {reason}",
-                file=file,
-                line=line,
-                reason=error.reason,
-            ),
-            "a CSV file in UTF-8",
-        ) from None
-    rows = csv.reader(io.StringIO(text), strict=True)
-    try:
-        header = next(rows, [])
-        columns = _Columns(file, header)
-        for cells in rows:
-            if any(cell.strip() for cell in cells):
-                yield columns.launch(rows.line_num, cells)
-    except csv.Error as error:
-        raise UsageError(
-            "file",
-            Text(
-                "{file}, line {line_num}: is no CSV: {error}",
-                file=file,
-                line_num=rows.line_num,
-                error=error,
-            ),
-            "a whole file of the profiler",
-        ) from None
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        rows = csv.reader(stream, strict=True)
+        try:
+            columns = _Columns(file, next(rows, []))
+            launches = 0
+            for cells in rows:
+                if any(map(str.strip, cells)):
+                    launches += 1
+                    refuse_more_launches(file, launches)
+                    yield columns.launch(rows.line_num, cells)
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}: is no text: {reason}",
+                    file=file,
+                    line=_undecodable_line(file),
+                    reason=error.reason,
+                ),
+                "a CSV file in UTF-8",
+            ) from None
+        except csv.Error as error:
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line_num}: is no CSV: {error}",
+                    file=file,
+                    line_num=rows.line_num,
+                    error=error,
+                ),
+                "a whole file of the profiler",
+            ) from None
+
+
+def _undecodable_line(file: Path) -> int:
+    """Return the number of the first line that is not UTF-8."""
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return number
 
 
 class _Columns:
@@ -99,12 +120,30 @@ class _Columns:
                     Text("{file}, line 1: has no column {names}", file=file, names=names),
                     Text("its columns: {columns}", columns=", ".join(self.header)[:200] or "none"),
                 )
-        known = set(self.places.values())
-        self.counters = {
-            place: name
-            for place, name in enumerate(self.header)
-            if place not in known and _is_counter(name)
-        }
+        counters = {counter_name(name): place for place, name in enumerate(self.header)}
+        self.counters = [counters.get(name) for name in COUNTERS]
+        self.has_counters = any(place is not None for place in self.counters)
+        timed = [self.places.get("start_us"), self.places["duration_us"], *self.counters[1:]]
+        self.units = {place: self._unit(place) for place in timed if place is not None}
+        self.tensors: dict[tuple[str, ...], tuple[TensorSpec | None, ...] | None] = {}
+        """Tensors by the texts of a row, which are few: most rows of a profile are equal."""
+
+    def _unit(self, place: int) -> float:
+        """Return the microseconds of one unit of a column of times."""
+        name = self.header[place]
+        unit = name.partition("(")[2].partition(")")[0].strip().lower()
+        if unit not in MICROSECONDS:
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line 1, column {name}: {unit} is not a unit of time",
+                    file=self.file,
+                    name=repr(name),
+                    unit=repr(unit),
+                ),
+                Text("one of {units}", units=", ".join(filter(None, MICROSECONDS))),
+            )
+        return MICROSECONDS[unit]
 
     def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
         """Return the launch of one row."""
@@ -123,62 +162,66 @@ class _Columns:
                 ),
             )
         block_dim = self._number(line, cells, "block_dim")
-        counters = {
-            counter_name(name): self._value(line, name, cells[place])
-            for place, name in self.counters.items()
-        }
+        counters = tuple(
+            0.0 if place is None else self._value(line, cells, place) or 0.0
+            for place in self.counters
+        )
         return MeasuredLaunch(
             line=line,
-            kernel=self._text(cells, "kernel"),
-            name=self._text(cells, "name"),
+            kernel=intern(self._text(cells, "kernel")),
+            name=intern(self._text(cells, "name")),
             duration_us=self._number(line, cells, "duration_us") or 0.0,
             start_us=self._number(line, cells, "start_us") or 0.0,
-            block_dim=None if block_dim is None else int(block_dim),
+            block_dim=int(block_dim) if block_dim else None,  # 0: not recorded
             inputs=self._tensors(line, cells, "input"),
             outputs=self._tensors(line, cells, "output"),
-            stream=f"{self._text(cells, 'device')}/{self._text(cells, 'stream')}",
-            core=self._text(cells, "core"),
-            counters={name: value for name, value in counters.items() if value is not None},
+            stream=intern(f"{self._text(cells, 'device')}/{self._text(cells, 'stream')}"),
+            core=intern(self._text(cells, "core")),
+            counters=counters if self.has_counters else (),
         )
 
     def _text(self, cells: list[str], column: str) -> str:
         return cells[self.places[column]].strip() if column in self.places else ""
 
     def _number(self, line: int, cells: list[str], column: str) -> float | None:
-        if column not in self.places:
-            return None
-        return self._value(line, self.header[self.places[column]], cells[self.places[column]])
+        return self._value(line, cells, self.places[column]) if column in self.places else None
 
-    def _value(self, line: int, name: str, cell: str) -> float | None:
-        text = cell.strip().strip('"')
-        if text.upper() in MISSING:
-            return None
+    def _value(self, line: int, cells: list[str], place: int) -> float | None:
+        """Return a number, a time in microseconds; None if missing."""
+        cell = cells[place]
         try:
-            value = float(text)
+            value = float(cell)
         except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
+            text = cell.strip().strip('"')
+            if text.upper() in MISSING:
+                return None
+            try:
+                value = float(text)
+            except ValueError:
+                value = math.nan
+        if not 0 <= value < math.inf:
+            problem = "{value} is negative" if value < 0 else "{value} is not a number"
             raise UsageError(
                 "file",
                 Text(
-                    "{file}, line {line}, column {name}: {text} is not a number",
+                    "{file}, line {line}, column {name}: {problem}",
                     file=self.file,
                     line=line,
-                    name=repr(name),
-                    text=repr(text),
+                    name=repr(self.header[place]),
+                    problem=Text(problem, value=repr(cell.strip().strip('"'))),
                 ),
-                "a number, or N/A",
+                "a number, 0 or larger, or N/A",
             )
-        return value
+        return value * self.units.get(place, 1.0)
 
     def _tensors(
         self, line: int, cells: list[str], side: str
     ) -> tuple[TensorSpec | None, ...] | None:
-        shapes, dtypes, formats = (
-            self._text(cells, f"{side}_{fact}") for fact in ("shapes", "dtypes", "formats")
-        )
+        texts = tuple(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS)
         try:
-            return tensors_of(shapes, dtypes, formats)
+            if texts not in self.tensors:
+                self.tensors[texts] = tensors_of(*texts)
+            return self.tensors[texts]
         except ValueError as error:
             column = self.header[self.places[f"{side}_shapes"]]
             raise UsageError(
@@ -196,9 +239,3 @@ class _Columns:
 
 def _plain(name: str) -> str:
     return name.partition("(")[0].strip().lower()
-
-
-def _is_counter(name: str) -> bool:
-    return name.startswith(("aic", "aiv", "cube")) and name.partition("(")[0].endswith(
-        ("_time", "_cycles", "_ratio", "_rate", "utilization")
-    )

@@ -340,6 +340,14 @@ def caution_lines(timeline: Timeline) -> list[Line]:
                 "depends on data, which a plan does not have",
             )
         )
+    lines += [
+        (
+            "otherwise",
+            say("at least {time}", time=time_text(other.bound_us)),
+            Text("if {assumption}", assumption=other.assumption),
+        )
+        for other in timeline.otherwise
+    ]
     return lines
 
 

@@ -14,7 +14,7 @@ from npu_sim.cores import Profile
 from npu_sim.language import Text
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
 from npu_sim.timelines.estimates import Estimator, estimate_of_call
-from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
+from npu_sim.timelines.model import CoreTime, LaunchTime, OtherBound, PhaseTime, Timeline
 from npu_sim.timelines.program import (
     COPY_PIPES,
     WRITING_PIPES,
@@ -24,7 +24,7 @@ from npu_sim.timelines.program import (
     Program,
     weighted_work,
 )
-from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, memory_rate, rate_name
+from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, moving_cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
@@ -49,14 +49,12 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     """
     mhz = clock_mhz(profile)
     phase_cycles = [_phase_cycles(phase, profile) for phase in program.phases]
-    phases = tuple(
-        _phase_time(phase, *cycles, mhz)
-        for phase, cycles in zip(program.phases, phase_cycles, strict=True)
-    )
+    phases = _phase_times(program.phases, phase_cycles, mhz)
     cores = _core_times(program, phase_cycles, mhz)
     kernel_us = sum(phase.us for phase in phases)
     kernels = [phase.kernel or plan.kernel for phase in program.phases]
     launches = _launch_times(estimator, list(zip(kernels, phases, strict=True)), mhz)
+    bound_us = sum(launch.us for launch in launches)
     estimate_us, estimate_without = estimate_of_call(launches)
     slowest = max(cores, key=lambda core: core.us, default=None)
     busy = slowest.busy_us if slowest else {}
@@ -74,7 +72,7 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         arguments=plan.arguments,
         clock_mhz=mhz,
         clock="vector clock" if profile.chip.vector_clock_mhz else "core clock",
-        bound_us=sum(launch.us for launch in launches),
+        bound_us=bound_us,
         launches=launches,
         estimate_us=estimate_us,
         estimate_without=estimate_without,
@@ -90,7 +88,21 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         unknown_rates=_unknown_rates(program, profile),
         not_counted=(*not_counted, *NEVER_COUNTED) if launches else not_counted,
         assumptions=program.assumptions,
+        otherwise=tuple(
+            _other_bound(assumption, other, profile, bound_us - kernel_us)
+            for assumption, other in program.otherwise
+        ),
     )
+
+
+def _other_bound(
+    assumption: str, phases: tuple[Phase, ...], profile: Profile, besides_us: float
+) -> OtherBound:
+    """Return the bound under another assumption; ``besides_us`` is that of the other launches."""
+    phase_cycles = [_phase_cycles(phase, profile) for phase in phases]
+    times = _phase_times(phases, phase_cycles, clock_mhz(profile))
+    kernel_us = sum(phase.us for phase in times)
+    return OtherBound(assumption=assumption, bound_us=besides_us + kernel_us, kernel_us=kernel_us)
 
 
 def _launch_times(
@@ -141,7 +153,7 @@ def _launch_bound(
 
 def _moving_cycles(tensors: Sequence[LaunchTensor], profile: Profile, *, writes: bool) -> float:
     return sum(
-        tensor.bytes / memory_rate(profile.chip, tensor.bytes, writes=writes) for tensor in tensors
+        moving_cycles(profile.chip, tensor.bytes, tensor.bytes, writes=writes) for tensor in tensors
     )
 
 
@@ -167,6 +179,14 @@ def _phase_cycles(phase: Phase, profile: Profile) -> PhaseCycles:
             done[nodes] = scheduler.finish(nodes), scheduler.busy(nodes)
         ends[core], busy[core] = done[nodes]
     return ends, busy
+
+
+def _phase_times(
+    phases: tuple[Phase, ...], phase_cycles: list[PhaseCycles], mhz: float
+) -> tuple[PhaseTime, ...]:
+    return tuple(
+        _phase_time(phase, *cycles, mhz) for phase, cycles in zip(phases, phase_cycles, strict=True)
+    )
 
 
 def _phase_time(

@@ -176,6 +176,22 @@ class ModePrice(Frozen):
     unbounded: tuple[TextField, ...] = ()
 
 
+class OtherBound(Frozen):
+    """Bound of a call under the opposite of one of its assumptions.
+
+    Attributes
+    ----------
+    assumption
+        What is assumed about the data instead, for instance that every probs is 0.
+    bound_us, kernel_us
+        Bound of the call and of its planned kernels, in microseconds.
+    """
+
+    assumption: TextField
+    bound_us: float
+    kernel_us: float
+
+
 class Timeline(Printed, Frozen):
     """The lower-bound schedule of one call on one SoC.
 
@@ -219,6 +235,9 @@ class Timeline(Printed, Frozen):
         Work that the bound leaves out.
     assumptions
         Assumptions about the data.
+    otherwise
+        Bounds under the opposite of an assumption, where it follows from the call; data between
+        the two has a bound between them.
     """
 
     label: Literal["lower bound"] = "lower bound"
@@ -249,6 +268,7 @@ class Timeline(Printed, Frozen):
     unknown_rates: tuple[str, ...] = ()
     not_counted: tuple[TextField, ...] = ()
     assumptions: tuple[TextField, ...] = Field(default=())
+    otherwise: tuple[OtherBound, ...] = ()
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return the timeline as plain data, as printed by ``--json``."""

@@ -35,8 +35,9 @@ class Copy:
     bytes, elements
         Size of one copy.
     tensor_bytes
-        Size of the whole tensor; a tensor that fits L2 moves faster. 0 when it certainly fits, or
-        when the bound must hold for any size.
+        Size of the whole tensor in the first pass over it: of a tensor larger than L2 a part is
+        sure to come from global memory. 0 in later passes, which L2 may answer; when the tensor
+        certainly fits; and when the data decides which part of it is copied.
     rate
         The chip's limiting rate; ``memory`` is global memory or L2.
     """
@@ -129,11 +130,14 @@ class Program:
         Unpublished steps of the kernels, which the bound leaves out.
     assumptions
         Assumptions about data that the plan does not have.
+    otherwise
+        The opposite of an assumption under which a kernel does less, and the phases under it.
     """
 
     phases: tuple[Phase, ...]
     not_counted: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    otherwise: "tuple[tuple[str, tuple[Phase, ...]], ...]" = ()
 
 
 def vector_tile(

@@ -51,11 +51,15 @@ def known_cycles(works: Iterable[Work], profile: Profile, pipe: str) -> float:
     return sum(cycles(work, profile, pipe) or 0.0 for work in works)
 
 
-def memory_rate(chip: Chip, tensor_bytes: int, *, writes: bool) -> float:
-    """Return bytes per cycle of one core: from L2 when the tensor fits, else from global memory."""
-    if tensor_bytes > chip.l2_bytes:
-        return chip.ddr_bytes_per_cycle
-    return chip.l2_write_bytes_per_cycle if writes else chip.l2_read_bytes_per_cycle
+def moving_cycles(chip: Chip, moved_bytes: int, tensor_bytes: int, *, writes: bool) -> float:
+    """Return the cycles in which one core moves a part of a tensor in the first pass over it.
+
+    Whatever the L2 holds, at least ``1 - l2_bytes / tensor_bytes`` of the tensor comes from global
+    memory (page, "MTE2, MTE3"); the rest may be answered by the L2.
+    """
+    rate = chip.l2_write_bytes_per_cycle if writes else chip.l2_read_bytes_per_cycle
+    from_memory = max(0.0, 1 - chip.l2_bytes / tensor_bytes) if tensor_bytes else 0.0
+    return moved_bytes * ((1 - from_memory) / rate + from_memory / chip.ddr_bytes_per_cycle)
 
 
 def rate_name(work: Work) -> str:
@@ -78,13 +82,11 @@ def elements(work: Work) -> int:
 
 
 def _copy_cycles(copy: Copy, chip: Chip, pipe: str) -> float:
-    in_memory = copy.rate == "memory"
-    rate: float = (
-        memory_rate(chip, copy.tensor_bytes, writes=pipe in WRITING_PIPES)
-        if in_memory
-        else getattr(chip, copy.rate)
-    )
-    return copy.times * align(copy.bytes, COPY_BLOCK_BYTES) / rate
+    moved = copied_bytes(copy)
+    if copy.rate == "memory":
+        return moving_cycles(chip, moved, copy.tensor_bytes, writes=pipe in WRITING_PIPES)
+    rate: float = getattr(chip, copy.rate)
+    return moved / rate
 
 
 def _instruction_cycles(instruction: Instruction, throughput: Throughput) -> float | None:

@@ -113,7 +113,7 @@ def test_a_launch_that_streams_has_a_range_without_a_profile():
     clearing = next(launch.estimate for launch in times.launches if launch.kernel == "MemSet")
     assert (clearing.of, clearing.us, clearing.evidence) == ("launch", None, "two public devices")
     assert (clearing.low_us, clearing.high_us) == pytest.approx(
-        (622329856 / 1.79e6, 622329856 / 0.794e6)
+        (622329856 / 1.8e6, 622329856 / 0.794e6)
     )
     assert times.estimate_us is None
 

@@ -23,11 +23,11 @@ def bound(soc="Ascend910B3", release=None, **arguments):
 
 def test_launches_without_a_plan_move_their_tensors_once_on_all_cores():
     launches = {launch.kernel: launch for launch in bound(**VOCABULARY).launches}
-    cycles = 151936 * 1024 * 4 / 32 / 40  # beyond the L2: 32 bytes a cycle and core
-    assert launches["MemSet"].us == launches["ZerosLike"].us == pytest.approx(cycles / 1800)
-    assert launches["Cast"].us == pytest.approx(
-        cycles / 1800
-    )  # the last one: it reads twice what it writes
+    table, l2 = 151936 * 1024 * 4, npu_sim.load_profile("atlas_a2", "Ascend910B3").chip.l2_bytes
+    # What the L2 cannot hold moves at 32 bytes a cycle and core, the rest at the rates of the L2.
+    cleared, read = (l2 / rate + (table - l2) / 32 for rate in (86, 110))
+    assert launches["MemSet"].us == launches["ZerosLike"].us == pytest.approx(cleared / 40 / 1800)
+    assert launches["Cast"].us == pytest.approx(read / 40 / 1800)  # of the last one
     assert launches["Sort"].us == pytest.approx(
         8 * 4096 / 86 / 1800
     )  # one core, values and positions written to the L2
@@ -47,10 +47,9 @@ def test_clearing_and_rounding_the_result_are_the_largest_parts_of_a_call_that_w
     """Release 8.3, 40 cores, 1650 MHz: 2567 us, 130 of them in the planned kernel."""
     table = bound(release="8.3", **(VOCABULARY | {"scale_grad_by_freq": False}))
     at_1650_mhz = table.bound_us * 1800 / 1650
-    assert 0.2 * 2567 < at_1650_mhz < 2567
+    assert 0.18 * 2567 < at_1650_mhz < 2567
     memset, cast = table.launches[3], table.launches[5]
     assert (memset.kernel, cast.kernel) == ("MemSet", "Cast")
-    assert memset.share == pytest.approx(cast.share)
     assert memset.share + cast.share > 0.98
     assert table.kernel_us < 0.01 * table.bound_us
 
@@ -86,3 +85,16 @@ def test_every_launch_of_a_plan_has_a_bound(name):
     assert [launch.read_bytes for launch in table.launches] == [
         launch.read_bytes for launch in plan.launches
     ]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_filter_gradient_of_a_convolution_is_cleared_in_default_mode(deterministic):
+    operator, product, arguments = CALLS["conv"]
+    plan = npu_sim.plan(operator, product=product, deterministic=deterministic, **arguments)
+    kernels = [launch.kernel for launch in plan.launches]
+    before = kernels[kernels.index("Conv2DBackpropFilter") - 1]
+    assert (before == "MemSet") is not deterministic
+    if not deterministic:
+        memset = plan.launches[kernels.index("MemSet")]
+        assert memset.outputs == plan.launches[kernels.index("Conv2DBackpropFilter")].outputs
+        assert (memset.evidence, memset.written_bytes) == ("model", 4 * 3 * 512 * 512)

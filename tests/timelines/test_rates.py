@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from npu_sim.cores import load_profile
@@ -5,14 +7,16 @@ from npu_sim.timelines.program import Copy, Instruction, Multiply
 from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
 
 A2 = load_profile("atlas_a2")
+ENDLESS = 1 << 100
+"""Bytes of a tensor of which the L2 holds nothing."""
 
 
 @pytest.mark.parametrize(
     ("work", "expected"),
     [
-        (Copy(32, 8, tensor_bytes=A2.chip.l2_bytes + 1), 1),
-        (Copy(33, 8, tensor_bytes=A2.chip.l2_bytes + 1), 2),  # whole blocks of 32 bytes
-        (Copy(33, 8, times=5, tensor_bytes=A2.chip.l2_bytes + 1), 10),
+        (Copy(32, 8, tensor_bytes=ENDLESS), 1),
+        (Copy(33, 8, tensor_bytes=ENDLESS), 2),  # whole blocks of 32 bytes
+        (Copy(33, 8, times=5, tensor_bytes=ENDLESS), 10),
         (
             Copy(110 * 32, 880, tensor_bytes=A2.chip.l2_bytes),
             32,
@@ -41,13 +45,29 @@ A2 = load_profile("atlas_a2")
     ],
 )
 def test_cycles_at_the_published_rates(work, expected):
-    assert cycles(work, A2, "MTE2") == expected
+    assert cycles(work, A2, "MTE2") == pytest.approx(expected)
 
 
 def test_what_fits_the_l2_is_written_at_another_rate_than_it_is_read():
     copy = Copy(86 * 32, 688, tensor_bytes=1000)
-    assert (cycles(copy, A2, "MTE3"), cycles(copy, A2, "FIXP")) == (32, 32)
-    assert cycles(copy, A2, "MTE2") == 86 * 32 / 110
+    assert (cycles(copy, A2, "MTE3"), cycles(copy, A2, "FIXP")) == pytest.approx((32, 32))
+    assert cycles(copy, A2, "MTE2") == pytest.approx(86 * 32 / 110)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_only_what_the_l2_cannot_hold_is_sure_to_come_from_memory(parts):
+    l2 = A2.chip.l2_bytes
+    copy = Copy(parts * l2, 1, tensor_bytes=parts * l2)
+    expected = l2 / 110 + (parts - 1) * l2 / 32
+    assert cycles(copy, A2, "MTE2") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("pipe", ["MTE2", "MTE3"])
+def test_a_tensor_that_outgrows_the_l2_has_no_jump(pipe):
+    sizes = [A2.chip.l2_bytes + 32 * more for more in (-1, 0, 1, 2)]
+    times = [cycles(Copy(size, 1, tensor_bytes=size), A2, pipe) for size in sizes]
+    steps = [after - before for before, after in pairwise(times)]
+    assert all(0 < step < 1.001 for step in steps)
 
 
 def test_other_series_have_no_published_instruction_rates_but_copies():
@@ -55,10 +75,8 @@ def test_other_series_have_no_published_instruction_rates_but_copies():
     inference = load_profile("atlas_inference")
     assert cycles(Instruction("add_sub_mul_max_min", "float32", 64), train, "V") is None
     assert cycles(Multiply("float16", 16, 16, 16), train, "M") is None
-    assert cycles(Copy(64, 16, tensor_bytes=train.chip.l2_bytes + 1), train, "MTE2") == 2
-    assert (
-        cycles(Copy(64, 16, tensor_bytes=inference.chip.l2_bytes + 1), inference, "MTE2") == 64 / 17
-    )
+    assert cycles(Copy(64, 16, tensor_bytes=ENDLESS), train, "MTE2") == 2
+    assert cycles(Copy(64, 16, tensor_bytes=ENDLESS), inference, "MTE2") == 64 / 17
 
 
 def test_names_and_bytes():

@@ -11,7 +11,7 @@ from npu_sim.timelines.program import Copy, Hold, Loop, Phase, Tile, tiles
 from npu_sim.timelines.schedule import Scheduler
 
 PROFILE = load_profile("atlas_a2")
-FAR = partial(Copy, tensor_bytes=2**40)
+FAR = partial(Copy, tensor_bytes=2**100)
 """A copy of a part of a tensor beyond the L2: 32 bytes a cycle."""
 PIPES = ("A", "B", "C")
 RATE = PROFILE.chip.l2_read_bytes_per_cycle

@@ -117,7 +117,8 @@ def program(plan: Plan) -> Program:
         tiling = CubeTiling(**plan.tiling["gradWeight"])
         blocking = _grad_weight(shape, _sizes(plan.tiling["gradWeight"]), out_every_sample=False)
         phases.append(_model_phase(blocking, tiling))
-        others = ("clearing gradWeight",) if tiling.sample_blocks * tiling.time_blocks > 1 else ()
+        splits = tiling.sample_blocks * tiling.time_blocks > 1
+        others = ("clearing gradWeight",) if splits and plan.deterministic else ()
     return Program(tuple(phases), others, ("copies at the rates of L2",))
 
 

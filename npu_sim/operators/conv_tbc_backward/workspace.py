@@ -196,6 +196,17 @@ def _convolutions(
     )
     grad_input = executor.cast(plain, "gradInput in its dtype", own)
     result = between("gradWeight in cube layout", cube["weight"], "float32")
+    if not case.deterministic:
+        note = "its size is a model; whether deterministic mode clears as well is not published"
+        executor.launches.append(
+            Launch(
+                kernel="MemSet",
+                outputs=(result,),
+                is_node=False,
+                evidence=Evidence.MODEL,
+                note=note,
+            )
+        )
     operands = laid_out["self"], laid_out["input"]
     block_dim, parts = case.tiling.grad_weight.block_dim, _weight_kernel_parts(case)
     executor.compute_gradient(WEIGHT_KERNEL, operands, result, block_dim, parts)

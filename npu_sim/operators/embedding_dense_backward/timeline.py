@@ -1,8 +1,8 @@
 """Timeline of EmbeddingDenseBackward: what every core does, from the tiling of the plan.
 
 Source: specification page ``embedding_dense_backward``, "Tiling" and "Kernels and accumulation
-order". The number of flushes depends on the data; the program assumes the fewest, so that the lower
-bound holds for any data.
+order". The number of flushes depends on the data; the program assumes the fewest, all to one row,
+which the L2 answers, so that the lower bound holds for any data.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from npu_sim.timelines.program import (
     Phase,
     Program,
     ranged,
+    rows_of_cores,
     vector_phase,
     vector_tile,
 )
@@ -44,11 +45,13 @@ def program(plan: Plan) -> Program:
         decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions
     )
     others, assumptions = [], []
-    if 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]:
+    padded = 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]
+    if padded:
         assumptions.append("no row carries the padding index")
     if plan.kernel == "EmbeddingDenseGrad":
         index_bytes = 8 if indices.dtype == "int64" else 4
         phases = _older_kernel(plan, prod(grad.shape[:-1]), dim, index_bytes)
+        sparest = phases[:1] if plan.tiling["splits_weights"] else (_only_indices(plan),)
         others.append("clearing the output")
     else:
         element_bytes = FP32 if casts else grad.itemsize
@@ -59,8 +62,22 @@ def program(plan: Plan) -> Program:
                 "rounding the fp32 copy of the output" if small else "summing the stage rows"
             )
         assumptions.append("as few different indices as possible: the fewest flushes")
-        phases = (main, _scale(plan)) if plan.tiling["params"]["scaleGradByFreq"] else (main,)
-    return Program(phases, tuple(others), tuple(assumptions))
+        scaling = (_scale(plan),) if plan.tiling["params"]["scaleGradByFreq"] else ()
+        phases, sparest = (main, *scaling), (_only_indices(plan), *scaling)
+    otherwise = (("every row carries the padding index", sparest),) if padded else ()
+    return Program(phases, tuple(others), tuple(assumptions), otherwise)
+
+
+def _only_indices(plan: Plan) -> Phase:
+    """Return the least that the rows take: their indices; rows of the padding index are skipped."""
+
+    def indices(start: int, stop: int) -> tuple[Node, ...]:
+        rows = stop - start
+        return (vector_tile((Copy(INDEX_BYTES * rows, rows),), note="indices"),) if rows else ()
+
+    return vector_phase(
+        "rows", {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
+    )
 
 
 def _sizes(plan: Plan) -> tuple[int, int]:
@@ -75,7 +92,7 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
     Every batch is assumed to hold one index: one atomic copy.
     """
     most = plan.tiling["smallDimTiling"]["maxRowInUb"]
-    grad, out = _sizes(plan)
+    grad = _sizes(plan)[0]
     counted = plan.tiling["params"]["scaleGradByFreq"]
 
     def batch(rows: int) -> tuple[Node, ...]:
@@ -91,7 +108,7 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
             Instruction("duplicate_create_index", "float32", dim),
             Instruction("add_sub_mul_max_min", "float32", dim, times=rows),
         )
-        copy_out = (Copy(FP32 * dim, dim, tensor_bytes=out), *_counter(counted))
+        copy_out = (Copy(FP32 * dim, dim), *_counter(counted))
         if element_bytes == FP32:
             return (vector_tile(copy_in, (*sort, *add), copy_out),)
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
@@ -120,7 +137,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
         else "rows_per_flush"
     )
     chunk_rows = release_switches(plan.release, plan.operator)[flush]
-    grad, out = _sizes(plan)
+    grad = _sizes(plan)[0]
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2
 
@@ -138,7 +155,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
             row = vector_tile(copy_in, widen, note="widen"), vector_tile(vector=add, note="add")
             flush = vector_tile(vector=add, note="flush")
         else:
-            sums = Copy(FP32 * columns, columns, tensor_bytes=out)
+            sums = Copy(FP32 * columns, columns)
             copy_out = (sums, *_counter(params["scaleGradByFreq"]))
             flush = vector_tile(copy_out=copy_out, note="flush")
         return bookkeeping, Loop(row, rows, "row", 1), flush
@@ -190,14 +207,14 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     """
     tiling = plan.tiling
     batch_rows, longest = tiling["batch_rows"], tiling["dim_piece"]
-    grad, out = _sizes(plan)
+    grad = _sizes(plan)[0]
 
     def batch(columns: int, count: int) -> tuple[Node, ...]:
         copy_in = (
             Copy(index_bytes * count, count),
             Copy(FP32 * columns * count, columns * count, tensor_bytes=grad),
         )
-        copy_out = (Copy(FP32 * columns, columns, count, tensor_bytes=out),)
+        copy_out = (Copy(FP32 * columns, columns, count),)
         return (vector_tile(copy_in, copy_out=copy_out),)
 
     def batches(columns: int, start: int, stop: int) -> tuple[Node, ...]:
@@ -223,7 +240,7 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
             Instruction("add_sub_mul_max_min", "float32", columns),
         )
         copy_in = (Copy(FP32 * columns, columns, tensor_bytes=grad),)
-        copy_out = (Copy(FP32 * columns, columns, tensor_bytes=out),)
+        copy_out = (Copy(FP32 * columns, columns),)
         return (vector_tile(copy_in, vector, copy_out, note="row"),)
 
     # The rows of a core depend on the data; the slowest core has at least ceil(rows / cores).

@@ -11,6 +11,7 @@ from npu_sim.timelines.program import (
     Instruction,
     Loop,
     Node,
+    Phase,
     Program,
     Work,
     ranged,
@@ -27,11 +28,24 @@ FP32 = 4
 
 def program(plan: Plan) -> Program:
     """Return the work of every core: batches of entries, and weighted sums of each token."""
+    top_k = plan.tiling["top_k"]
+    rows = TensorSpec.parse(plan.arguments["permuted_tokens"]).shape[0]
+    tokens = max(TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k, 1)
+    live = min(top_k, rows // tokens)
+    phase = _phase(plan, tokens, live)
+    dropped = "no token is dropped" if live == top_k else "dropped tokens are spread evenly"
+    if "probs" not in plan.arguments:
+        return Program((phase,), assumptions=(dropped,))
+    # The row of a probability of 0 is not read.
+    otherwise = (("every probs is 0", (_phase(plan, tokens, 0),)),)
+    return Program((phase,), assumptions=(dropped, "no probs is 0"), otherwise=otherwise)
+
+
+def _phase(plan: Plan, tokens: int, live: int) -> Phase:
+    """Return the work of every core when ``live`` rows of each token are added."""
     tiling, top_k = plan.tiling, plan.tiling["top_k"]
     rows = TensorSpec.parse(plan.arguments["permuted_tokens"])
     probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
-    tokens = max(TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k, 1)
-    live = min(top_k, rows.shape[0] // tokens)
     token = row_pieces(
         tiling["hidden_splited_length"],
         tiling["hidden_splited_num"],
@@ -53,10 +67,7 @@ def program(plan: Plan) -> Program:
         core: ranged("tokens", start, stop, length, batch)
         for core, (start, stop) in rows_of_cores(plan).items()
     }
-    dropped = "no token is dropped" if live == top_k else "dropped tokens are spread evenly"
-    assumptions = (dropped, "no probs is 0") if probs else (dropped,)
-    phase = vector_phase("tokens", cores, in_buffers=tiling["buffer_num"])
-    return Program((phase,), assumptions=assumptions)
+    return vector_phase("tokens", cores, in_buffers=tiling["buffer_num"])
 
 
 def _entries(count: int, probs: int) -> Node:

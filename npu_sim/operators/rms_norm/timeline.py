@@ -175,13 +175,13 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
         return (Loop((vector_tile((_copy(x, width),), vector, note="sum"),), rows, "row", 1),)
 
     def results(width: int, rows: int) -> tuple[Node, ...]:
-        copy = _copy(x, width)
+        out, again = _copy(x, width), Copy(x.itemsize * width, width)
         writing = (*_widen(width, gamma), _multiply_or_add(width), *_narrow(width, x.itemsize))
         reading = vector_tile(
-            (copy,), (*_widen(width, x.itemsize), _by_a_number(width)), note="x again"
+            (again,), (*_widen(width, x.itemsize), _by_a_number(width)), note="x again"
         )
         return _gamma_in(width, gamma), Loop(
-            (reading, vector_tile((), writing, (copy,), note="y")), rows, "row", 1
+            (reading, vector_tile((), writing, (out,), note="y")), rows, "row", 1
         )
 
     def group(rows: int) -> tuple[Node, ...]:

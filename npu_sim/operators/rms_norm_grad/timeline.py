@@ -136,7 +136,8 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
             *_elementwise(width, 5),
             *_narrow(width, dy.itemsize),
         )
-        row = vector_tile((_copy(dy, width, times=2),), vector, (copy,), note="dx")
+        again = Copy(dy.itemsize * width, width, times=2)
+        row = vector_tile((again,), vector, (copy,), note="dx")
         return gamma, Loop((row,), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
