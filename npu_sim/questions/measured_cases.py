@@ -16,6 +16,7 @@ from npu_sim.framework.axes import Switch, Word
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.status import AclnnError, UsageError
@@ -68,6 +69,27 @@ def possible_calls(
             if candidate.kernel == launch.kernel and _same_tensors(candidate, launch):
                 calls.setdefault(_facts(planned), PossibleCall(arguments, planned, place))
     return list(calls.values()), None if calls else refusal
+
+
+def unknown_argument(operator: Operator, launch: MeasuredLaunch) -> str:
+    """Return why no call follows from a launch: shapes that the file lacks; empty if it has them.
+
+    Required integers, such as the number of experts of a token, follow from the output shapes.
+    """
+    if launch.inputs is None:
+        return Text("{name} unknown: input shapes are not in the file", name="tensors")
+    if launch.outputs is not None:
+        return ""
+    names = [
+        one.name
+        for one in operator.attributes
+        if one.required and not isinstance(_axis(operator, one), Word | Switch)
+    ]
+    return (
+        Text("{name} unknown: output shapes are not in the file", name=", ".join(names))
+        if names
+        else ""
+    )
 
 
 def _facts(planned: Plan) -> tuple[Any, ...]:
@@ -124,12 +146,16 @@ def _dtype_choices(operator: Operator, name: str, spec: TensorSpec) -> list[Tens
 
 def _choices(operator: Operator, attribute: Attribute, launch: MeasuredLaunch) -> list[Any]:
     """Return the values of an attribute to try; None stands for its default."""
-    axis = next((axis for axis in operator.axes if axis.name == attribute.name), None)
+    axis = _axis(operator, attribute)
     if isinstance(axis, Word):
         return list(axis.words)
     if isinstance(axis, Switch):
         return [False, True]
     return [None] if not attribute.required else _numbers(launch)
+
+
+def _axis(operator: Operator, attribute: Attribute) -> object:
+    return next((axis for axis in operator.axes if axis.name == attribute.name), None)
 
 
 def _numbers(launch: MeasuredLaunch) -> list[int]:

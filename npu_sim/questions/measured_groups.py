@@ -11,7 +11,7 @@ from npu_sim.questions.measured_calls import MeasuredCall
 from npu_sim.questions.measured_cases import PossibleCall
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.status import AclnnError
-from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
+from npu_sim.timelines.model import LaunchEstimate, OtherBound, VectorEstimate
 
 VECTOR_COUNTER = "aiv_vec_time"
 """Counter of the vector pipe's busy time."""
@@ -40,6 +40,10 @@ class MeasuredGroup:
         The refusal in that case.
     bound_us, binding_pipe
         Lower bound of the kernel and the pipe that limits it; 0 without a plan.
+    assumptions, otherwise
+        Assumptions of the bound about the data, and bounds of the kernel under their opposites.
+    unknown
+        Argument of the call that the file does not identify; empty when all are identified.
     nearby
         Nearest changes that take another path.
     estimate
@@ -52,6 +56,9 @@ class MeasuredGroup:
     refusal: AclnnError | None = None
     bound_us: float = 0.0
     binding_pipe: str = ""
+    assumptions: tuple[str, ...] = ()
+    otherwise: tuple[OtherBound, ...] = ()
+    unknown: str = ""
     nearby: tuple[NearbyPlan, ...] = ()
     estimate: VectorEstimate | LaunchEstimate | None = None
 
@@ -105,6 +112,15 @@ class MeasuredGroup:
             "bound_over_measured": self.bound_us / median(self.times)
             if plan and median(self.times)
             else None,
+            "bound_over_fastest": self.bound_us / min(self.times)
+            if plan and min(self.times)
+            else None,
+            "assumptions": list(self.assumptions),
+            "otherwise": [
+                {"assumption": other.assumption, "bound_us": other.kernel_us}
+                for other in self.otherwise
+            ],
+            "unknown": self.unknown,
             "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
             "estimated_as_measured_us": self.estimated_us
             if self.estimate and self.estimated_us
@@ -140,10 +156,12 @@ def _texts(specs: Sequence[Any] | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Equal calls of several launches, with the bound of every launch."""
+    """Equal calls of several launches, with the bound of every launch and what it assumes."""
 
     calls: tuple[MeasuredCall, ...]
     bounds_us: tuple[float | None, ...]
+    assumptions: tuple[str, ...] = ()
+    otherwise: tuple[OtherBound, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
@@ -167,6 +185,12 @@ class CallGroup:
             "arguments": plan.arguments,
             "deterministic": plan.deterministic,
             "median_us": total,
+            "min_us": min(call.total_us for call in self.calls),
             "bound_us": sum(bound or 0.0 for bound in self.bounds_us),
+            "assumptions": list(self.assumptions),
+            "otherwise": [
+                {"assumption": other.assumption, "bound_us": other.bound_us}
+                for other in self.otherwise
+            ],
             "launches": launches,
         }

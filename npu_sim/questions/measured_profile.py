@@ -1,5 +1,6 @@
 """Comparison of a device profile with plans and bounds: ``npu-sim profile``."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
-from npu_sim.questions.measured_cases import PossibleCall, possible_calls
+from npu_sim.questions.measured_cases import PossibleCall, possible_calls, unknown_argument
 from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
@@ -164,10 +165,16 @@ class _Reading:
         for one in ours:
             self.equal.setdefault(_facts(one), []).append(one)
         self.cases: dict[Any, tuple[list[PossibleCall], AclnnError | None]] = {}
+        self.unknown: dict[Any, str] = {}
         for key, same in self.equal.items():
             entry = operator_of_launch(same[0].kernel)
             assert entry is not None
-            found, refusal = possible_calls(load_operator(entry.name), same[0], profile)
+            operator = load_operator(entry.name)
+            if unknown := unknown_argument(operator, same[0]):
+                self.unknown[key] = unknown
+                self.cases[key] = [], None
+                continue
+            found, refusal = possible_calls(operator, same[0], profile)
             self.cases[key] = [case for case in found if self._fits(case, same)] or found, refusal
         streams: dict[str, list[MeasuredLaunch]] = {}
         for one in launches:
@@ -177,10 +184,11 @@ class _Reading:
         self.explained = sum(len(call.launches) for call in self.calls)
 
     def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
-        """Return whether no launch is faster than the bound of the call."""
-        return timeline(case.plan, self.profile).launches[case.place].us <= min(
-            one.duration_us for one in launches
-        )
+        """Return whether no launch is faster than the bound, under any assumption about data."""
+        table = timeline(case.plan, self.profile)
+        bound = table.launches[case.place]
+        least = [other.kernel_us for other in table.otherwise] if bound.planned else []
+        return min(bound.us, *least, math.inf) <= min(one.duration_us for one in launches)
 
     def _calls(self, streams: Mapping[str, list[MeasuredLaunch]]) -> Any:
         for stream in streams.values():
@@ -199,13 +207,16 @@ class _Reading:
             kept = [case for case in cases if id(case) in seen] or cases
             entry = operator_of_launch(same[0].kernel)
             assert entry is not None
-            group = MeasuredGroup(entry.name, tuple(same), tuple(kept), refusal)
+            group = MeasuredGroup(
+                entry.name, tuple(same), tuple(kept), refusal, unknown=self.unknown.get(key, "")
+            )
             found.append(self._bounded(group) if kept else group)
         return tuple(sorted(found, key=lambda group: -sum(group.times)))
 
     def _bounded(self, group: MeasuredGroup) -> MeasuredGroup:
         plan = group.cases[0].plan
-        bound = timeline(plan, self.profile).launches[group.cases[0].place]
+        table = timeline(plan, self.profile)
+        bound = table.launches[group.cases[0].place]
         call = fixed_call(
             load_operator(plan.operator), group.cases[0].arguments, plan.deterministic
         )
@@ -216,6 +227,8 @@ class _Reading:
             group,
             bound_us=bound.us,
             binding_pipe=bound.binds,
+            assumptions=table.assumptions if bound.planned else (),
+            otherwise=table.otherwise if bound.planned else (),
             nearby=nearby,
             estimate=self._estimate(group.cases[0]),
         )
@@ -230,10 +243,12 @@ class _Reading:
         found: dict[int, list[MeasuredCall]] = {}
         for call in self.calls:
             found.setdefault(id(call.case), []).append(call)
-        return tuple(CallGroup(tuple(calls), self._bounds(calls[0])) for calls in found.values())
+        return tuple(self._call_group(tuple(calls)) for calls in found.values())
 
-    def _bounds(self, call: MeasuredCall) -> tuple[float, ...]:
-        return tuple(launch.us for launch in timeline(call.case.plan, self.profile).launches)
+    def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
+        table = timeline(calls[0].case.plan, self.profile)
+        bounds = tuple(launch.us for launch in table.launches)
+        return CallGroup(calls, bounds, table.assumptions, table.otherwise)
 
 
 def _facts(launch: MeasuredLaunch) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from npu_sim.show.compare import nearby_text
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line
-from npu_sim.show.timelines import estimate_note, estimate_text
+from npu_sim.show.timelines import assumption_lines, estimate_note, estimate_text
 
 SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""
@@ -50,6 +50,8 @@ def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
             Paragraph(_call_command(calls), "dim"),
             _call_table(calls),
         ]
+        if calls.assumptions:
+            parts.append(lines_table(call_assumption_lines(calls)))
     for group in answer.groups:
         parts += ["", Paragraph(_group_title(group), "bold"), lines_table(group_lines(group))]
     return stack(*parts)
@@ -85,10 +87,11 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
 def _call_title(calls: CallGroup) -> str:
     call = calls.as_dict()
     return say(
-        "call {call}: {times} times, {measured}, bound {bound}",
+        "call {call}: {times} times, {measured} (fastest {fastest}), bound {bound}",
         call=call["operator"],
         times=call["count"],
         measured=time_text(call["median_us"]),
+        fastest=time_text(call["min_us"]),
         bound=time_text(call["bound_us"]),
     )
 
@@ -115,6 +118,12 @@ def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
             (one["kernel"], time_text(one["median_us"]), percent_text(one["share"]), bound, blocks)
         )
     return rows
+
+
+def call_assumption_lines(calls: CallGroup) -> list[Line]:
+    """Return what the bound of a call assumes."""
+    others = [(one.assumption, one.bound_us) for one in calls.otherwise]
+    return assumption_lines(calls.assumptions, others)
 
 
 def _group_title(group: MeasuredGroup) -> str:
@@ -153,6 +162,8 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
                 ),
             ),
         ]
+    if group.unknown:
+        return [*lines, ("unknown", group.unknown, "")]
     if not group.cases:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
@@ -165,8 +176,15 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         (
             "bound",
             time_text(facts["bound_us"]),
-            say("{percent} of the measured time", percent=percent_text(share or 0.0)),
+            say(
+                "{percent} of the median, {fastest} of the fastest",
+                percent=percent_text(share or 0.0),
+                fastest=percent_text(facts["bound_over_fastest"] or 0.0),
+            ),
         )
+    )
+    lines += assumption_lines(
+        group.assumptions, [(one.assumption, one.kernel_us) for one in group.otherwise]
     )
     lines.append(("binds", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)

@@ -332,23 +332,28 @@ def caution_lines(timeline: Timeline) -> list[Line]:
         )
     if timeline.not_counted:
         lines.append(("left out", joined(timeline.not_counted, ", "), "not published: counted 0"))
-    if timeline.assumptions:
-        lines.append(
+    others = [(other.assumption, other.bound_us) for other in timeline.otherwise]
+    return lines + assumption_lines(timeline.assumptions, others)
+
+
+def assumption_lines(
+    assumptions: Sequence[str], otherwise: Sequence[tuple[str, float]]
+) -> list[Line]:
+    """Return what a bound assumes about the data, and the bounds in us if it is otherwise."""
+    if not assumptions:
+        return []
+    note = "depends on data, which a plan does not have"
+    return [
+        ("assumed", joined(assumptions, ", "), note),
+        *(
             (
-                "assumed",
-                joined(timeline.assumptions, ", "),
-                "depends on data, which a plan does not have",
+                "otherwise",
+                say("at least {time}", time=time_text(us)),
+                say("if {assumption}", assumption=assumption),
             )
-        )
-    lines += [
-        (
-            "otherwise",
-            say("at least {time}", time=time_text(other.bound_us)),
-            Text("if {assumption}", assumption=other.assumption),
-        )
-        for other in timeline.otherwise
+            for assumption, us in otherwise
+        ),
     ]
-    return lines
 
 
 def largest_text(timeline: Timeline) -> str:

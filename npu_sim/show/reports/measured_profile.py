@@ -8,7 +8,14 @@ from npu_sim.language import say
 from npu_sim.language.quantities import time_text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
-from npu_sim.show.measured_profile import LAUNCHED, call_rows, file_lines, group_lines, headline
+from npu_sim.show.measured_profile import (
+    LAUNCHED,
+    call_assumption_lines,
+    call_rows,
+    file_lines,
+    group_lines,
+    headline,
+)
 from npu_sim.show.reports.document import (
     Block,
     Document,
@@ -49,6 +56,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
                 _call_picture(calls),
                 *_call_over_time(calls),
                 Table(LAUNCHED, tuple(call_rows(calls))),
+                Lines(tuple(call_assumption_lines(calls))),
             ),
         )
         for calls in answer.calls
