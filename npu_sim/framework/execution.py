@@ -33,6 +33,9 @@ SCAN_ELEMENTS = 1 << 18
 class OrderMask(Printed):
     """Which parts of an output depend on the order of atomic additions.
 
+    A part depends on it when two cores or more add to it, three times or more in all (two additions
+    to zero commute), or when two cores or more write it. All nan count as one value.
+
     Attributes
     ----------
     axis

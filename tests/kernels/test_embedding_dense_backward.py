@@ -150,9 +150,9 @@ def test_golden_results_bit_for_bit(path, order):
     expected = np.zeros_like(out)
     expected[golden["rows"]] = reference.as_grad(golden[f"out_grad_weight_{order}"], meta["dtype"])
     assert np.array_equal(storage_view(out).view(np.uint8), storage_view(expected).view(np.uint8))
-    # The files list the rows that several cores reach; two additions to such a row commute.
-    dependent = np.flatnonzero(kernels.order_dependent_rows(grouped))
-    assert set(dependent) <= set(golden["order_dependent_rows"])
+    assert np.array_equal(
+        np.flatnonzero(kernels.order_dependent_rows(grouped)), golden["order_dependent_rows"]
+    )
 
 
 def test_every_golden_file_is_there():

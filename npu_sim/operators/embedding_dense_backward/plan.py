@@ -321,6 +321,12 @@ OPEN_ROWS = (
     "all"
 )
 TWO_ADDITIONS = "two cores add to a row atomically, each once at most: two additions commute"
+NO_ADDITIONS = "the only weight row is the padding row, to which nothing is added"
+
+
+def _adds_nothing(case: Case) -> bool:
+    """Return whether the result has no row but the padding row."""
+    return bool(case.row.num_weights == 1 and case.row.padding_idx == 0)
 
 
 def _additions_of_core(case: Case, tiling: v2.Tiling) -> int:
@@ -342,6 +348,8 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
         reason = "one core does all the work"
     elif tiling.block_dim * _additions_of_core(case, tiling) < ORDERED_ADDITIONS:
         reason = TWO_ADDITIONS
+    elif _adds_nothing(case):
+        reason = NO_ADDITIONS
     else:
         fixed, reason = False, OPEN_ROWS
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
@@ -382,7 +390,7 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
         "decisions": lambda: _older_decisions(case, tiling),
         "workspace": executor_workspace(launches, 0),
         "launches": launches,
-        "order": lambda: (_older_order(tiling),),
+        "order": lambda: (_older_order(case, tiling),),
         "caveats": (*caveats_of(case), *_older_caveats(case, tiling)),
         "evidence": Evidence.MODEL,
     }
@@ -447,16 +455,18 @@ def _older_decisions(case: Case, tiling: v1.Tiling) -> tuple[Decision, ...]:
     return tuple(decisions)
 
 
-def _older_order(tiling: v1.Tiling) -> OutputOrder:
-    # Every row of grad is an addition of its own.
-    two_additions = tiling.block_dim * tiling.share < ORDERED_ADDITIONS
-    fixed = bool(tiling.splits_weights) or tiling.block_dim == 1 or two_additions
+def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
+    fixed = True
     if tiling.splits_weights:
         reason = "every weight row belongs to one core, which adds in index order"
     elif tiling.block_dim == 1:
         reason = "one core adds all rows in index order"
+    elif tiling.block_dim * tiling.share < ORDERED_ADDITIONS:  # every row of grad is an addition
+        reason = TWO_ADDITIONS
+    elif _adds_nothing(case):
+        reason = NO_ADDITIONS
     else:
-        reason = TWO_ADDITIONS if two_additions else OPEN_ROWS
+        fixed, reason = False, OPEN_ROWS
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
