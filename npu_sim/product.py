@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from npu_sim.language import Text, joined
 from npu_sim.registry import OPERATORS, all_operators, find_operator
-from npu_sim.status import UsageError, closest, plain_name, shown
+from npu_sim.status import InvalidKeyError, UsageError, closest, plain_name, shown
 
 Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
@@ -60,8 +60,8 @@ class Chip(BaseModel):
         if self.core_layout == "split" and (
             self.cube_core_count is None or self.vector_core_count == 0
         ):
-            raise ValueError(
-                "core_layout: a split chip needs cube_core_count and vector_core_count above 0"
+            raise InvalidKeyError(
+                ("core_layout",), "a split chip needs cube_core_count and vector_core_count above 0"
             )
         return self
 
@@ -166,33 +166,28 @@ class Product(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> "Product":
         if self.default_soc not in self.socs:
-            raise ValueError(
-                Text(
-                    "default_soc: {default_soc} is not among socs: {socs}{hint}",
-                    default_soc=repr(self.default_soc),
-                    socs=", ".join(self.socs),
-                    hint=near_soc(self.default_soc, self.socs),
-                )
+            message = Text(
+                "{default_soc} is not among socs: {socs}{hint}",
+                default_soc=repr(self.default_soc),
+                socs=", ".join(self.socs),
+                hint=near_soc(self.default_soc, self.socs),
             )
+            raise InvalidKeyError(("default_soc",), message)
         for position, operator in enumerate(self.operators):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
                 names = [each.name for each in all_operators()]
-                raise ValueError(
-                    Text(
-                        "operators.{position}: {operator} is not one of {names}{hint}",
-                        position=position,
-                        operator=repr(operator),
-                        names=", ".join(names),
-                        hint=closest(operator, names),
-                    )
-                )
+                raise InvalidKeyError(("operators", position), _unknown_operator(operator, names))
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
         for soc, chip in self.socs.items():
             if chip.ub_bytes <= self.ub_reserved_bytes:
-                reserved = f"ub_reserved_bytes {self.ub_reserved_bytes}"
-                raise ValueError(f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed {reserved}")
+                message = Text(
+                    "{ub_bytes} must exceed ub_reserved_bytes {ub_reserved_bytes}",
+                    ub_bytes=chip.ub_bytes,
+                    ub_reserved_bytes=self.ub_reserved_bytes,
+                )
+                raise InvalidKeyError(("socs", soc, "ub_bytes"), message)
         return self
 
     def soc_named(self, text: str) -> str | None:
@@ -339,19 +334,24 @@ def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
     if entry is None or entry.name != operator:
         names = [each.name for each in OPERATORS if each.limits]
-        raise ValueError(
-            Text(
-                "documented_limits.{name}: {operator} is not one of {names}{hint}",
-                name=operator,
-                operator=repr(operator),
-                names=", ".join(names),
-                hint=closest(operator, names),
-            )
-        )
+        raise InvalidKeyError(("documented_limits", operator), _unknown_operator(operator, names))
     if entry.home:  # the declaration of another package checks its own limits
         return
     for name in stated:
         if name not in entry.limits:
-            known = f"{', '.join(entry.limits) or 'none'}{closest(name, entry.limits)}"
-            message = f"documented_limits.{operator}.{name}: limits of {operator}: {known}"
-            raise ValueError(message)
+            message = Text(
+                "limits of {operator}: {known}{hint}",
+                operator=operator,
+                known=", ".join(entry.limits) or "none",
+                hint=closest(name, entry.limits),
+            )
+            raise InvalidKeyError(("documented_limits", operator, name), message)
+
+
+def _unknown_operator(name: str, names: Sequence[str]) -> str:
+    return Text(
+        "{operator} is not one of {names}{hint}",
+        operator=repr(name),
+        names=", ".join(names),
+        hint=closest(name, names),
+    )

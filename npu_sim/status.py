@@ -109,6 +109,22 @@ class UsageError(NpuSimError, ValueError):
         super().__init__(argument, message, hint)
 
 
+class InvalidKeyError(ValueError):
+    """An invalid value under a key of a file.
+
+    Attributes
+    ----------
+    key
+        The key, and the keys or positions that it stands under.
+    problem
+        What is wrong with the value.
+    """
+
+    def __init__(self, key: tuple[str | int, ...], problem: str) -> None:
+        self.key, self.problem = key, problem
+        super().__init__(".".join(map(str, key)) + f": {problem}")
+
+
 class NotModelledError(UsageError):
     """A call that the product has and that npu_sim does not model there (yet).
 

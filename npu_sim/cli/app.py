@@ -12,7 +12,7 @@ import typer
 
 from npu_sim import __version__
 from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
-from npu_sim.cli.operators import add_action
+from npu_sim.cli.operators import Action, add_action
 from npu_sim.cli.options import flattened
 
 HEADINGS = {
@@ -25,10 +25,11 @@ HEADINGS = {
 HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}
 ACTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("plan", "explain", "diff", "limits", "workspace")},
-    "run": {"small": True},
+    "run": {"computes": True},
+    "sweep": {"takes_arguments": False},
     "timeline": {"example": "--socs all"},
 }
-"""Commands with a subcommand per operator, and the keywords of :func:`add_action` for each."""
+"""Commands with a subcommand per operator, and the fields of its :class:`Action`."""
 
 
 class _Commands(HelpfulGroup):
@@ -49,10 +50,10 @@ def _add(part: typer.Typer, name: str) -> None:
     module, panel = import_module(f"npu_sim.cli.commands.{name}"), HEADING[name]
     if name == "study":
         part.add_typer(module.study_app, name=name, rich_help_panel=panel)
-    elif name == "sweep":
-        add_action(part, name, module.sweep_command, panel=panel, epilog=module.sweep_epilog)
     elif name in ACTIONS:
-        add_action(part, name, getattr(module, f"{name}_command"), panel=panel, **ACTIONS[name])
+        handler, epilog = getattr(module, f"{name}_command"), getattr(module, "epilog", None)
+        action = Action(name, handler, epilog=epilog, **ACTIONS[name])
+        add_action(part, action, panel=panel)
     else:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
         command = flattened(getattr(module, f"{name}_command"))
@@ -69,7 +70,8 @@ app = typer.Typer(
     ),
     epilog="Start with npu-sim demo; npu-sim plan OPERATOR --help lists the arguments of an "
     "operator with an example. Exit codes: 0 success; 2 the product refuses the call; 64 "
-    "usage error; 1 preflight: at least one call is not accepted, or a line is invalid.",
+    "usage error; 1 preflight: at least one call is not accepted, or a line is invalid, and sweep "
+    "--check: a plan differs; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     cls=_Commands,

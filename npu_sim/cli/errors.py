@@ -98,7 +98,11 @@ def _print(text: str) -> None:
 
 
 def _typer_text(message: str, own: Any = None) -> str:
-    """Return a message of typer as a Text; ``own`` is the part of it that this package wrote."""
+    """Return a message of typer as a Text.
+
+    ``own`` is the part that this package wrote: in ``Invalid value for '--seed': -1 is not a seed``
+    what follows the colon.
+    """
     for template in TYPER_TEXTS:
         pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
         match = re.fullmatch(pattern, message, re.DOTALL)
@@ -116,7 +120,7 @@ def usage_error(error: Any) -> UsageError | None:
     """Return typer's error as a usage error; None if typer has printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return None
-    known = getattr(error, "possibilities", None)
+    known = getattr(error, "possibilities", None)  # options similar to a misspelt one
     message = str(error.message if known else error.format_message()).strip()
     name = getattr(getattr(error, "param", None), "name", None) or str(
         getattr(error, "option_name", "")

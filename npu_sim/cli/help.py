@@ -1,4 +1,4 @@
-"""Help of commands, laid out like answers: whole words; one line per option in a pipe."""
+"""Help of commands, printed by `npu_sim.show.layout` instead of typer's rich tables."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,13 +24,15 @@ OWN_TEXTS = {
 
 
 class _Helpful:
+    """A command whose help :func:`_print_help` prints."""
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
         _print_help(self, ctx)
 
 
 class HelpfulCommand(_Helpful, TyperCommand):
-    """A command with this layout of its help, which writes to none of the files that it reads."""
+    """A command that refuses an output that is one of its inputs, with this layout of its help."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -105,4 +107,4 @@ def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     else:
         yield on, translated(text)
     if off:
-        yield off, translated("turn it off") if value else translated("the default")
+        yield off, translated("turn it off") if value else translated("off (the default)")

@@ -7,6 +7,7 @@ the declarations.
 import inspect
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -32,19 +33,39 @@ OUTPUTS = "Outputs: what the inputs imply when left out"
 """Heading of the options that give the spec of an output tensor."""
 
 
+@dataclass(frozen=True)
+class Action:
+    """A command with one subcommand per operator, such as ``plan``.
+
+    Attributes
+    ----------
+    name
+        Name on the command line, with the group that it belongs to.
+    handler
+        Function that runs it; see :data:`Handler`.
+    takes_arguments
+        Whether the subcommands have an option for each argument of the operator. Without them the
+        handler takes the operator's name and its own options.
+    example
+        Text after the arguments in the example of an operator's help.
+    computes
+        Whether the command computes its example, which then has small sizes.
+    epilog
+        Function that returns the last lines of an operator's help; it takes the operator's name.
+    """
+
+    name: str
+    handler: Handler
+    takes_arguments: bool = True
+    example: str = ""
+    computes: bool = False
+    epilog: Callable[[str], str] | None = None
+
+
 def add_action(
-    app: typer.Typer,
-    name: str,
-    handler: Handler,
-    *,
-    panel: str | None = None,
-    within: str = "",
-    example: str = "",
-    small: bool = False,
-    notes: Callable[[], str] | None = None,
-    epilog: Callable[[str], str] | None = None,
+    app: typer.Typer, action: Action, *, panel: str | None = None, within: str = ""
 ) -> None:
-    """Add a group with one command per operator, each of which calls ``handler``.
+    """Add a group with one command per operator.
 
     Parameters
     ----------
@@ -52,18 +73,9 @@ def add_action(
         Heading under which the help of ``app`` lists the group.
     within
         Name of ``app`` on the command line, if it is a group itself.
-    example
-        Text after the arguments in the example of an operator's help.
-    small
-        Whether examples are computed and therefore use small sizes.
-    notes
-        Function that returns the text below the example.
-    epilog
-        Function that returns the last lines of an operator's help. The commands then have only the
-        options of the handler, which takes the operator's name and these options.
     """
-    action = f"{within} {name}".strip()
-    summary = " ".join((inspect.getdoc(handler) or "").split("\n\n", 1)[0].split())
+    summary = " ".join((inspect.getdoc(action.handler) or "").split("\n\n", 1)[0].split())
+    named = replace(action, name=f"{within} {action.name}".strip())
 
     class OperatorGroup(HelpfulGroup):
         def list_commands(self, ctx: Any) -> list[str]:
@@ -73,18 +85,7 @@ def add_action(
             entry = find_operator(cmd_name)
             if entry is None:
                 raise unknown_operator(cmd_name)
-            if epilog is not None:
-                return operator_command(entry, action, handler, epilog=epilog(entry.name))
-            texts = notes() if notes else ""
-            return operator_command(
-                entry,
-                action,
-                handler,
-                takes_arguments=True,
-                example=example,
-                small=small,
-                epilog=texts,
-            )
+            return operator_command(entry, named)
 
     group = typer.Typer(
         cls=OperatorGroup,
@@ -93,102 +94,80 @@ def add_action(
         subcommand_metavar="OPERATOR [ARGS]...",
     )
     group.callback()(_nothing)
-    app.add_typer(group, name=name, help=summary, rich_help_panel=panel)
+    app.add_typer(group, name=action.name, help=summary, rich_help_panel=panel)
 
 
 def _nothing() -> None:
     """Groups need a callback to carry their help text."""
 
 
-def operator_command(
-    entry: OperatorEntry,
-    action: str,
-    handler: Handler,
-    *,
-    takes_arguments: bool = False,
-    example: str = "",
-    small: bool = False,
-    epilog: str = "",
-) -> Any:
+def operator_command(entry: OperatorEntry, action: Action) -> Any:
     """Return the command of one operator: options for its arguments, then those of the handler."""
-    panel = say("Options of {action}", action=Verbatim(action))
-    handler = flattened(handler)
-    typed = [*inspect.signature(handler).parameters.values()][2 if takes_arguments else 1 :]
-    own = [_in_panel(one, panel) for one in typed]
-    parameters: list[inspect.Parameter] = []
-    names: dict[str, str] = {}
-    if takes_arguments:
-        declared = load_operator(entry.name)
+    panel = say("Options of {action}", action=Verbatim(action.name))
+    handler = flattened(action.handler)
+    # The operator's name comes first, then its arguments as a dict.
+    options = [*inspect.signature(handler).parameters.values()][1 + action.takes_arguments :]
+    own = [_in_panel(option, panel) for option in options]
+    fields: dict[str, Tensor | Attribute] = {}
+    if action.takes_arguments:
         taken = {parameter.name for parameter in own}
-        listed = [field for field in declared.arguments if option_name(field) not in taken]
-        names = {option_name(field): field.name for field in listed}
-        parameters = [_parameter(field) for field in listed]
+        declared = {option_name(field): field for field in load_operator(entry.name).arguments}
+        fields = {name: field for name, field in declared.items() if name not in taken}
 
     def command(**options: Any) -> None:
-        if not takes_arguments:
-            handler(entry.name, **options)
-            return
-        arguments = {name: options.pop(option) for option, name in names.items()}
-        handler(
-            entry.name,
-            {name: value for name, value in arguments.items() if value is not None},
-            **options,
-        )
+        arguments = {field.name: options.pop(name) for name, field in fields.items()}
+        given = {name: value for name, value in arguments.items() if value is not None}
+        handler(entry.name, *([given] if action.takes_arguments else []), **options)
 
     class OperatorCommand(HelpfulCommand):
         def format_help(self, ctx: Any, formatter: Any) -> None:
-            if takes_arguments:
-                self.epilog = _add_example(self, entry, action, example, small, epilog)
+            self.add_examples()
             super().format_help(ctx, formatter)
 
         def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-            if takes_arguments:
-                _add_example(self, entry, action, example, small, epilog)
+            self.add_examples()
             return super().shell_complete(ctx, incomplete)
+
+        def add_examples(self) -> None:
+            # Only help and completion need examples, which take a fifth of the time of `plan`.
+            texts = [translated(action.epilog(entry.name))] if action.epilog else []
+            if action.takes_arguments:
+                texts.insert(0, _add_examples(self, entry, action))
+            self.epilog = Verbatim("\n\n".join(texts)) if texts else None
 
         def get_help_option(self, ctx: Any) -> Any:
             option: Any = super().get_help_option(ctx)
             option.rich_help_panel = panel
             return option
 
-    parameters += own
+    parameters = [*map(_parameter, fields.values()), *own]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = handler.__doc__
     single = typer.Typer(add_completion=False)
     single.command(
-        name=entry.name,
-        cls=OperatorCommand,
-        epilog=epilog,
-        short_help=entry.title,
-        rich_help_panel=OPERATORS,
+        name=entry.name, cls=OperatorCommand, short_help=entry.title, rich_help_panel=OPERATORS
     )(command)
     return typer.main.get_command(single)
 
 
-def _add_example(
-    command: Any, entry: OperatorEntry, action: str, example: str, small: bool, epilog: str
-) -> str:
-    """Add an example of each argument to its help; return the example of the call, and the epilog.
-
-    Only help and completion need examples, which take a fifth of the time of a plan's command.
-    """
+def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
+    """Add an example of each argument to its help; return the example of the call."""
     from npu_sim.questions.example_calls import example_call
 
     declared = load_operator(entry.name)
-    call = example_call(declared, small=small)
+    call = example_call(declared, small=action.computes)
     fields = {option_name(field): field for field in declared.arguments}
     for parameter in command.params:
         if parameter.name in fields and parameter.rich_help_panel in (OUTPUTS, ARGUMENTS):
             parameter.help = argument_help(fields[parameter.name], call)
-    line = say(
+    return say(
         "Example: npu-sim {action} {name} {options}{example}",
-        action=Verbatim(action),
+        action=Verbatim(action.name),
         name=Verbatim(entry.name),
         options=Verbatim(call.options),
-        example=Verbatim(f" {example}" if example else ""),
+        example=Verbatim(f" {action.example}" if action.example else ""),
     )
-    return Verbatim(f"{line}\n\n{translated(epilog)}") if epilog else line
 
 
 def option_name(argument: Any) -> str:

@@ -63,8 +63,14 @@ def _default_of(field: "Field[Any]") -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """Check that a file can be written, while options are read and before any work is done."""
+def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None:
+    """Check that a file can be written, while options are read and before any work is done.
+
+    Raises
+    ------
+    UsageError
+        For a path that cannot be written, or that npu_sim does not replace.
+    """
     assert parameter.name in OUTPUT_FILES
     if path is not None:
         from npu_sim.files.writing import require_target
@@ -104,7 +110,9 @@ def _named_files(value: Any) -> Iterator[Path]:
 
 
 def seed_of(typed: str | int) -> int:
-    """Read a seed, an integer of 64 bits; typer's own range would not fit into the help.
+    """Read a seed, an integer of 64 bits.
+
+    Typer would show its own range check as ``0<=x<=18446744073709551615`` in the help.
 
     Raises
     ------
@@ -171,7 +179,9 @@ Seed = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", callback=writable, help="File for the outputs: .npy for one, .npz for several."
+        "--out",
+        callback=require_writable,
+        help="File for the outputs: .npy for one, .npz for several.",
     ),
 ]
 Rows = Annotated[
@@ -181,7 +191,9 @@ Rows = Annotated[
 RowsOut = Annotated[
     Path | None,
     typer.Option(
-        "--rows-out", callback=writable, help="Write every row that can differ to this CSV file."
+        "--rows-out",
+        callback=require_writable,
+        help="Write every row that can differ to this CSV file.",
     ),
 ]
 Threads = Annotated[
@@ -191,14 +203,16 @@ Threads = Annotated[
 Report = Annotated[
     Path | None,
     typer.Option(
-        "--report", callback=writable, help="Write a report to this HTML file; it opens offline."
+        "--report",
+        callback=require_writable,
+        help="Write a report to this HTML file; it opens offline.",
     ),
 ]
 Trace = Annotated[
     Path | None,
     typer.Option(
         "--trace",
-        callback=writable,
+        callback=require_writable,
         help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
     ),
 ]
@@ -235,7 +249,7 @@ class CallOptions(DeviceOptions):
     limits: LimitsOption = "documented"
 
     def keywords(self) -> dict[str, Any]:
-        """Return the options as keywords of :func:`npu_sim.plan` and its like."""
+        """Return the options as keywords of :func:`npu_sim.plan` and other functions."""
         return {
             "product": self.product,
             "soc": self.soc,
@@ -243,3 +257,7 @@ class CallOptions(DeviceOptions):
             "deterministic": self.deterministic,
             "limits": self.limits,
         }
+
+    def keywords_on(self, profile: "Profile") -> dict[str, Any]:
+        """Return the keywords with a loaded profile in place of product, SoC and release."""
+        return {**self.keywords(), "product": profile, "soc": None, "release": None}

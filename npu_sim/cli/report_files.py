@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from npu_sim.studies.open_rows import OpenRows
 
 
-def reproducing_command(defaults: Mapping[str, object], more: Sequence[str] = ()) -> str:
+def reproducing_command(
+    defaults: Mapping[tuple[str, ...], object], more: Sequence[str] = ()
+) -> str:
     """Return the running command as a line for the shell.
 
     Parameters
     ----------
     defaults
-        Values that the command took for options, by flag, such as ``{"--release": "9.1"}``; several
-        spellings of one option are joined by ``/``. Options that were not typed are added.
+        Such as ``{("--release",): "9.1"}``; options that were not typed are added.
     more
         Further arguments, added as they are.
     """
     line = ["npu-sim", *sys.argv[1:]]
     typed = {argument.partition("=")[0] for argument in line}
-    for flags, value in defaults.items():
-        spellings = flags.split("/")
+    for spellings, value in defaults.items():
         if typed.isdisjoint(spellings):
             line += [spellings[0], str(value)]
     return shlex.join([*line, *more])
@@ -43,9 +43,11 @@ def command_on(profile: "Profile", **others: object) -> str:
 
     ``others`` are further options by name.
     """
-    device = {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
-    options = {"--" + name.replace("_", "-"): value for name, value in others.items()}
-    return reproducing_command({**device, **options})
+    device = {"product": profile.name, "soc": profile.soc, "release": profile.release}
+    options: dict[tuple[str, ...], object] = {
+        ("--" + name.replace("_", "-"),): value for name, value in (device | others).items()
+    }
+    return reproducing_command(options)
 
 
 def write_report(path: Path | None, document: "Document") -> None:
@@ -57,7 +59,7 @@ def write_report(path: Path | None, document: "Document") -> None:
         write_text(path, render(document))
 
 
-def write_pictures(
+def write_report_and_trace(
     outcome: "Plan | Result",
     profile: "Profile",
     report: Path | None,
@@ -77,7 +79,8 @@ def write_pictures(
     Returns
     -------
     dict
-        Data shown in these files besides the outcome, for ``--json``.
+        Data shown in these files besides the outcome, for ``--json``: ``order_strips`` (a run with
+        a report) and ``timeline`` (a trace).
     """
     from npu_sim.plans.model import Plan
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from npu_sim.files.reading import YAML_BYTES, read_limited
 from npu_sim.language import Text
-from npu_sim.status import UsageError, closest, shown
+from npu_sim.status import InvalidKeyError, UsageError, closest, shown
 
 YAML_DEPTH = 20
 """Deepest nesting of mappings and lists."""
@@ -89,8 +89,9 @@ class YamlDocument:
         elif first["type"] == "missing":
             problem = "is missing"
         elif first["type"] == "value_error":
-            inner, _, problem = str(first["ctx"]["error"]).partition(": ")
-            key = (*key, *(int(part) if part.isdigit() else part for part in inner.split(".")))
+            raised = first["ctx"]["error"]
+            problem = raised.problem if isinstance(raised, InvalidKeyError) else str(raised)
+            key += raised.key if isinstance(raised, InvalidKeyError) else ()
         elif isinstance(first["input"], str | int | float | bool | None):
             problem = Text(
                 "{input} is not allowed: {msg}", input=shown(first["input"]), msg=first["msg"]
@@ -98,7 +99,7 @@ class YamlDocument:
         else:
             problem = first["msg"]
         more = (
-            Text("{others} more problems in this file", others=len(problems) - 1)
+            Text("{count} more problems in this file", count=len(problems) - 1)
             if len(problems) > 1
             else ""
         )
@@ -157,7 +158,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
 
 def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[Any, Any]:
     """Return the nodes of a document and its data."""
-    _require_modest(text, path, loader_class, refusal)
+    _refuse_unsafe(text, path, loader_class, refusal)
     node = yaml.compose(text, Loader=loader_class)
     loader = loader_class(text)
     try:
@@ -166,7 +167,7 @@ def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[A
         loader.dispose()
 
 
-def _require_modest(text: str, path: Path, loader_class: Any, refusal: Refusal) -> None:
+def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -> None:
     """Refuse aliases, tags, deep nesting and very long values.
 
     Only parser events are read, which needs neither memory nor recursion.
@@ -223,11 +224,11 @@ def _collect_lines(
                 dotted = ".".join(str(part) for part in inner)
                 raise refusal(
                     Text(
-                        "{path}, line {line}: {dotted}: repeats the key of line {lines}",
+                        "{path}, line {line}: {dotted}: repeats the key of line {first_line}",
                         path=path,
                         line=line,
                         dotted=dotted,
-                        lines=lines[inner],
+                        first_line=lines[inner],
                     )
                 )
             lines[inner] = line

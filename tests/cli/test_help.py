@@ -71,7 +71,7 @@ def test_arguments_have_examples_and_required_ones_are_marked(helped, name):
 def test_switches_show_their_negation_and_options_their_default(helped):
     panels, _ = helped("run", "embedding_dense_backward")
     lines = [" ".join(line.split()) for rows in panels.values() for line in rows.splitlines()]
-    assert "--no-scale-grad-by-freq the default" in lines
+    assert "--no-scale-grad-by-freq off (the default)" in lines
     assert any(
         line.startswith("--padding-idx ") and line.endswith("[default: --padding-idx=-1]")
         for line in lines

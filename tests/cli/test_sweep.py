@@ -62,14 +62,14 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
     cli, operator, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("COLUMNS", "1000")
-    from npu_sim.cli.commands.sweep import sweep_epilog
+    from npu_sim.cli.commands.sweep import epilog
     from npu_sim.registry import load_operator
     from npu_sim.sweeps.runner import prepare
 
     text = cli("sweep", operator, "--help").out
-    assert sweep_epilog(operator) in text
+    assert epilog(operator) in text
     assert all(axis.name in text for axis in load_operator(operator).all_axes)
-    arguments = sweep_epilog(operator).split("Example: ")[1].split()
+    arguments = epilog(operator).split("Example: ")[1].split()
     assert arguments[:3] == ["npu-sim", "sweep", operator]
     grid = dict(word.split("=") for flag, word in pairwise(arguments) if flag == "--grid")
     space, _ = prepare(operator, grid, None, 0, None)

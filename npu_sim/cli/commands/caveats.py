@@ -6,7 +6,7 @@ import typer
 
 from npu_sim.cli.options import Json
 from npu_sim.cli.output import print_json, show
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim
 
 Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
 
@@ -27,7 +27,6 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
                 },
             )
             return
-        from npu_sim.language import Verbatim
         from npu_sim.show.layout import lines_table
 
         show(lines_table((Verbatim(one.name), one.title, one.source) for one in CAVEATS))

@@ -65,13 +65,13 @@ def demo_command(options: DemoOptions) -> None:
         say("{name} {seconds:.1f} ms", name=name, seconds=1000 * seconds)
         for name, seconds in warm.seconds.items()
     )
-    verdict = "passes" if check["passes_mixed_tolerance"] else "fails"
+    verdict = "within" if check["passes_mixed_tolerance"] else "outside"
     moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
     results = [
         (
             "check",
             say("largest error {error:.2g}", error=check["max_absolute_error"]),
-            say("against a sum in float64; the fp32 standard {verdict} it", verdict=verdict),
+            say("against a sum in float64; {verdict} the fp32 tolerance", verdict=verdict),
         ),
         (
             "two runs",
@@ -87,11 +87,11 @@ def demo_command(options: DemoOptions) -> None:
     ]
     show(
         say(
-            "A batch of {rows} tokens over {num_weights} words, as often as words occur (Zipf): "
-            "grad {call}",
+            "A batch of {rows} tokens; token ids drawn from a Zipf distribution over {num_weights} "
+            "rows of the weight: grad {grad}",
             rows=ROWS,
             num_weights=NUM_WEIGHTS,
-            call=call["grad"],
+            grad=call["grad"],
         ),
         "",
         plan_view(first.plan),

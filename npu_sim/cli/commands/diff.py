@@ -68,7 +68,7 @@ def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions)
 
         release = options.release or default_release()
         command = reproducing_command(
-            {"--products/--product": options.products, "--release/--releases": release}
+            {("--products", "--product"): options.products, ("--release", "--releases"): release}
         )
         write_report(options.report, diff_report(comparison, command))
     if options.json_output:

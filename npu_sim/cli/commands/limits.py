@@ -73,7 +73,7 @@ def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOpti
 
         release = options.release or default_release()
         command = reproducing_command(
-            {"--products/--product": options.products, "--release": release}
+            {("--products", "--product"): options.products, ("--release",): release}
         )
         write_report(options.report, limits_report(table, command))
     if options.json_output:

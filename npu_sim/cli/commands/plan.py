@@ -23,7 +23,7 @@ def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions)
     from npu_sim.operators import plan
 
     profile = options.profile()
-    keywords = {**options.keywords(), "product": profile, "soc": None, "release": None}
+    keywords = options.keywords_on(profile)
     result = plan(operator, **keywords, **typed_specs(operator, arguments))
     if options.tiling_bytes is not None:
         from npu_sim.files.writing import write_atomically
@@ -33,10 +33,10 @@ def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions)
         write_atomically(options.tiling_bytes, lambda file: file.write(data), "tiling_bytes")
     pictures = {}
     if options.report or options.trace:
-        from npu_sim.cli.report_files import command_on, write_pictures
+        from npu_sim.cli.report_files import command_on, write_report_and_trace
 
         command = command_on(profile)
-        pictures = write_pictures(result, profile, options.report, options.trace, command)
+        pictures = write_report_and_trace(result, profile, options.report, options.trace, command)
     if options.json_output:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:

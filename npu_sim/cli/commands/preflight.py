@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.options import Json, Report, writable
+from npu_sim.cli.options import Json, Report, require_writable
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from npu_sim.questions.preflight import Matrix
 
 NOT_FINE = 1
-"""Exit code when some call is not accepted, or some line is no call."""
+"""Exit code if at least one call is not accepted, or a line is invalid."""
 Calls = Annotated[
     Path,
     typer.Argument(
@@ -65,12 +65,12 @@ OutFile = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        callback=writable,
+        callback=require_writable,
         help="File for the results: one JSON object a line, with the whole plan.",
     ),
 ]
 JUnit = Annotated[
-    Path | None, typer.Option("--junit", callback=writable, help="File for JUnit XML.")
+    Path | None, typer.Option("--junit", callback=require_writable, help="File for JUnit XML.")
 ]
 
 EPILOG = (
@@ -79,10 +79,9 @@ EPILOG = (
     '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of '
     "product, release, limits, name, count, and "
     "the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every "
-    "call is accepted, or is as it expects; "
-    "1: some call is not, or some line is none; 64: the file cannot be read, or no line of it is "
-    "a call. On GitHub faults are marked at "
-    "their lines."
+    "call is accepted, or matches its expect; 1: at least one call is not accepted, or a line is "
+    "invalid; 64: the file cannot be read, or no line of it is a call. In a GitHub workflow, "
+    "problems are marked at their lines."
 )
 
 
@@ -135,8 +134,8 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
             "calls", Text("{calls}: {message}", calls=calls, message=error.message), error.hint
         ) from None
     device = {
-        "--products/--product/--soc": DEFAULT_PRODUCT,
-        "--release": options.release or default_release(),
+        ("--products", "--product", "--soc"): DEFAULT_PRODUCT,
+        ("--release",): options.release or default_release(),
     }
     _write(matrix, calls, options, reproducing_command(device))
     _print(matrix, calls, options.json_output)

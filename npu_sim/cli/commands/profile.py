@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.options import Json, Release, Report, Soc, writable
+from npu_sim.cli.options import Json, Release, Report, Soc, require_writable
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text
@@ -30,7 +30,7 @@ MeasuredTrace = Annotated[
     Path | None,
     typer.Option(
         "--trace",
-        callback=writable,
+        callback=require_writable,
         help="Write measured launches and their bounds as a trace for Perfetto.",
     ),
 ]
@@ -46,7 +46,7 @@ CalibrationOut = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        callback=writable,
+        callback=require_writable,
         help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
     ),
 ]
@@ -101,12 +101,12 @@ def profile_command(file: File, options: ProfileOptions) -> None:
     show(measured_profile_view(answer))
 
 
-def _device_of(answer: "MeasuredProfile") -> dict[str, str]:
+def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
     """Return the device and release that a profile was read for, as options."""
     if answer.device is None:
-        return {"--release": answer.release}
+        return {("--release",): answer.release}
     profile = answer.device.profile
-    return {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
+    return {("--product",): profile.name, ("--soc",): profile.soc, ("--release",): profile.release}
 
 
 def _calibrate(file: Path, options: ProfileOptions) -> None:

@@ -35,11 +35,11 @@ class RunOptions(CallOptions):
 
 
 def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -> None:
-    """Compute an operator on data from .npy files, or on generated data where shapes are given, in
-    the product's accumulation order.
+    """Compute an operator in the product's accumulation order, on .npy files or on random data of
+    the given shapes.
     """
     from npu_sim.cli.arguments import typed_arrays
-    from npu_sim.cli.report_files import write_pictures
+    from npu_sim.cli.report_files import write_report_and_trace
     from npu_sim.files.tensors import write_tensors
     from npu_sim.files.writing import write_text
     from npu_sim.kernels.engine.threads import limit_threads
@@ -47,7 +47,7 @@ def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -
     from npu_sim.show.open_rows import rows_csv
 
     profile = options.profile()
-    keywords = {**options.keywords(), "product": profile, "soc": None, "release": None}
+    keywords = options.keywords_on(profile)
     order: Any = {"core_order": options.core_order, "seed": options.seed}
     arrays = typed_arrays(operator, arguments, profile, keywords["limits"], options.seed)
     limit_threads(options.threads)
@@ -62,7 +62,7 @@ def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -
         if options.rows_out is not None:
             write_text(options.rows_out, rows_csv(open_rows))
     command = command_on(profile, **order)
-    pictures = write_pictures(
+    pictures = write_report_and_trace(
         result, profile, options.report, options.trace, command, open_rows or ()
     )
     if options.json_output:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_sim.cli.help import HelpfulGroup
-from npu_sim.cli.operators import add_action
+from npu_sim.cli.operators import Action, add_action
 from npu_sim.cli.options import (
     CoreOrderOption,
     Deterministic,
@@ -162,7 +162,7 @@ def certificate_command(
     _show(data, headline, certificate_lines(certificates), options, command)
 
 
-def _precision_notes() -> str:
+def _precision_notes(operator: str) -> str:
     """Return the references of a precision study and the meaning of its verdicts."""
     from npu_sim.show.studies import precision_meanings
 
@@ -172,13 +172,13 @@ def _precision_notes() -> str:
     )
 
 
-for _name, _handler, _notes in (
-    ("determinism", determinism_command, None),
-    ("precision", precision_command, _precision_notes),
-    ("invariance", invariance_command, None),
-    ("certificate", certificate_command, None),
+for _study in (
+    Action("determinism", determinism_command, computes=True),
+    Action("precision", precision_command, computes=True, epilog=_precision_notes),
+    Action("invariance", invariance_command, computes=True),
+    Action("certificate", certificate_command, computes=True),
 ):
-    add_action(study_app, _name, _handler, within="study", small=True, notes=_notes)
+    add_action(study_app, _study, within="study")
 
 
 def _call(operator: str, arguments: dict[str, Any], options: StudyOptions) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from npu_sim.cli.options import Json, Report
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text, Verbatim, joined, say
+from npu_sim.language.quantities import bytes_text
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
 
 DIFFERENT = 1
+"""Exit code if --check found differences."""
 
 Grid = Annotated[
     list[str],
@@ -26,13 +28,13 @@ Grid = Annotated[
         "--grid",
         help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; "
         "with --sample also 1..100000:log. "
-        "What is not named keeps one default value.",
+        "Other names keep their default value.",
     ),
 ]
 Sample = Annotated[
     int | None,
     typer.Option(
-        "--sample", help="Draw so many random calls from the grid instead of every combination."
+        "--sample", help="Draw this many random calls from the grid instead of every combination."
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
@@ -72,7 +74,7 @@ Check = Annotated[
 ]
 
 
-def sweep_epilog(operator: str) -> str:
+def epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
     from npu_sim.framework.axes import Number, Word
     from npu_sim.registry import load_operator
@@ -88,11 +90,11 @@ def sweep_epilog(operator: str) -> str:
         )
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     example = say(
-        "npu-sim sweep {operator} --grid {numbers}=1..100000 --grid {numbers2}=128,512,1024 "
+        "npu-sim sweep {operator} --grid {rows}=1..100000 --grid {columns}=128,512,1024 "
         "--grid product=all --out plans",
         operator=Verbatim(operator),
-        numbers=Verbatim(numbers[-1]),
-        numbers2=Verbatim(numbers[-2]),
+        rows=Verbatim(numbers[-1]),
+        columns=Verbatim(numbers[-2]),
     )
     return say(
         "Names: product, soc, release (all, or names), {names}. Example: {example}",
@@ -190,7 +192,7 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
         more += ["--grid", f"product={DEFAULT_PRODUCT}"]
     if "release" not in named:
         more += ["--grid", f"release={default_release()}"]
-    return reproducing_command({"--seed": seed}, more)
+    return reproducing_command({("--seed",): seed}, more)
 
 
 def _write_report(options: SweepOptions, summary: "SweepSummary") -> dict[str, Any]:
@@ -208,7 +210,8 @@ class _Progress:
     """A line with rate and time left while a sweep runs, when someone is looking."""
 
     def __init__(self) -> None:
-        self.done = self.total = 0
+        self.done = self.total = self._first = 0
+        self._started = 0.0
         self._task: Any = None
         self._bar: Any = None
         if sys.stderr.isatty():
@@ -230,7 +233,6 @@ class _Progress:
             self._bar = Progress(*parts, console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> "_Progress":
-        self._started, self._first = time.perf_counter(), 0
         (self._bar or nullcontext()).__enter__()
         return self
 
@@ -297,7 +299,9 @@ def _print_summary(
             (
                 "workspace",
                 say(
-                    "at most {peak} bytes ({readable})", peak=peak["bytes"], readable=peak["column"]
+                    "at most {size} ({column})",
+                    size=bytes_text(peak["bytes"]),
+                    column=peak["column"],
                 ),
                 ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
             )
@@ -306,10 +310,10 @@ def _print_summary(
         lines.append(
             (
                 "checked",
-                say("{min} rows one by one", min=min(check, summary.rows)),
+                say("{rows} rows one by one", rows=min(check, summary.rows)),
                 "all equal"
                 if not different
-                else say("{different} values differ", different=len(different)),
+                else say("{count} values differ", count=len(different)),
             )
         )
         lines += [

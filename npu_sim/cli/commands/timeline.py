@@ -119,8 +119,7 @@ def _write_report(options: TimelineOptions, chosen: "Profile", rows: list[Row]) 
 
     command = command_on(chosen)
     if options.socs is not None:
-        device = {"--product": chosen.name, "--release": chosen.release}
-        command = reproducing_command(device)
+        command = reproducing_command({("--product",): chosen.name, ("--release",): chosen.release})
     planned = [
         (row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline
     ]
