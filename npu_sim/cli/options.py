@@ -220,7 +220,7 @@ TilingBytes = Annotated[
     Path | None,
     typer.Option(
         "--tiling-bytes",
-        callback=writable,
+        callback=require_writable,
         help="Write the tiling structure to this file, byte for byte as the kernel receives it.",
     ),
 ]
