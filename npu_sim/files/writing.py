@@ -149,12 +149,16 @@ def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
     require_target(path, argument)
     target = link_target(path)
     try:
-        file, temporary = _open_nameless(target.parent)
+        mode = _mode_of(target)
+        # The system applies the umask to the mode of a new file.
+        file, temporary = _open_nameless(target.parent, 0o666 if mode is None else 0o600)
         try:
             with file:
                 yield file
                 file.flush()
-                os.fchmod(file.fileno(), _mode_of(target))
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())  # or a crash could leave an empty file at the path
                 _publish(file, temporary, target)
         finally:
             if temporary is not None:
@@ -230,13 +234,13 @@ def empty_own(
         path.unlink()
 
 
-def _open_nameless(folder: Path) -> tuple[IO[bytes], Path | None]:
+def _open_nameless(folder: Path, mode: int) -> tuple[IO[bytes], Path | None]:
     """Return a file without a name and None, or a temporary file and its path."""
     if UNNAMED and Path("/proc/self/fd").is_dir():
         with suppress(OSError):
-            return os.fdopen(os.open(folder, UNNAMED | os.O_WRONLY, 0o600), "wb"), None
-    descriptor, name = tempfile.mkstemp(dir=folder)
-    return os.fdopen(descriptor, "wb"), Path(name)
+            return os.fdopen(os.open(folder, UNNAMED | os.O_WRONLY, mode), "wb"), None
+    path = folder / f".npu_sim-{os.urandom(8).hex()}"
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb"), path
 
 
 def _publish(file: IO[bytes], temporary: Path | None, path: Path) -> None:
@@ -279,13 +283,11 @@ def _replace_linked(link: Callable[[str], None], name: str, folder: int) -> None
         raise
 
 
-def _mode_of(path: Path) -> int:
-    """Return the mode of the file to be replaced, or that of a new file."""
+def _mode_of(path: Path) -> int | None:
+    """Return the mode of the file to be replaced; None where there is none."""
     with suppress(OSError):
         return stat.S_IMODE(path.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+    return None
 
 
 def _shown(path: Path) -> str:

@@ -340,6 +340,46 @@ def test_new_files_have_the_permissions_of_the_umask(tmp_path):
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("unnamed", [writing.UNNAMED, 0], ids=["no name", "temporary name"])
+@pytest.mark.parametrize("before", ["old", None], ids=["a file", "no file"])
+def test_the_data_of_a_file_are_on_disk_before_its_name_and_the_umask_stays(
+    tmp_path, monkeypatch, unnamed, before
+):
+    path, steps = tmp_path / "x", []
+    if before is not None:
+        path.write_text(before, encoding="utf-8")
+
+    def recorded(name, function):
+        def call(*args, **kwargs):
+            steps.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(writing, "UNNAMED", unnamed)
+    for name in ("umask", "fsync", "link", "replace"):
+        monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
+    writing.write_text(path, "new")
+    assert path.read_text(encoding="utf-8") == "new"
+    assert steps[0] == "fsync"
+    assert {"link", "replace"} & set(steps[1:])
+    assert "umask" not in steps
+    assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("unnamed", [writing.UNNAMED, 0], ids=["no name", "temporary name"])
+def test_a_new_file_has_the_mode_of_the_umask_with_and_without_a_name(
+    tmp_path, monkeypatch, unnamed
+):
+    monkeypatch.setattr(writing, "UNNAMED", unnamed)
+    before = os.umask(0o027)
+    try:
+        writing.write_text(tmp_path / "x", "new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
 def test_disk_space_is_checked_before_the_sweep(tmp_path, monkeypatch):
     usage = type(writing.shutil.disk_usage(tmp_path))
     monkeypatch.setattr(
