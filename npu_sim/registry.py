@@ -65,7 +65,11 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         kernels_of_950=("rms_norm",),
     ),
     OperatorEntry(
-        "rms_norm_grad", "RmsNormGrad", ("rms_norm_grad",), ("last_axis_bytes_at_least",)
+        "rms_norm_grad",
+        "RmsNormGrad",
+        ("rms_norm_grad",),
+        ("last_axis_bytes_at_least",),
+        kernels_of_950=("rms_norm_grad",),
     ),
     OperatorEntry(
         "cross_entropy_loss_grad",

@@ -158,7 +158,7 @@ def _gradient_line(row: Row, column: int, mean: np.float32) -> Any:
 
 
 @device_function
-def _write_dx(row: Row, mean: np.float32, dx: NDArray[Any], streams: bool) -> None:
+def write_dx(row: Row, mean: np.float32, dx: NDArray[Any], streams: bool) -> None:
     """Compute dx = (dy*gamma - xh*mean)*rstd for one row, rounding once.
 
     With ``streams``, use non-temporal stores.
@@ -251,7 +251,8 @@ class Cores(NamedTuple):
 
 
 @device_function
-def _row_of(rows: Rows, row: int) -> Row:
+def row_of(rows: Rows, row: int) -> Row:
+    """Return the inputs of a row."""
     return Row(rows.dy[row], rows.x[row], rows.gamma, rows.rstd[row])
 
 
@@ -271,9 +272,9 @@ def _narrow_rows(
         clear(dgamma)
         first = cores.numbers[place] * cores.block_factor
         for number in range(first, min(len(rows.x), first + cores.block_factor)):
-            row = _row_of(rows, number)
+            row = row_of(rows, number)
             mean = _lane_sum(row, dgamma, scratch[thread, :LANE_COUNT]) * average
-            _write_dx(row, mean, rows.dx[number], streams)
+            write_dx(row, mean, rows.dx[number], streams)
     end_streams()
 
 
@@ -293,9 +294,9 @@ def _whole_rows(
         clear(dgamma)
         first = cores.numbers[place] * cores.block_factor
         for number in range(first, min(len(rows.x), first + cores.block_factor)):
-            row = _row_of(rows, number)
+            row = row_of(rows, number)
             mean = _halved_sum(row, dgamma, scratch[thread], False) * average
-            _write_dx(row, mean, rows.dx[number], streams)
+            write_dx(row, mean, rows.dx[number], streams)
     end_streams()
 
 
@@ -319,12 +320,12 @@ def _rows_in_pieces(
             clear(dgamma)
             group_first = first + GROUP_ROWS * (group - cores.starts[place])
             for number in range(group_first, min(last, group_first + GROUP_ROWS)):
-                row, total = _row_of(rows, number), _ZERO
+                row, total = row_of(rows, number), _ZERO
                 for begin in range(0, columns, PIECE_COLUMNS):
                     end = min(columns, begin + PIECE_COLUMNS)
                     piece = _columns_of(row, begin, end)
                     total = total + _halved_sum(piece, dgamma[begin:end], scratch[thread], True)
-                _write_dx(row, total * average, rows.dx[number], streams)
+                write_dx(row, total * average, rows.dx[number], streams)
     end_streams()
 
 

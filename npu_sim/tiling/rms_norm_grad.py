@@ -113,13 +113,16 @@ class Fault(NamedTuple):
     hint: str
 
 
-def shape_fault(shapes: Shapes) -> Fault | None:
-    """Return the first shape that violates the contract, or None."""
+def shape_fault(shapes: Shapes, takes_no_rows: bool = False) -> Fault | None:
+    """Return the first shape that violates the contract, or None.
+
+    ``takes_no_rows`` is for products whose planner accepts tensors without rows.
+    """
     return (
         _rank_fault(shapes)
         or _equality_fault(shapes)
         or _rstd_fault(shapes)
-        or _empty_fault(shapes)
+        or _empty_fault(shapes, takes_no_rows)
     )
 
 
@@ -188,8 +191,8 @@ def _rstd_fault(shapes: Shapes) -> Fault | None:
     )
 
 
-def _empty_fault(shapes: Shapes) -> Fault | None:
-    if 0 not in shapes.dy:
+def _empty_fault(shapes: Shapes, takes_no_rows: bool) -> Fault | None:
+    if 0 not in (shapes.gamma if takes_no_rows else shapes.dy):
         return None
     return Fault(
         "dy",

@@ -80,7 +80,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             elements=width,
             terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
             tree=_dgamma_tree(case, pieces, call.order, key),
-            outside=partial(_dgamma_outside, call, case, begin, width),
+            outside=partial(dgamma_outside, call, case, begin, width),
         )
     if columns > 2:
         yield Claim(
@@ -91,7 +91,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
                 Text("dy*gamma*xh of column {column}", column=column) for column in range(columns)
             ),
             tree=_mean_tree(case, pieces),
-            outside=partial(_mean_outside, call, case),
+            outside=partial(mean_outside, call, case),
         )
 
 
@@ -160,7 +160,7 @@ def _outputs(call: StudyCall, dy: np.ndarray) -> dict[str, np.ndarray]:
     return call.outputs(**{**ones, "dy": dy.reshape(ones["dy"].shape)})
 
 
-def _dgamma_outside(
+def dgamma_outside(
     call: StudyCall, case: Case, begin: int, columns: int, codes: np.ndarray
 ) -> np.ndarray:
     """Run one probe per column: with xh = 1 the terms of dgamma are dy."""
@@ -174,7 +174,7 @@ def _dgamma_outside(
     return counts
 
 
-def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
+def mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
     """Run one probe per row and read dx where dy is one unit.
 
     With xh = gamma = 1, dx is dy minus the mean of dy.

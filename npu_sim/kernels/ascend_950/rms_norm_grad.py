@@ -1,0 +1,389 @@
+"""RmsNormGrad on Ascend 950: dx and dgamma of rows normalised by their root mean square.
+
+    xh = x * rstd;  dgamma = sum over rows of dy * xh;  dx = (dy * gamma - xh * mean) * rstd,
+    where mean is the mean over the columns of (dy * gamma) * xh.
+
+Order of accumulation, in fp32: the products of a row are folded and added register by register
+(rows of at most 6144 columns), or in pieces of 4096 columns and the 4096 that lie ``body`` columns
+further on. Rows of dgamma are folded to a power of two and added as a binary tree. The kernels of
+the product reach it in different ways, all of which are a tree of neighbours over some order of the
+rows: see `Trees`.
+
+A chunk of work is a subtree: it adds its rows to vectors, one for every level of the tree, like a
+binary counter. Each row is read twice (sum, then dx); the second read hits the cache.
+
+Source: specification page ``rms_norm_grad_950``, "Kernels and order".
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.kernels.ascend_950.sums import (
+    SLOTS,
+    add_slot,
+    cols_sum,
+    fill_zeros,
+    level,
+    paired,
+    start_levels,
+)
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import thread_count, threads_for
+from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
+from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, prefetch
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
+from npu_sim.kernels.vectors.row_sums import add_to
+from npu_sim.numbers.scalars import widen
+
+PIECE_COLUMNS = 4096
+PADDED_COLUMNS = 128
+"""A row or a piece is filled with zeros up to a multiple of this."""
+LISTS = 3
+BLOCK_ROWS = 64
+MOST_CHUNKS = 16
+"""Subtrees that rows are split into when no core order does."""
+LEAST_LEAVES = 64
+"""Leaves of a subtree, unless fewer are needed to give every thread one."""
+MERGED_COLUMNS = 16384
+"""Columns of dgamma that are merged at a time: 64 KiB."""
+_ZERO = np.float32(0)
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class Trees(NamedTuple):
+    """Rows that are added to dgamma, as subtrees.
+
+    Leaves are the first rows of a tree, block by block in some order; a leaf first receives the
+    row as many rows further on as the tree has leaves, if there is one.
+
+    Attributes
+    ----------
+    firsts, counts, leaves
+        (chunks,): first row of the tree of a chunk, rows of this tree, and its leaves, a power of
+        two.
+    starts, sizes
+        (chunks,): first leaf of the chunk, and number of its leaves, a power of two.
+    orders, blocks
+        (chunks, block) and (chunks,): order of the leaves of a block, and length of the blocks.
+    merge
+        Order in which the sums of the chunks are added as a tree. It has a power of two of chunks;
+        the others are first added to the front.
+    """
+
+    firsts: Integers
+    counts: Integers
+    leaves: Integers
+    starts: Integers
+    sizes: Integers
+    orders: Integers
+    blocks: Integers
+    merge: Integers
+
+
+class Target(NamedTuple):
+    """Where dy * xh of a row goes: to ``vector``, added to ``other`` with ``adds``."""
+
+    vector: Floats
+    other: Floats
+    adds: bool
+
+
+@device_function
+def _products(row: Row, target: Target, column: int) -> Any:
+    """Write dy*xh of a vector of columns to its target; return (dy*gamma)*xh."""
+    xh = load_ordered(row.x, column) * row.rstd
+    dy, gamma = load_ordered(row.dy, column), load_ordered(row.gamma, column)
+    product = dy * xh
+    if target.adds:
+        product = load_ordered(target.other, column) + product
+    keep(target.vector, column, product)
+    return (dy * gamma) * xh
+
+
+@device_function
+def _product(row: Row, target: Target, column: int) -> np.float32:
+    """Like `_products`, for one column."""
+    xh, dy, gamma = widen(row.x[column]) * row.rstd, widen(row.dy[column]), widen(row.gamma[column])
+    product = dy * xh
+    if target.adds:
+        product = target.other[column] + product
+    target.vector[column] = product
+    return (dy * gamma) * xh
+
+
+@device_function
+def _put(row: Row, target: Target, begin: int, end: int, products: Floats) -> None:
+    """Write the products of the columns begin..end to ``products`` and to the target."""
+    whole = begin + (end - begin) // ORDERED_LANES * ORDERED_LANES
+    for column in range(begin, whole, ORDERED_LANES):
+        prefetch(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize)
+        prefetch(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize)
+        keep(products, column - begin, _products(row, target, column))
+    for column in range(whole, end):
+        products[column - begin] = _product(row, target, column)
+
+
+@device_function
+def _whole_sum(row: Row, target: Target, products: Floats) -> np.float32:
+    """Return the sum of the products of a row of at most 6144 columns."""
+    columns = row.gamma.size
+    padded = (columns + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
+    _put(row, target, 0, columns, products)
+    fill_zeros(products, columns, padded)
+    return cols_sum(products, padded)
+
+
+@device_function
+def _pieces_sum(
+    row: Row, target: Target, body: int, products: Floats, levels: Floats, kept: Floats
+) -> np.float32:
+    """Return the sum of the products of a longer row.
+
+    A column beyond ``2 * body`` is in no piece: the product leaves it out of the mean.
+    """
+    columns = row.gamma.size
+    sums, lanes = kept[:LANE_COUNT], kept[LANE_COUNT : 2 * LANE_COUNT]
+    start_levels(levels)
+    for begin in range(0, body, PIECE_COLUMNS):
+        first, last = min(body + begin, columns), min(body + begin + PIECE_COLUMNS, columns)
+        _put(row, target, begin, begin + PIECE_COLUMNS, products)
+        _put(row, target, first, last, products[PIECE_COLUMNS:])
+        count = PIECE_COLUMNS + last - first
+        padded = (count + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
+        fill_zeros(products, count, padded)
+        power = PIECE_COLUMNS if padded < 2 * PIECE_COLUMNS else 2 * PIECE_COLUMNS
+        slot = paired(products, padded, power, sums, lanes)
+        add_slot(levels, begin // PIECE_COLUMNS, slot, lanes)
+    total = level(levels, body // PIECE_COLUMNS, lanes)
+    for column in range(min(2 * body, columns), columns):
+        _product(row, target, column)
+    return total
+
+
+class Scratch(NamedTuple):
+    """Scratch of the threads: (threads, ...).
+
+    Attributes
+    ----------
+    products
+        Products of a row or of two pieces.
+    levels, kept
+        Lists of sums, and registers.
+    vectors
+        (threads, levels + 1, columns): sums of dgamma by level of the tree; the last one holds a
+        row that waits for its partner.
+    """
+
+    products: Floats
+    levels: Floats
+    kept: Floats
+    vectors: Floats
+
+
+class Constants(NamedTuple):
+    """Constants of a call."""
+
+    average: np.float32
+    body: int
+    streams: bool
+
+
+@device_function
+def _compute_row(
+    rows: Rows, number: int, target: Target, constants: Constants, scratch: Scratch, thread: int
+) -> None:
+    """Compute dx of a row, and write dy*xh to its target."""
+    row, products = row_of(rows, number), scratch.products[thread]
+    if constants.body == 0:
+        total = _whole_sum(row, target, products)
+    else:
+        levels, kept = scratch.levels[thread], scratch.kept[thread]
+        total = _pieces_sum(row, target, constants.body, products, levels, kept)
+    write_dx(row, total * constants.average, rows.dx[number], constants.streams)
+
+
+@device_function
+def _copy(target: Floats, values: Floats) -> None:
+    """Copy values to a slice of the same size."""
+    for place in range(target.size):
+        target[place] = values[place]
+
+
+@device_function
+def _add_leaf(
+    rows: Rows,
+    trees: Trees,
+    chunk: int,
+    leaf: int,
+    constants: Constants,
+    scratch: Scratch,
+    thread: int,
+) -> None:
+    """Compute the row of a leaf and its partner, and add them to the vectors of the tree."""
+    vectors, columns = scratch.vectors[thread], rows.gamma.size
+    place, block = trees.starts[chunk] + leaf, trees.blocks[chunk]
+    own = place // block * block + trees.orders[chunk, place % block]
+    number, partner = trees.firsts[chunk] + own, own + trees.leaves[chunk]
+    first, waiting = vectors[0, :columns], vectors[len(vectors) - 1, :columns]
+    depth = 0  # how many vectors the leaf completes
+    while (leaf >> depth) & 1:
+        depth += 1
+    if partner < trees.counts[chunk]:
+        _compute_row(rows, number, Target(waiting, waiting, False), constants, scratch, thread)
+        number = trees.firsts[chunk] + partner
+        if depth > 0:
+            target = Target(waiting, waiting, True)
+            _compute_row(rows, number, target, constants, scratch, thread)
+            add_to(first, waiting)
+        else:
+            target = Target(first, waiting, True)
+            _compute_row(rows, number, target, constants, scratch, thread)
+    else:
+        _compute_row(rows, number, Target(first, first, depth > 0), constants, scratch, thread)
+    for other in range(1, depth):
+        add_to(first, vectors[other, :columns])
+    if depth > 0:
+        _copy(vectors[depth, :columns], first)
+
+
+@kernel
+def _subtrees(
+    thread: int,
+    rows: Rows,
+    trees: Trees,
+    constants: Constants,
+    scratch: Scratch,
+    contributions: Floats,
+) -> None:
+    """Compute the rows of subtrees: threads take turns at them."""
+    columns = rows.gamma.size
+    for chunk in range(thread, trees.firsts.size, len(scratch.products)):
+        for leaf in range(trees.sizes[chunk]):
+            _add_leaf(rows, trees, chunk, leaf, constants, scratch, thread)
+        depth = 0
+        while 1 << depth < trees.sizes[chunk]:
+            depth += 1
+        _copy(contributions[chunk], scratch.vectors[thread, depth, :columns])
+    end_streams()
+
+
+@kernel
+def _merge(chunk: int, width: int, contributions: Floats, order: Integers, dgamma: Floats) -> None:
+    """Add the contributions to a block of columns of dgamma as a tree; overwrites them."""
+    begin = chunk * width
+    end = min(begin + width, dgamma.size)
+    power = order.size
+    for place in range(len(contributions) - power):
+        add_to(contributions[place, begin:end], contributions[power + place, begin:end])
+    step = 1
+    while step < power:
+        for place in range(0, power, 2 * step):
+            other = contributions[order[place + step], begin:end]
+            add_to(contributions[order[place], begin:end], other)
+        step *= 2
+    _copy(dgamma[begin:end], contributions[order[0], begin:end])
+
+
+def halved_order(count: int) -> Integers:
+    """Return the order of a power of two of rows in which `halve` is a tree of neighbours."""
+    order = np.zeros(1, np.int64)
+    while order.size < count:
+        order = np.concatenate((2 * order, 2 * order + 1))
+    return order
+
+
+def rows_order(count: int, width: int) -> Integers:
+    """Return the same for ``rows_sum``, whose order depends on a padded ``width``."""
+    group = 16
+    if not 32 < width <= 64 or count <= group:
+        return halved_order(count)
+    groups = rows_order(count // group, width) * group
+    return (groups[:, np.newaxis] + halved_order(group)).reshape(-1)
+
+
+def column_trees(rows: int) -> Trees:
+    """Return the subtrees of keys 7000 and 7001: all rows are one tree of neighbours."""
+    power = 1 << (rows.bit_length() - 1)
+    chunks = 1
+    while 2 * chunks <= min(power, MOST_CHUNKS) and (
+        chunks < thread_count() or power // (2 * chunks) >= LEAST_LEAVES
+    ):
+        chunks *= 2
+    same = np.ones(chunks, np.int64)
+    starts = np.arange(chunks, dtype=np.int64) * (power // chunks)
+    numbers = np.arange(chunks, dtype=np.int64)
+    sizes = power // chunks * same
+    orders = np.zeros((chunks, 1), np.int64)
+    return Trees(0 * same, rows * same, power * same, starts, sizes, orders, same, numbers)
+
+
+def core_trees(rows: int, cores: int, width: int, merge_width: int) -> Trees:
+    """Return the trees of key 9000: one for every core, in blocks of 64 rows.
+
+    ``width`` and ``merge_width`` are the padded columns that select the orders.
+    """
+    each, longer = divmod(rows, cores)
+    counts = each + (np.arange(cores) < longer).astype(np.int64)
+    firsts = np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64)
+    leaves = np.array([_folded_rows(int(count)) for count in counts], np.int64)
+    starts, blocks = np.zeros(cores, np.int64), np.minimum(leaves, BLOCK_ROWS)
+    orders = np.zeros((cores, BLOCK_ROWS), np.int64)
+    for core, block in enumerate(blocks):
+        orders[core, :block] = rows_order(int(block), width)
+    merge = rows_order(1 << (cores.bit_length() - 1), merge_width)
+    return Trees(firsts, counts, leaves, starts, leaves, orders, blocks, merge)
+
+
+def _folded_rows(count: int) -> int:
+    """Return the rows that the fold of a core leaves."""
+    power = 1 << (count.bit_length() - 1)
+    # Above 64 rows whole blocks are folded, strictly fewer than there are.
+    return power // 2 if power == count and count > BLOCK_ROWS else power
+
+
+def rms_norm_grad(
+    dy: NDArray[Any],
+    x: NDArray[Any],
+    rstd: Floats,
+    gamma: NDArray[Any],
+    trees: Trees,
+    body: int,
+    dx: NDArray[Any],
+    dgamma: Floats,
+) -> None:
+    """Compute dx and dgamma.
+
+    Parameters
+    ----------
+    dy, x, dx : (rows, columns)
+        Storage arrays of one dtype, at least one row.
+    rstd : float32 (rows,)
+    gamma : (columns,)
+        Storage array of the same dtype or float32.
+    trees
+        The order of the rows in dgamma.
+    body
+        Columns that later ones are added to in the sum of a row; 0 for whole rows.
+    dgamma : float32 (columns,)
+    """
+    columns = x.shape[1]
+    threads = min(threads_for(dy.nbytes + x.nbytes + dx.nbytes), trees.firsts.size)
+    depth = int(trees.sizes.max()).bit_length()
+    row_products = columns + PADDED_COLUMNS if body == 0 else 2 * PIECE_COLUMNS
+    scratch = Scratch(
+        thread_scratch(threads, max(row_products, PADDED_COLUMNS)),
+        thread_scratch(threads, LISTS, SLOTS),
+        thread_scratch(threads, 2 * LANE_COUNT),
+        thread_scratch(threads, depth + 1, columns),
+    )
+    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(dx))
+    contributions = np.empty((trees.firsts.size, columns), np.float32)
+    rows = Rows(dy, x, rstd, gamma, dx)
+    _subtrees.over(threads, rows, trees, constants, scratch, contributions)
+    blocks = (columns + MERGED_COLUMNS - 1) // MERGED_COLUMNS
+    _merge.over(blocks, MERGED_COLUMNS, contributions, trees.merge, dgamma)

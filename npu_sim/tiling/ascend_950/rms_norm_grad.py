@@ -1,0 +1,576 @@
+"""Tiling of RmsNormGrad on Ascend 950: pure integer functions.
+
+dx and dgamma are made one after the other; every key has a structure of its own.
+
+Source: specification page ``rms_norm_grad_950``, section "Tiling". Shapes are checked as on the
+other products (:mod:`npu_sim.tiling.rms_norm_grad`), except for tensors without rows.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.tiling.ascend_950.common import UINT32_MASK, largest_power
+from npu_sim.tiling.common import (
+    DTYPE_CODES,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    VECTOR_LANES,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+)
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.rms_norm_grad import Shapes, shape_fault
+
+KEY_FULL_LOAD = 7000
+"""Tiling key: columns go to cores, all rows lie in the Unified Buffer."""
+KEY_BLOCKS = 7001
+"""Tiling key: columns go to cores, rows come in blocks of 64."""
+KEY_NO_ROWS = 8000
+"""Tiling key: there are no rows, dgamma becomes nan."""
+KEY_BIG_ROWS = 9000
+"""Tiling key: rows go to cores ("big M")."""
+WIDE_STEP = 10
+"""Added to a key when a row does not fit the buffers of dx."""
+
+WIDEST_ROW = 6144
+"""Widest row whose dx is made at once (page, "bodyPart")."""
+BLOCK_ROWS = 64
+"""Rows of a block, and columns of a set."""
+BIG_ROWS_PER_CORE = 32
+"""Key 9000: cols <= 32 * cores <= rows (page, "big M")."""
+WHOLE_COLUMNS = 8192
+"""Key 8000: columns that one core fills (page, "row 0")."""
+BLOCK_ROW_BYTES = 1032
+"""Unified Buffer of a row of a block on key 7001."""
+BIG_RESERVED_BYTES = 768
+"""Unified Buffer of key 9000 beside its columns."""
+
+DX_BUFFER_BYTES, DX_GAMMA_BYTES = 24576, 24576
+WIDE_PIECE_BYTES, WIDE_PRODUCT_BYTES = 16384, 32768
+LEVEL_BYTES, WORK_BYTES, SUM_BYTES, RSTD_BYTES = 1024, 1024, 256, 256
+"""Buffers of dx (page, "Unified Buffer of a core")."""
+LARGEST_BUFFER = 12 * DX_BUFFER_BYTES
+
+
+class DxSplit(NamedTuple):
+    """Rows of dx over the cores, ``dxTilingData``."""
+
+    rows: Annotated[int, Field("rows", vendor="rows")]
+    columns: Annotated[int, Field("columns", vendor="cols")]
+    block_factor: Annotated[int, Field("rows of a core in dx", "row", vendor="blockFactorDx")]
+    cores: Annotated[int, Field("cores that make dx", "vector_cores", vendor="usedCoreNumDx")]
+    body: Annotated[
+        int,
+        Field("columns that later ones are added to; 0 for whole rows", "col", vendor="bodyPart"),
+    ]
+
+
+class ColumnSplit(NamedTuple):
+    """Columns of dgamma over the cores in sets of 64, keys 7000 and 7001."""
+
+    several_sets: Annotated[
+        int, Field("1 where a core has several sets of 64 columns", "1", vendor="isMultiColset")
+    ]
+    cores: Annotated[int, Field("cores that make dgamma", "vector_cores", vendor="usedCoreNumDG")]
+    columns: Annotated[int, Field("columns of a core", "col + 63", vendor="colsPerCoreDG")]
+    tail_cores: Annotated[
+        int, Field("cores with one set more", "vector_cores", vendor="tailCoreNumDG")
+    ]
+    tail_columns: Annotated[
+        int, Field("columns of such a core", "col + 127", vendor="colsPerTailCoreDG")
+    ]
+    last_columns: Annotated[int, Field("columns of the last set", "64", vendor="colsLastCoreDG")]
+    is_full_load: Annotated[int, Field("1 where all rows fit the buffer", "1", vendor="isFullLoad")]
+    rows_in_ub: Annotated[
+        int, Field("rows in the Unified Buffer at a time", "ub_bytes", vendor="rowsPerUBDG")
+    ]
+    blocks: Annotated[int, Field("blocks of 64 rows", "row", vendor="totalBlockCountDG")]
+    whole_blocks: Annotated[int, Field("whole blocks", "row", vendor="mainBlockCountDG")]
+    partial_blocks: Annotated[
+        int, Field("blocks of fewer rows", "1", vendor="tailBlockCountwithPadDG")
+    ]
+    levels: Annotated[int, Field("levels of the tree over blocks", "63", vendor="binaryAddKDG")]
+    folded_blocks: Annotated[
+        int, Field("blocks that a fold leaves", "row", vendor="powerOfTwoBlockCountDG")
+    ]
+    other_blocks: Annotated[
+        int, Field("whole blocks that it adds to them", "row", vendor="tailBlockCountWithoutPadDG")
+    ]
+    rows_beyond: Annotated[
+        int, Field("rows beyond the power of two below", "row", vendor="rowsTailDG")
+    ]
+    always_0: Annotated[int, Field("0", vendor="powerofTwoValueDG")]
+    block_bytes: Annotated[int, Field("bytes of a block", vendor="blockSize")]
+    lanes: Annotated[int, Field("fp32 lanes", vendor="vlFp32")]
+
+
+class RowBlocks(NamedTuple):
+    """Blocks of 64 rows of one core on key 9000."""
+
+    rows: Annotated[int, Field("rows", "row + 1", vendor="MToProcess")]
+    whole: Annotated[int, Field("whole blocks", "row", vendor="MLoop")]
+    total: Annotated[int, Field("blocks", "row + 1", vendor="MTotalLoop")]
+    tail: Annotated[int, Field("rows of the last, partial block", "64", vendor="MTail")]
+    folded: Annotated[
+        int, Field("blocks that a fold leaves; 0 for one block", "row", vendor="BasicBlockLoop")
+    ]
+    others: Annotated[
+        int, Field("whole blocks that it adds to them", "row", vendor="MainFoldCount")
+    ]
+    caches: Annotated[int, Field("sums kept at a time", "64", vendor="CacheBufferCount")]
+    result: Annotated[int, Field("the one with the result", "64", vendor="ResultCacheID")]
+
+
+class RowSplit(NamedTuple):
+    """Rows of dgamma over the cores, key 9000."""
+
+    cores: Annotated[
+        int, Field("cores that add rows of dgamma", "vector_cores", vendor="dgammaUsedCoreNum")
+    ]
+    rows: Annotated[int, Field("rows of a core", "row", vendor="dgammaMPerBlock")]
+    longer: Annotated[
+        int, Field("first cores with one row more", "vector_cores", vendor="dgammaMReminder")
+    ]
+    whole_pieces: Annotated[int, Field("whole pieces of columns", "col", vendor="dgammaNloop")]
+    last_piece: Annotated[
+        int, Field("columns of the last, shorter piece", "col", vendor="dgammaNtail")
+    ]
+    block_rows: Annotated[int, Field("rows of a block", "64", vendor="dgammaMfactorBlockAligned")]
+    piece: Annotated[
+        int,
+        Field(
+            "padded columns of a piece; 33 to 64 select the order of rows",
+            "col + 15",
+            vendor="dgammaNfactorBlockAligned",
+        ),
+    ]
+    main: Annotated[RowBlocks, Part("dgamma{}MainBlock", " of the first cores")]
+    other: Annotated[RowBlocks, Part("dgamma{}TailBlock", " of the other cores")]
+    merge_columns: Annotated[
+        int,
+        Field("columns that core 0 merges at a time", "col + 7", vendor="dgammaAInnerAlignedStg1"),
+    ]
+    merge_steps: Annotated[int, Field("steps of the merge", "col", vendor="dgammaAOuterStg1")]
+    merge_tail: Annotated[int, Field("columns of its last step", "col", vendor="dgammaATailStg1")]
+
+
+class NanSplit(NamedTuple):
+    """Columns of nan over the cores, key 8000."""
+
+    columns: Annotated[int, Field("columns", vendor="cols")]
+    ub_bytes: Annotated[int, Field("Unified Buffer", vendor="ubSize")]
+    cores: Annotated[int, Field("cores that fill dgamma", "vector_cores", vendor="usedCoreNumDG")]
+    core_columns: Annotated[int, Field("columns of a core", "col", vendor="colsPerCoreDG")]
+    last_columns: Annotated[
+        int, Field("columns of the last core; may be negative", "col", vendor="colsLastCoreDG")
+    ]
+    piece: Annotated[int, Field("columns of a piece", "col", vendor="colsPerUBDG")]
+    pieces: Annotated[int, Field("whole pieces of a core", "col", vendor="coreUbBlockCount")]
+    tail: Annotated[int, Field("columns of its last piece", "col", vendor="tailUbCols")]
+    last_pieces: Annotated[
+        int, Field("whole pieces of the last core", "col", vendor="lastCoreBlockCount")
+    ]
+    last_tail: Annotated[
+        int, Field("columns of its last piece", "col", vendor="lastCoreTailUbCols")
+    ]
+
+
+class Tiling(NamedTuple):
+    """Result of the planner; parts that the key does not have are 0."""
+
+    status: int
+    tiling_key: Annotated[
+        int, Field("tiling key: 7000 columns, 7001 blocks of rows, 8000 no rows, 9000 rows", "9010")
+    ]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    schedule_mode: Annotated[int, Field("1: all cores start together", "1")]
+    workspace_bytes: Annotated[
+        int, Field("workspace of the kernel", f"{SYSTEM_WORKSPACE_BYTES} + 4 * vector_cores * col")
+    ]
+    dx: Annotated[DxSplit, Part()]
+    column_sets: Annotated[ColumnSplit, Part()]
+    row_blocks: Annotated[RowSplit, Part()]
+    nan: Annotated[NanSplit, Part()]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+NO_DX: DxSplit = nothing(DxSplit)
+NO_COLUMNS: ColumnSplit = nothing(ColumnSplit)
+NO_ROWS: RowSplit = nothing(RowSplit)
+NO_NAN: NanSplit = nothing(NanSplit)
+
+
+class Problem(NamedTuple):
+    """One call: x folded to rows and columns, and the dtype code of dy."""
+
+    rows: int
+    columns: int
+    dtype_code: int
+
+
+def bit_length(number: int) -> int:
+    """Return the bits of a number; 0 for 0."""
+    bits = 0
+    while number > 0:
+        number //= 2
+        bits += 1
+    return bits
+
+
+def has_rows(problem: Problem) -> bool:
+    """Whether the planner finds rows: it tests them in 32 bits."""
+    return problem.rows & UINT32_MASK != 0
+
+
+def is_wide(columns: int) -> bool:
+    """Whether a row is cut into pieces for dx."""
+    return columns > WIDEST_ROW
+
+
+def body_of(columns: int) -> int:
+    """Return the columns that later ones are added to in the sum of a row (page, "bodyPart")."""
+    if not is_wide(columns):
+        return 0
+    body = 1
+    while body < columns // 2:
+        body *= 2
+    return body
+
+
+def splits_rows(problem: Problem, device: Device) -> bool:
+    """Key 9000: whether there are many more rows than columns."""
+    least = BIG_ROWS_PER_CORE * device.vector_cores
+    return (
+        problem.columns <= least and problem.rows >= 2 * problem.columns and problem.rows >= least
+    )
+
+
+def holds_all_rows(problem: Problem, device: Device) -> bool:
+    """Key 7000: whether all rows of a set of columns fit the Unified Buffer twice."""
+    bytes_of_rows = align(4 * problem.rows, 32)
+    sums = align(4 * problem.rows + 4, 32)
+    return device.ub_bytes >= 2 * (129 * bytes_of_rows + BLOCK_ROWS * sums)
+
+
+def split_dx(problem: Problem, device: Device) -> DxSplit:
+    """Return the split of dx."""
+    each = ceil_div(problem.rows, device.vector_cores)
+    used = ceil_div(problem.rows, each)
+    return DxSplit(problem.rows, problem.columns, each, used, body_of(problem.columns))
+
+
+def split_columns(problem: Problem, device: Device) -> ColumnSplit:
+    """Return the split of dgamma by columns, keys 7000 and 7001."""
+    cores, sets = device.vector_cores, ceil_div(problem.columns, BLOCK_ROWS)
+    last = problem.columns - BLOCK_ROWS * (sets - 1)
+    several, used, columns, tails, tail_columns = 0, sets, BLOCK_ROWS, 1, last
+    if sets > cores:
+        several, used = 1, cores
+        columns = BLOCK_ROWS * (sets // cores)
+        if columns * cores > problem.columns:
+            columns -= BLOCK_ROWS
+        tails = sets - columns // BLOCK_ROWS * cores
+        tail_columns = columns + BLOCK_ROWS
+    is_full = holds_all_rows(problem, device)
+    # Conditional expressions stand before the call: Numba takes none among so many arguments.
+    in_ub, blocks, whole, partial, power = problem.rows, 0, 0, 0, 0
+    if not is_full:
+        in_ub = largest_power(device.ub_bytes // 2 // BLOCK_ROW_BYTES)
+        blocks, whole = ceil_div(problem.rows, BLOCK_ROWS), problem.rows // BLOCK_ROWS
+        partial, power = blocks - whole, largest_power(whole)
+    return ColumnSplit(
+        several_sets=several,
+        cores=used,
+        columns=columns,
+        tail_cores=tails,
+        tail_columns=tail_columns,
+        last_columns=last,
+        is_full_load=int(is_full),
+        rows_in_ub=in_ub,
+        blocks=blocks,
+        whole_blocks=whole,
+        partial_blocks=partial,
+        levels=max(bit_length(power) - 1, 0),
+        folded_blocks=power,
+        other_blocks=whole - power,
+        rows_beyond=problem.rows - largest_power(problem.rows),
+        always_0=0,
+        block_bytes=32,
+        lanes=VECTOR_LANES,
+    )
+
+
+def row_blocks(rows: int) -> RowBlocks:
+    """Return the blocks of a core with this many rows."""
+    total, whole = ceil_div(rows, BLOCK_ROWS), rows // BLOCK_ROWS
+    folded = 0 if total <= 1 else largest_power(total - 1)
+    return RowBlocks(
+        rows=rows,
+        whole=whole,
+        total=total,
+        tail=rows % BLOCK_ROWS,
+        folded=folded,
+        others=whole - folded,
+        caches=max(bit_length(folded), 1),
+        result=max(bit_length(folded) - 1, 0),
+    )
+
+
+def split_rows(problem: Problem, device: Device) -> RowSplit:
+    """Return the split of dgamma by rows, key 9000; ``piece`` is 0 when no column fits."""
+    size = element_bytes(problem.dtype_code)
+    unit = 32 // size
+    used = min(ceil_div(problem.rows, BLOCK_ROWS), device.vector_cores)
+    each = problem.rows // used
+    main, other = row_blocks(each + 1), row_blocks(each)
+    row_bytes = BLOCK_ROWS * (6 * size + 4) + 4 * (3 + main.caches)
+    most = align_down((device.ub_bytes - BIG_RESERVED_BYTES) // row_bytes, unit)
+    piece = align(min(most, problem.columns), unit)
+    inner = align_down(device.ub_bytes // 8 // (used + 1), 8)
+    if piece <= 0 or inner <= 0:
+        return NO_ROWS
+    merged = align(min(problem.columns, inner), 8)
+    steps = ceil_div(problem.columns, merged)
+    return RowSplit(
+        cores=used,
+        rows=each,
+        longer=problem.rows - used * each,
+        whole_pieces=problem.columns // piece,
+        last_piece=problem.columns % piece,
+        block_rows=BLOCK_ROWS,
+        piece=piece,
+        main=main,
+        other=other,
+        merge_columns=merged,
+        merge_steps=steps,
+        merge_tail=problem.columns - (steps - 1) * merged,
+    )
+
+
+def split_nan(columns: int, device: Device) -> NanSplit:
+    """Return the split of a dgamma without rows, key 8000."""
+    if columns <= WHOLE_COLUMNS:
+        return NanSplit(
+            columns, device.ub_bytes, 1, columns, columns, columns, 0, columns, 0, columns
+        )
+    each = ceil_div(columns, device.vector_cores)
+    last = columns - each * (device.vector_cores - 1)
+    piece, pieces, tail, last_pieces, last_tail = each, 0, each, 0, last
+    if 8 * each > device.ub_bytes:
+        piece = largest_power(device.ub_bytes // 8)
+        pieces, last_pieces = ceil_div(each, piece) - 1, ceil_div(last, piece) - 1
+        tail, last_tail = each - piece * pieces, last - piece * last_pieces
+    return NanSplit(
+        columns,
+        device.ub_bytes,
+        device.vector_cores,
+        each,
+        last,
+        piece,
+        pieces,
+        tail,
+        last_pieces,
+        last_tail,
+    )
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Parameters
+    ----------
+    problem
+        The call.
+    device
+        The SoC.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) without columns or cores, and on a chip whose
+        Unified Buffer holds no column.
+    """
+    cores = device.vector_cores
+    if problem.rows < 0 or problem.columns <= 0 or cores <= 0:
+        return NO_TILING
+    if not has_rows(problem):
+        return Tiling(
+            status=SUCCESS,
+            tiling_key=KEY_NO_ROWS,
+            block_dim=cores,
+            schedule_mode=1,
+            workspace_bytes=SYSTEM_WORKSPACE_BYTES,
+            dx=NO_DX,
+            column_sets=NO_COLUMNS,
+            row_blocks=NO_ROWS,
+            nan=split_nan(problem.columns, device),
+        )
+    dx, wide = split_dx(problem, device), WIDE_STEP if is_wide(problem.columns) else 0
+    if splits_rows(problem, device):
+        rows = split_rows(problem, device)
+        if rows.piece <= 0:
+            return NO_TILING
+        return Tiling(
+            status=SUCCESS,
+            tiling_key=KEY_BIG_ROWS + wide,
+            block_dim=max(dx.cores, rows.cores),
+            schedule_mode=1,
+            workspace_bytes=SYSTEM_WORKSPACE_BYTES + FP32_BYTES * rows.cores * problem.columns,
+            dx=dx,
+            column_sets=NO_COLUMNS,
+            row_blocks=rows,
+            nan=NO_NAN,
+        )
+    columns = split_columns(problem, device)
+    key = KEY_FULL_LOAD if columns.is_full_load == 1 else KEY_BLOCKS
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key + wide,
+        block_dim=cores,
+        schedule_mode=1,
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES,
+        dx=dx,
+        column_sets=columns,
+        row_blocks=NO_ROWS,
+        nan=NO_NAN,
+    )
+
+
+def problem_of_row(row: Any) -> Problem:
+    """Return the problem of a call given as integers."""
+    return Problem(row.row, row.col, row.dtype)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given as integers."""
+    return tile(problem_of_row(row), device)
+
+
+def is_big(tiling: Tiling) -> bool:
+    """Whether rows of dgamma go to cores."""
+    return tiling.tiling_key in (KEY_BIG_ROWS, KEY_BIG_ROWS + WIDE_STEP)
+
+
+def vendor_structure(tiling: Tiling) -> dict[str, Any]:
+    """Return the tiling data under the vendor's names: each key has its own structure."""
+    if tiling.tiling_key == KEY_NO_ROWS:
+        return vendor_fields(tiling.nan)
+    own = vendor_fields(tiling.row_blocks if is_big(tiling) else tiling.column_sets)
+    return {"dxTilingData": vendor_fields(tiling.dx), **own}
+
+
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+    shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
+    dtype, gamma_dtype = inputs["dtype"], inputs["gamma_dtype"]
+    dtypes_fit = inputs.get("rstd_dtype", "float32") == "float32" and gamma_dtype in (
+        "float32",
+        dtype,
+    )
+    if not dtypes_fit or shape_fault(shapes, takes_no_rows=True) is not None:
+        return REFUSED
+    tiling = tile(Problem(shapes.rows, shapes.columns, DTYPE_CODES[dtype]), device)
+    if tiling.status != SUCCESS:
+        return REFUSED
+    return raw_result(tiling, vendor_structure(tiling))
+
+
+class DxBuffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core while it makes dx."""
+
+    dy: int
+    x: int
+    dx: int
+    gamma: int
+    rstd: int
+    products: int
+    sums: int
+    levels: int
+    work: int
+
+
+class DgammaBuffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core while it makes dgamma."""
+
+    rstd: int
+    dy: int
+    x: int
+    products: int
+    second_products: int
+    out: int
+    row_sum: int
+    cache: int
+
+
+def dx_buffers(tiling: Tiling) -> DxBuffers:
+    """Return the buffers of dx; all 0 without rows."""
+    columns = tiling.dx.columns
+    if columns == 0:
+        return DxBuffers(0, 0, 0, 0, 0, 0, 0, 0, 0)
+    if is_wide(columns):
+        piece = 2 * WIDE_PIECE_BYTES
+        return DxBuffers(
+            piece,
+            piece,
+            piece,
+            piece,
+            2 * RSTD_BYTES,
+            WIDE_PRODUCT_BYTES,
+            SUM_BYTES,
+            3 * LEVEL_BYTES,
+            WORK_BYTES,
+        )
+    padded = align(columns, 128)
+    rows = WIDEST_ROW // padded
+    whole = 2 * DX_BUFFER_BYTES
+    sums = 4 * align(rows, 64)
+    return DxBuffers(whole, whole, whole, DX_GAMMA_BYTES, 2 * sums, 4 * rows * padded, sums, 0, 0)
+
+
+def dgamma_buffers(tiling: Tiling, dtype_code: int) -> DgammaBuffers:
+    """Return the buffers of dgamma before the merge of key 9000."""
+    if tiling.tiling_key == KEY_NO_ROWS:
+        return DgammaBuffers(0, 0, 0, 0, 0, 2 * FP32_BYTES * tiling.nan.piece, 0, 0)
+    if is_big(tiling):
+        width, size = tiling.row_blocks.piece, element_bytes(dtype_code)
+        inputs = 3 * BLOCK_ROWS * width * size
+        cache = FP32_BYTES * width * tiling.row_blocks.main.caches
+        return DgammaBuffers(
+            3 * 256, inputs, inputs, 256 * width, 0, 2 * FP32_BYTES * width, 4 * width, cache
+        )
+    rows, is_full = tiling.column_sets.rows_in_ub, tiling.column_sets.is_full_load
+    inputs = 2 * 256 * rows
+    return DgammaBuffers(
+        2 * align(4 * rows, 32),
+        inputs,
+        inputs,
+        2 * 256 * (rows + 1),
+        0 if is_full else 2 * 256 * 65,
+        0,
+        0,
+        0 if is_full else 2 * 256 * (tiling.column_sets.levels + 32),
+    )
+
+
+def merge_bytes(tiling: Tiling, ub_bytes: int) -> int:
+    """Return the Unified Buffer of core 0 in the merge of key 9000."""
+    if not is_big(tiling):
+        return 0
+    used = tiling.row_blocks.cores
+    inner = align_down(ub_bytes // 8 // (used + 1), 8)
+    return 2 * FP32_BYTES * inner * used + 2 * FP32_BYTES * inner
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return the most Unified Buffer in use on a core in any phase."""
+    dx = dx_buffers(tiling)
+    dx_bytes = dx.dy + dx.x + dx.dx + dx.gamma + dx.rstd + dx.products + dx.sums
+    dx_bytes += dx.levels + dx.work
+    own = dgamma_buffers(tiling, row.dtype)
+    dgamma_bytes = own.rstd + own.dy + own.x + own.products + own.second_products
+    dgamma_bytes += own.out + own.row_sum + own.cache
+    return max(dx_bytes, dgamma_bytes, merge_bytes(tiling, device.ub_bytes))
