@@ -20,12 +20,12 @@ class MeasuredCall:
         return sum(launch.duration_us for launch in self.launches)
 
 
-def find_call(
+def find_case(
     stream: Sequence[MeasuredLaunch], place: int, cases: Sequence[PossibleCall]
-) -> MeasuredCall | None:
-    """Return the call that contains the launch at index ``place`` of its stream.
+) -> PossibleCall | None:
+    """Return the case whose launches surround the launch at index ``place`` of its stream.
 
-    Of several matching calls, the one with most launches is returned; None if none matches.
+    Of several matching cases, the one with most launches is returned; None if none matches.
     """
     matching = []
     for case in cases:
@@ -36,8 +36,8 @@ def find_call(
             and len(around) == len(case.plan.launches)
             and all(map(_matches, case.plan.launches, around))
         ):
-            matching.append(MeasuredCall(case, tuple(around)))
-    return max(matching, key=lambda call: len(call.launches), default=None)
+            matching.append(case)
+    return max(matching, key=lambda case: len(case.plan.launches), default=None)
 
 
 def _matches(planned: object, measured: MeasuredLaunch) -> bool:

@@ -1,7 +1,7 @@
 """Comparison of a device profile with plans and bounds: ``npu-sim profile``."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
-from npu_sim.questions.measured_calls import MeasuredCall, find_call
+from npu_sim.questions.measured_calls import MeasuredCall, find_case
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls, unknown_argument
 from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
@@ -115,17 +115,17 @@ def read_profile(
     UsageError
         For an unreadable file, an unknown product, SoC or release, and an unidentified device.
     """
-    launches = read_device_profile(file)
+    measured = _Measured(read_device_profile(file))
+    launches = measured.launches
     chosen = chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
-    ours = [one for one in launches if operator_of_launch(one.kernel) is not None]
-    if not ours:
+    if not measured.equal:
         return MeasuredProfile(str(file), launches, None, wanted or default_release(), "", (), ())
     device = find_device(launches, chosen)
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
     ]
-    readings = [_Reading(launches, ours, profile, device.clock_mhz) for profile in profiles]
+    readings = [_Reading(measured, profile, device.clock_mhz) for profile in profiles]
     most = max(reading.explained for reading in readings)
     best = [reading for reading in readings if reading.explained == most]
     if wanted:
@@ -150,37 +150,59 @@ def read_profile(
     )
 
 
+class _Measured:
+    """The launches of a file, with the equal ones of modelled kernels and the streams.
+
+    A profile has many launches of few kinds, so the kinds are numbered once: comparing tensors for
+    every launch and release would take most of the time.
+    """
+
+    def __init__(self, launches: tuple[MeasuredLaunch, ...]) -> None:
+        self.launches = launches
+        self.equal: dict[int, list[MeasuredLaunch]] = {}
+        """Launches of modelled kernels by kind."""
+        self.streams: dict[str, tuple[list[MeasuredLaunch], list[int]]] = {}
+        """Launches and their kinds by stream."""
+        self.entries = {
+            kernel: entry
+            for kernel in {one.kernel for one in launches}
+            if (entry := operator_of_launch(kernel)) is not None
+        }
+        kinds: dict[Any, int] = {}
+        same_objects: dict[Any, int] = {}  # the readers share the tensors of equal rows
+        for one in launches:
+            identity = one.kernel, id(one.inputs), id(one.outputs), one.block_dim
+            if identity not in same_objects:
+                facts = one.kernel, one.inputs, one.outputs, one.block_dim
+                same_objects[identity] = kinds.setdefault(facts, len(kinds))
+            kind = same_objects[identity]
+            in_order, its_kinds = self.streams.setdefault(one.stream, ([], []))
+            in_order.append(one)
+            its_kinds.append(kind)
+            if one.kernel in self.entries:
+                self.equal.setdefault(kind, []).append(one)
+
+
 class _Reading:
     """The launches of a file, interpreted for one device and release."""
 
-    def __init__(
-        self,
-        launches: Sequence[MeasuredLaunch],
-        ours: Sequence[MeasuredLaunch],
-        profile: Profile,
-        measured_mhz: float,
-    ) -> None:
-        self.profile, self.clock_mhz = profile, measured_mhz
-        self.equal: dict[Any, list[MeasuredLaunch]] = {}
-        for one in ours:
-            self.equal.setdefault(_facts(one), []).append(one)
-        self.cases: dict[Any, tuple[list[PossibleCall], AclnnError | None]] = {}
-        self.unknown: dict[Any, str] = {}
-        for key, same in self.equal.items():
-            entry = operator_of_launch(same[0].kernel)
-            assert entry is not None
-            operator = load_operator(entry.name)
+    def __init__(self, measured: _Measured, profile: Profile, measured_mhz: float) -> None:
+        self.profile, self.clock_mhz, self.measured = profile, measured_mhz, measured
+        self.cases: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
+        self.unknown: dict[int, str] = {}
+        for kind, same in measured.equal.items():
+            operator = load_operator(measured.entries[same[0].kernel].name)
             if unknown := unknown_argument(operator, same[0]):
-                self.unknown[key] = unknown
-                self.cases[key] = [], None
+                self.unknown[kind] = unknown
+                self.cases[kind] = [], None
                 continue
             found, refusal = possible_calls(operator, same[0], profile)
-            self.cases[key] = [case for case in found if self._fits(case, same)] or found, refusal
-        streams: dict[str, list[MeasuredLaunch]] = {}
-        for one in launches:
-            streams.setdefault(one.stream, []).append(one)
-        self.found = dict(self._calls(streams))
-        self.calls = [call for call in self.found.values() if len(call.launches) > 1]
+            self.cases[kind] = [case for case in found if self._fits(case, same)] or found, refusal
+        self.seen: set[int] = set()
+        """Identities of the cases that occur with all their launches."""
+        self.calls: list[MeasuredCall] = []
+        for launches, kinds in measured.streams.values():
+            self._find_calls(launches, kinds)
         self.explained = sum(len(call.launches) for call in self.calls)
 
     def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
@@ -190,23 +212,38 @@ class _Reading:
         least = [other.kernel_us for other in table.otherwise] if bound.planned else []
         return min(bound.us, *least, math.inf) <= min(one.duration_us for one in launches)
 
-    def _calls(self, streams: Mapping[str, list[MeasuredLaunch]]) -> Any:
-        for stream in streams.values():
-            for place, one in enumerate(stream):
-                if _facts(one) in self.cases:
-                    call = find_call(stream, place, self.cases[_facts(one)][0])
-                    if call is not None:
-                        yield one.line, call
+    def _find_calls(self, launches: Sequence[MeasuredLaunch], kinds: Sequence[int]) -> None:
+        """Find the calls in a stream; equal surroundings of a launch are compared once."""
+        reach = {
+            kind: (
+                max(case.place for case in cases),
+                max(len(case.plan.launches) - case.place for case in cases),
+            )
+            for kind, (cases, _) in self.cases.items()
+            if cases
+        }
+        known: dict[Any, PossibleCall | None] = {}
+        for place, kind in enumerate(kinds):
+            if kind not in reach:
+                continue
+            before, after = reach[kind]
+            around = min(place, before), tuple(kinds[max(place - before, 0) : place + after])
+            if around not in known:
+                known[around] = find_case(launches, place, self.cases[kind][0])
+            case = known[around]
+            if case is not None:
+                self.seen.add(id(case))
+                first, count = place - case.place, len(case.plan.launches)
+                if count > 1:
+                    self.calls.append(MeasuredCall(case, tuple(launches[first : first + count])))
 
     def groups(self) -> tuple[MeasuredGroup, ...]:
         """Return the groups of equal launches, largest total time first."""
         found = []
-        for key, same in self.equal.items():
+        for key, same in self.measured.equal.items():
             cases, refusal = self.cases[key]
-            seen = {id(self.found[one.line].case) for one in same if one.line in self.found}
-            kept = [case for case in cases if id(case) in seen] or cases
-            entry = operator_of_launch(same[0].kernel)
-            assert entry is not None
+            kept = [case for case in cases if id(case) in self.seen] or cases
+            entry = self.measured.entries[same[0].kernel]
             group = MeasuredGroup(
                 entry.name, tuple(same), tuple(kept), refusal, unknown=self.unknown.get(key, "")
             )
@@ -249,7 +286,3 @@ class _Reading:
         table = timeline(calls[0].case.plan, self.profile)
         bounds = tuple(launch.us for launch in table.launches)
         return CallGroup(calls, bounds, table.assumptions, table.otherwise)
-
-
-def _facts(launch: MeasuredLaunch) -> tuple[Any, ...]:
-    return launch.kernel, launch.inputs, launch.outputs, launch.block_dim
