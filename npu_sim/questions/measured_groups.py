@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -62,7 +63,7 @@ class MeasuredGroup:
     nearby: tuple[NearbyPlan, ...] = ()
     estimate: VectorEstimate | LaunchEstimate | None = None
 
-    @property
+    @cached_property
     def estimated_us(self) -> float:
         """Measured value of the estimate: median vector counter or duration; 0 without counters."""
         if isinstance(self.estimate, LaunchEstimate):
@@ -79,12 +80,12 @@ class MeasuredGroup:
             and not self.estimate.low_us <= measured <= self.estimate.high_us
         )
 
-    @property
+    @cached_property
     def times(self) -> list[float]:
         """Measured times in microseconds."""
         return [launch.duration_us for launch in self.launches]
 
-    @property
+    @cached_property
     def busiest_pipe(self) -> str:
         """The busiest pipe of the vector core by counters; empty without counters."""
         busy = {

@@ -1,6 +1,5 @@
 """Comparison of a device profile with plans and bounds: ``npu-sim profile``."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -197,7 +196,9 @@ class _Reading:
                 self.cases[kind] = [], None
                 continue
             found, refusal = possible_calls(operator, same[0], profile)
-            self.cases[kind] = [case for case in found if self._fits(case, same)] or found, refusal
+            fastest = min(one.duration_us for one in same)
+            fitting = [case for case in found if self._fits(case, fastest)]
+            self.cases[kind] = fitting or found, refusal
         self.seen: set[int] = set()
         """Identities of the cases that occur with all their launches."""
         self.calls: list[MeasuredCall] = []
@@ -205,12 +206,12 @@ class _Reading:
             self._find_calls(launches, kinds)
         self.explained = sum(len(call.launches) for call in self.calls)
 
-    def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
+    def _fits(self, case: PossibleCall, fastest_us: float) -> bool:
         """Return whether no launch is faster than the bound, under any assumption about data."""
         table = timeline(case.plan, self.profile)
         bound = table.launches[case.place]
         least = [other.kernel_us for other in table.otherwise] if bound.planned else []
-        return min(bound.us, *least, math.inf) <= min(one.duration_us for one in launches)
+        return min((bound.us, *least)) <= fastest_us
 
     def _find_calls(self, launches: Sequence[MeasuredLaunch], kinds: Sequence[int]) -> None:
         """Find the calls in a stream; equal surroundings of a launch are compared once."""

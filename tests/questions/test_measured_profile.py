@@ -7,7 +7,7 @@ import pytest
 import npu_sim
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import measured_profile_text, measured_trace
-from tests.measured import EMBEDDING, GRAD, OTHER, write_csv, write_database
+from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv, write_database
 
 ROWS = (OTHER, *EMBEDDING, GRAD, GRAD, *EMBEDDING)
 
@@ -115,3 +115,46 @@ def test_a_launch_with_a_counter_outside_the_band_is_flagged(
         npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200
     )
     assert ("outside the estimate" in text) is off
+
+
+PERMUTE_GRAD = Row(
+    "MoeTokenPermuteGrad", 500.0, 40, "32768,4096;32768", "DT_BF16;INT32", "4096,4096", "DT_BF16"
+)
+
+
+@pytest.mark.parametrize("without", [(), ("Output Shapes", "Output Data Types")])
+def test_an_argument_that_follows_from_missing_columns_is_unknown(
+    tmp_path: Path, without: tuple[str, ...]
+):
+    path = write_csv(tmp_path / "permute.csv", [PERMUTE_GRAD], without=without)
+    answer = npu_sim.read_profile(path, soc="Ascend910B3")
+    (group,) = answer.groups
+    said = "num_topk unknown: output shapes are not in the file"
+    assert (said in " ".join(measured_profile_text(answer, 200).split())) is bool(without)
+    assert (group.as_dict()["unknown"] == said, bool(group.cases)) == (bool(without), not without)
+    assert group.refusal is None
+
+
+def test_a_bound_stands_beside_the_fastest_launch_and_its_assumptions(tmp_path: Path):
+    unpermute = Row(
+        "MoeTokenUnpermute",
+        200.0,
+        40,
+        "32768,4096;32768;4096,8",
+        "DT_BF16;INT32;DT_BF16",
+        "4096,4096",
+        "DT_BF16",
+    )
+    rows = [unpermute, unpermute._replace(duration_us=150.0), unpermute._replace(duration_us=220.0)]
+    answer = npu_sim.read_profile(write_csv(tmp_path / "moe.csv", rows), soc="Ascend910B3")
+    (group,) = (group.as_dict() for group in answer.groups)
+    assert group["bound_over_measured"] == pytest.approx(group["bound_us"] / 200)
+    assert group["bound_over_fastest"] == pytest.approx(group["bound_us"] / 150)
+    assert group["assumptions"] == ["no token is dropped", "no probs is 0"]
+    (other,) = group["otherwise"]
+    assert other["assumption"] == "every probs is 0"
+    assert 0 < other["bound_us"] < group["bound_us"]
+    text = " ".join(measured_profile_text(answer, 200).split())
+    assert "of the fastest" in text
+    assert "no probs is 0" in text
+    assert "if every probs is 0" in text
