@@ -44,9 +44,9 @@ def started(tmp_path):
 def test_explore_prints_its_address_serves_own_profiles_and_stops(started):
     process, profile = started
     address = re.fullmatch(
-        r"npu-sim explorer: (http://127\.0\.0\.1:\d+/)\n", process.stdout.readline()
-    ).group(1)
-    with urllib.request.urlopen(f"{address}api/catalog", timeout=20) as reply:
+        r"npu-sim explorer: (http://127\.0\.0\.1:\d+/)(\?token=\S+)\n", process.stdout.readline()
+    )
+    with urllib.request.urlopen(f"{address[1]}api/catalog{address[2]}", timeout=20) as reply:
         content = reply.read().decode("utf-8")
     assert str(profile) in content
     process.send_signal(signal.SIGINT)
