@@ -141,7 +141,9 @@ NO_PLAN = (AclnnError, NotModelledError)
 Unplanned = AclnnError | NotModelledError
 
 
-def straight(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+def without_internal_frames(
+    function: Callable[Parameters, Returned],
+) -> Callable[Parameters, Returned]:
     """Raise the errors of a public function without the package's frames in the traceback."""
 
     @wraps(function)

@@ -130,9 +130,18 @@ class Operator:
     instructions
         ``instructions(plan)`` returns the vector instructions of every core; None where no list is
         published.
-    claims, terms, parts, causes, variants, changes
-        Hooks of studies: summation trees, terms of an element, contributions of cores, further
-        causes of error, math types, and how samples are added to a batch.
+    claims
+        ``claims(call)`` yields the declared summation trees of the outputs (certificate).
+    terms
+        ``terms(call, output, index)`` returns the terms of one element (studies).
+    parts
+        ``parts(call, result, output)`` yields the contributions of every core (determinism).
+    causes
+        ``causes(call, dtype, golden)`` returns causes of error besides rounding (precision).
+    variants
+        ``variants(call)`` yields the math types to compare (precision).
+    changes
+        Ways to add samples to a batch (invariance).
     derived
         Integers that planners need and that are not axes.
     rules_of
@@ -690,10 +699,10 @@ class Operator:
         declared = self.on(target.profile)
         signature = cache_key(arguments)
         if signature is None:
-            return declared.checked(arguments, target)
+            return declared.check_uncached(arguments, target)
         return _cached_case(declared, signature, target)
 
-    def checked(self, arguments: Arguments, target: Target) -> Case:
+    def check_uncached(self, arguments: Arguments, target: Target) -> Case:
         """Like :meth:`check`, by this declaration and without caching."""
         device, rules = target.profile.device, self.rules(target.profile)
         specs = arguments.given(self.tensor_names)
@@ -778,7 +787,7 @@ def _loaded(name: str, architecture: int | None) -> Operator:
 @lru_cache(maxsize=CACHED_CALLS)
 def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
     arguments = Arguments({name: value for name, _, value in signature})
-    return operator.checked(arguments, target)
+    return operator.check_uncached(arguments, target)
 
 
 @lru_cache(maxsize=256)

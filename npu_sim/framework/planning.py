@@ -296,7 +296,7 @@ def _differing(own: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, 
 def _same_tiling(case: Case, other: Profile) -> bool:
     """Return whether a call is tiled the same on another profile."""
     try:
-        changed = case.operator.on(other).checked(
+        changed = case.operator.on(other).check_uncached(
             case.arguments, replace(case.target, profile=other)
         )
     except (AclnnError, NotModelledError):

@@ -21,13 +21,13 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import CoreOrder, Limits, target_of
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.status import straight
+from npu_sim.status import without_internal_frames
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Prepared
 
 
-@straight
+@without_internal_frames
 def plan(
     operator: str,
     *,
@@ -73,7 +73,7 @@ def plan(
     return plan_with_results(declared.check(built, target))
 
 
-@straight
+@without_internal_frames
 def run(
     operator: str,
     *,
@@ -118,7 +118,7 @@ def run(
     return compute_case(case, tensors, arrays_of(out), watch=watch)
 
 
-@straight
+@without_internal_frames
 def prepare(
     operator: str,
     *,
@@ -156,7 +156,7 @@ def prepare(
     return Prepared(declared.check(built, target))
 
 
-@straight
+@without_internal_frames
 def _outputs(
     operator: str,
     *,

@@ -163,7 +163,8 @@ class Launch(Frozen):
     inputs, outputs
         Tensors it reads and writes; one that it adds to in place is an output.
     block_dim
-        AI cores it is started on; None where that is not published, 0 where none runs it.
+        Number of cores that the kernel is launched on; None if it is not published, 0 if no AI core
+        runs it.
     is_node
         Whether the executor has a node for it. False for a kernel that another kernel's launch
         starts, such as MemSet.
@@ -433,7 +434,7 @@ class Plan(Printed, Frozen):
     tiling_key, schedule_mode
         As the vendor numbers them; None where the kernel has none.
     block_dim
-        Cores that work.
+        Number of cores that the kernel is launched on.
     cores_available, core_kind
         Number and kind of the cores of the product.
     cores_note, per_core

@@ -19,7 +19,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
-from npu_sim.status import NO_PLAN, Unplanned, straight
+from npu_sim.status import NO_PLAN, Unplanned, without_internal_frames
 from npu_sim.timelines.estimates import Estimate
 
 
@@ -128,7 +128,7 @@ class Comparison(Printed):
         }
 
 
-@straight
+@without_internal_frames
 def compare(
     operator: str,
     *,

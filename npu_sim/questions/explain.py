@@ -16,7 +16,7 @@ from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.questions.limits import MANY_PROBES, Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError, straight
+from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import ModePrice
 
@@ -90,7 +90,7 @@ class Explanation(Printed):
         }
 
 
-@straight
+@without_internal_frames
 def explain(
     operator: str,
     *,

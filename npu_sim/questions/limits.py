@@ -20,7 +20,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator
-from npu_sim.status import NO_PLAN, SUCCESS, Unplanned, UsageError, straight
+from npu_sim.status import NO_PLAN, SUCCESS, Unplanned, UsageError, without_internal_frames
 
 FRONTIER_STEPS = (1, 2, 5)
 """Values of the second argument of a frontier, times powers of ten."""
@@ -144,7 +144,7 @@ class LimitTable(Printed):
         }
 
 
-@straight
+@without_internal_frames
 def limits(
     operator: str,
     vary: str | Sequence[str] | None = None,

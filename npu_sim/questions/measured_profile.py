@@ -20,7 +20,7 @@ from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
-from npu_sim.status import AclnnError, straight
+from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 
@@ -90,7 +90,7 @@ class MeasuredProfile(Printed):
         }
 
 
-@straight
+@without_internal_frames
 def read_profile(
     file: str | Path,
     *,

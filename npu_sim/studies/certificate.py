@@ -16,7 +16,7 @@ from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
 from npu_sim.plans.answers import Printed
-from npu_sim.status import straight
+from npu_sim.status import without_internal_frames
 
 MOST_RECOVERED_TERMS = 512
 """Recovery probes every pair of terms; above this number only sampled pairs are compared."""
@@ -102,7 +102,7 @@ def sampled_pairs_agree(tree: trees.Tree, terms: int, outside: Outside) -> bool:
     )
 
 
-@straight
+@without_internal_frames
 def certify(
     operator: str,
     *,

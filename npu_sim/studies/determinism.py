@@ -21,7 +21,7 @@ from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.claims import Parts
 from npu_sim.plans.answers import Printed
-from npu_sim.status import straight
+from npu_sim.status import without_internal_frames
 from npu_sim.studies.open_rows import NO_ROWS, OpenRows, open_rows_of
 from npu_sim.studies.worst_element import Orders, WorstElement, worst_element
 
@@ -100,7 +100,7 @@ class DeterminismStudy(Printed):
         return {**head, "outputs": [output.as_dict() for output in self.outputs]}
 
 
-@straight
+@without_internal_frames
 def study_determinism(
     operator: str,
     *,

@@ -16,7 +16,7 @@ from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.releases import release_names
-from npu_sim.status import NO_PLAN, straight
+from npu_sim.status import NO_PLAN, without_internal_frames
 
 Bits = dict[str, np.ndarray]
 
@@ -48,7 +48,7 @@ class InvarianceStudy(Printed):
         return asdict(self)
 
 
-@straight
+@without_internal_frames
 def study_invariance(
     operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
 ) -> InvarianceStudy:

@@ -17,7 +17,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, plain, study_call
 from npu_sim.plans.answers import Printed
-from npu_sim.status import AclnnError, straight
+from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.studies import verdicts
 from npu_sim.studies.terms import Term, terms_of
 
@@ -124,7 +124,7 @@ class PrecisionStudy(Printed):
         }
 
 
-@straight
+@without_internal_frames
 def study_precision(
     operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
 ) -> PrecisionStudy:

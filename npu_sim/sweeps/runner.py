@@ -13,7 +13,7 @@ import numpy as np
 from npu_sim.framework.checks import require_whole
 from npu_sim.language import Text
 from npu_sim.registry import load_operator
-from npu_sim.status import UsageError, shown, straight
+from npu_sim.status import UsageError, shown, without_internal_frames
 from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
 from npu_sim.sweeps.records import RecordColumn, Records, record_columns
 from npu_sim.sweeps.space import Space, make_space
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of complete rows and of all rows."""
 
 
-@straight
+@without_internal_frames
 def sweep(
     operator: str,
     grid: Mapping[str, Any] | None = None,
@@ -86,7 +86,7 @@ def sweep(
     return Records.wrap(out, space, chosen)
 
 
-@straight
+@without_internal_frames
 def sweep_to(
     out: str | Path,
     operator: str,
