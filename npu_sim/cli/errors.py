@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npu_sim.cli.output import REFUSED, print_json
-from npu_sim.language import Text, Verbatim, joined, translated, with_changed_fields
+from npu_sim.language import Text, Verbatim, joined, translated, visible, with_changed_fields
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -79,14 +79,23 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
         if as_json:
             print_json("error", {"outcome": error.outcome, "error": data})
         else:
-            _print(in_shell_form(error.as_text(), lambda text: refusal_text(error, text)))
+            text = with_changed_fields(error.as_text(), _one_line)
+            _print(in_shell_form(text, lambda text: refusal_text(error, text)))
         return REFUSED
     if as_json:
         print_json("usage", {"outcome": error.outcome, **data})
     else:
-        message, hint = (in_shell_form(text, translated) for text in (error.message, error.hint))
+        message, hint = (
+            in_shell_form(with_changed_fields(text, _one_line), translated)
+            for text in (error.message, error.hint)
+        )
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
     return USAGE
+
+
+def _one_line(field: str) -> str:
+    """Return a field with newlines escaped: names from files must not start a line of a log."""
+    return Verbatim(visible(field)) if isinstance(field, Verbatim) else visible(field)
 
 
 def _print(text: str) -> None:

@@ -50,7 +50,9 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         if plan.tiling_key is not None
         else ""
     )
-    parts: list[RenderableType] = [Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome])]
+    parts: list[RenderableType] = [
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
+    ]
     overflow = overflow_text(plan)
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     parts += _section(

@@ -39,21 +39,25 @@ def headline(answer: MeasuredProfile) -> str:
 def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
     """Return a measured profile as a rich renderable."""
     parts: list[RenderableType] = [
-        Paragraph(headline(answer), "bold green"),
+        Paragraph(headline(answer), "bold green", is_line=True),
         "",
         lines_table(file_lines(answer)),
     ]
     for calls in answer.calls:
         parts += [
             "",
-            Paragraph(_call_title(calls), "bold"),
-            Paragraph(_call_command(calls), "dim"),
+            Paragraph(_call_title(calls), "bold", is_line=True),
+            Paragraph(_call_command(calls), "dim", is_line=True),
             _call_table(calls),
         ]
         if calls.assumptions:
             parts.append(lines_table(call_assumption_lines(calls)))
     for group in answer.groups:
-        parts += ["", Paragraph(_group_title(group), "bold"), lines_table(group_lines(group))]
+        parts += [
+            "",
+            Paragraph(_group_title(group), "bold", is_line=True),
+            lines_table(group_lines(group)),
+        ]
     return stack(*parts)
 
 

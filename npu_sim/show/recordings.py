@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import say, visible
 from npu_sim.show.layout import Column, Table, stack
 
 SHOWN_KERNELS = 12
@@ -24,7 +24,7 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             "{total} calls, {different} different, in {file}",
             total=sum(one["count"] for one in calls),
             different=len(calls),
-            file=file,
+            file=visible(str(file)),
         )
     ]
     if calls:

@@ -267,7 +267,7 @@ def plan_text(plan: Plan, width: int | None = None) -> str:
 def plan_view(plan: Plan) -> Group:
     """Return a plan as a rich renderable."""
     return stack(
-        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]),
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
         "",
         lines_table(plan_lines(plan) + change_lines(plan), styles=LINE_STYLES),
     )
@@ -278,7 +278,7 @@ def result_view(result: Result) -> Group:
     plan = result.plan
     lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
     return stack(
-        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]),
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
         "",
         lines_table(lines, styles=LINE_STYLES),
     )

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.hostile.batches import BATCH, ChildProcess, Count
-from tests.hostile.campaign import TRIALS
 from tests.hostile.kills import INTERRUPTED, kills
 from tests.hostile.race import raced, racing
+from tests.hostile.trials import TRIALS
 
 Part = tuple[str, range]
 TURN = 200

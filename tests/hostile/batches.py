@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 
-from tests.hostile.campaign import TRIALS, attempt
+from tests.hostile.trials import TRIALS, attempt
 
 BATCH = 5000
 

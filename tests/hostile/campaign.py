@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim import NpuSimError
 from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.files.tensors import read_tensor
 from npu_sim.framework.axes import Number, Switch, Word
@@ -228,18 +227,10 @@ def line(rng: np.random.Generator) -> bool:
     return checked.outcome == "runs"
 
 
-TRIALS: dict[str, Trial] = {
+CALLS: dict[str, Trial] = {
     "plan": plan,
     "run": run,
     "profile": profile,
     "tensor": tensor,
     "line": line,
 }
-
-
-def attempt(trial: Trial, seed: int) -> bool:
-    """Run one trial; return whether it was answered."""
-    try:
-        return trial(np.random.default_rng(seed))
-    except NpuSimError:
-        return False

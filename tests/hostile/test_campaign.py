@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 from tests.hostile.calls import same_bits
-from tests.hostile.campaign import TRIALS, attempt
 from tests.hostile.guarded import guarded
+from tests.hostile.trials import TRIALS, attempt
 
 COUNTS = {"plan": 300, "run": 8, "profile": 15, "tensor": 100, "line": 150}
+COUNTS |= {"changed": 20, "reentrant": 60, "shared": 80, "torch": 60, "names": 60}
 
 
 @pytest.mark.parametrize("kind", TRIALS)
 def test_trials_end_in_answers_and_refusals(kind):
     answers = [attempt(TRIALS[kind], seed) for seed in range(COUNTS[kind])]
     assert any(answers) or kind == "profile"
-    assert not all(answers) or kind == "run"
+    assert not all(answers) or kind in ("run", "reentrant")
 
 
 @pytest.mark.parametrize("at_end", [False, True])
