@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from npu_sim.cores import Profile, load_profile
+    from npu_sim.failures.diagnosis import diagnose
     from npu_sim.framework.execution import OrderMask, Result
     from npu_sim.framework.registration import register, register_file
     from npu_sim.numbers.formats import TensorSpec
@@ -45,6 +46,7 @@ __all__ = [
     "UsageError",
     "compare",
     "decode_tiling",
+    "diagnose",
     "explain",
     "limits",
     "load_profile",
@@ -81,6 +83,7 @@ _HOMES = {
     "sweep": "npu_sim.sweeps.runner",
     "sweep_to": "npu_sim.sweeps.runner",
     "decode_tiling": "npu_sim.tiling.structures",
+    "diagnose": "npu_sim.failures.diagnosis",
 }
 
 

@@ -10,6 +10,7 @@ VERSIONS = MappingProxyType(
         "caveats": 1,
         "columns": 1,
         "demo": 2,
+        "diagnosis": 1,
         "diff": 1,
         "error": 1,
         "explain": 2,

@@ -1,0 +1,99 @@
+"""``npu-sim diagnose``: the reading of an error text or a log."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from npu_sim.cli.options import Deterministic, DeviceOptions, Json
+from npu_sim.cli.output import REFUSED, print_json, show
+from npu_sim.language import Text
+from npu_sim.status import UsageError, shown
+
+File = Annotated[
+    Path, typer.Argument(help="Error text or log as it was printed; - for standard input.")
+]
+Call = Annotated[
+    str | None,
+    typer.Option(
+        "--call",
+        help="The call that failed, as a line of a file of calls: a JSON object with op and "
+        "inputs; it is planned.",
+    ),
+]
+RESERVED = {"text", "operator", "product", "soc", "release", "deterministic"}
+"""Names that are options here, and no arguments of an operator."""
+
+
+@dataclass(frozen=True)
+class DiagnoseOptions(DeviceOptions):
+    """Options of ``npu-sim diagnose``."""
+
+    deterministic: Deterministic = False
+    call: Call = None
+    json_output: Json = False
+
+
+def diagnose_command(file: File, options: DiagnoseOptions) -> None:
+    """Read an error text or a log: code and stage in words, the operator where the text proves
+    it, the argument, and of a device exception the tiling fields.
+    """
+    from npu_sim.failures.diagnosis import diagnose
+    from npu_sim.files.reading import open_plain
+
+    operator, inputs = _call(options.call)
+    source = sys.stdin.buffer
+    if str(file) != "-":
+        source = open_plain("file", file, "name a text file, or - for standard input")
+    with source:
+        diagnosis = diagnose(
+            _lines(source),
+            operator=operator,
+            product=options.product,
+            soc=options.soc,
+            release=options.release,
+            deterministic=options.deterministic,
+            **inputs,
+        )
+    if options.json_output:
+        print_json("diagnosis", diagnosis.as_dict())
+    else:
+        from npu_sim.show.failures import diagnosis_view
+
+        show(diagnosis_view(diagnosis))
+    if diagnosis.refusal is not None:
+        sys.exit(REFUSED)
+
+
+def _lines(file: IO[bytes]) -> Iterator[str]:
+    """Yield the lines of a log; bytes that are no UTF-8 are replaced."""
+    from npu_sim.files.reading import lines_of
+
+    for line in lines_of(file):
+        yield line.decode("utf-8", "replace")
+
+
+def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Return operator and inputs of a call given as JSON."""
+    if text is None:
+        return None, {}
+    try:
+        call = json.loads(text)
+        operator, inputs = call.get("op"), call["inputs"]
+        if (
+            isinstance(inputs, dict)
+            and not RESERVED & inputs.keys()
+            and (operator is None or isinstance(operator, str))
+        ):
+            return operator, inputs
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        pass
+    raise UsageError(
+        "call",
+        Text("call = {call} is no call", call=shown(text)),
+        "write a JSON object with op and inputs, as a line of a file of calls",
+    )
