@@ -36,7 +36,14 @@ from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names
-from npu_sim.status import AclnnError, NotModelledError, UsageError, plain_name, shown, straight
+from npu_sim.status import (
+    AclnnError,
+    NotModelledError,
+    UsageError,
+    plain_name,
+    shown,
+    without_internal_frames,
+)
 from npu_sim.tiling.structures import decode_tiling, find_structure, flattened
 
 BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
@@ -107,7 +114,7 @@ class Diagnosis(Frozen):
         return {**data, "answer": str(self.answer)}
 
 
-@straight
+@without_internal_frames
 def diagnose(
     text: str | Iterable[str],
     *,
