@@ -3,6 +3,7 @@
 Outputs are laid out, the operator's kernels fill them, and the result tells what depends on timing.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -436,6 +437,7 @@ def computed(
     Arguments are as for :func:`compute_case`.
     """
     operator = case.operator
+    _require_room(tensors)
     arrays = _output_arrays(case, tensors, outs)
     written = {name: array.written for name, array in arrays.items()}
     with watch.stage("check"):
@@ -448,9 +450,56 @@ def computed(
         with watch.stage("load"):
             compute = operator.hook("fill" if case.empty else "compute")
         compute(run)
+        _require_outputs(run, arrays)
     with watch.stage("compute"):
         _finish(run, arrays)
     return run, {name: array.returned for name, array in arrays.items()}
+
+
+def _require_room(tensors: Mapping[str, Array]) -> None:
+    """Refuse inputs whose contiguous copies, which kernels read, exceed the machine's memory."""
+    for name, given in tensors.items():
+        if given.flags.c_contiguous:
+            continue
+        limit = memory_bytes()
+        if given.nbytes > limit:
+            message = Text(
+                "{name} {spec} takes {nbytes} bytes as a contiguous copy, this machine has {limit}",
+                name=name,
+                spec=TensorSpec(given.shape, canonical_dtype(given.dtype.newbyteorder("="))),
+                nbytes=given.nbytes,
+                limit=limit,
+            )
+            raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it")
+
+
+def memory_bytes() -> int:
+    """Return the size of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
+    """Check that ``compute`` kept the arrays of its outputs.
+
+    With a workspace in memory it may put one from there in their place, of the same form.
+    """
+    for name, array in arrays.items():
+        found, own = run.outputs.get(name), array.written
+        same_form = (
+            run.areas is not None
+            and isinstance(found, np.ndarray)
+            and (found.shape, found.dtype) == (own.shape, own.dtype)
+        )
+        if found is not own and not same_form:
+            raise UsageError(
+                "compute",
+                Text(
+                    "{operator}: compute removed or replaced its output {name}",
+                    operator=run.case.operator.name,
+                    name=name,
+                ),
+                Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
+            )
 
 
 def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:

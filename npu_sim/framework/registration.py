@@ -88,10 +88,11 @@ def _run_file(path: Path) -> ModuleType:
         raise _file_error(path, "is no file", "a Python file that declares operators")
     name = path.parent.name if path.stem == "__init__" else path.stem
     other = sys.modules.get(name)
-    if (
+    is_other = (
         other is not None
         and Path(getattr(other, "__file__", None) or "").resolve() != path.resolve()
-    ):
+    )
+    if is_other or name in sys.stdlib_module_names:
         raise _file_error(
             path,
             Text("has the name of another module, {name}", name=name),

@@ -210,3 +210,15 @@ def _call(operator, dtype):
         if dtype in axis.words and "indices" not in axis.name
     }
     return small_call(operator, **dtypes)
+
+
+@pytest.mark.parametrize("rows", [2**40, 2**58])
+def test_a_broadcast_input_beyond_the_memory_is_refused_with_its_size_and_the_limit(rows):
+    grad = np.broadcast_to(np.ones((), np.float32), (rows, 4))
+    indices = np.broadcast_to(np.ones((), np.int32), (rows,))
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        npu_sim.embedding_dense_backward(grad, indices, num_weights=3)
+    limit = execution.memory_bytes()
+    message = f"takes {16 * rows:,} bytes as a contiguous copy, this machine has {limit:,}"
+    assert message in str(refused.value)
+    assert (refused.value.status, refused.value.argument) == (361001, "grad")

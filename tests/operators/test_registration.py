@@ -181,6 +181,27 @@ def test_an_operator_half_way_through_is_planned_and_run(half_way):
     assert npu_sim.half_way(**DATA)[1].tolist() == [0, 8, 16, 24]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda outputs: outputs.clear(),
+        lambda outputs: outputs.pop("y"),
+        lambda outputs: outputs.update(y=np.zeros(3, np.float32)),
+        lambda outputs: outputs.update(y=outputs["y"].copy()),
+        lambda outputs: outputs.update(y=None),
+    ],
+    ids=["all removed", "one removed", "another shape", "a copy", "no array"],
+)
+def test_a_compute_that_drops_or_replaces_its_outputs_is_an_error(half_way, change):
+    def compute(run):
+        half_way.hook("compute")(run)
+        change(run.outputs)
+
+    npu_sim.register(replace(half_way, compute=compute))
+    with pytest.raises(npu_sim.UsageError, match="half_way: compute removed or replaced its"):
+        npu_sim.run("half_way", **DATA)
+
+
 def test_an_operator_that_is_registered_again_has_the_functions_of_its_new_declaration(half_way):
     more = Attribute("times", int, "how often", 1)
     for function in (lambda: npu_sim.half_way, lambda: npu_sim.aclnn.aclnnHalfWayGetWorkspaceSize):
@@ -215,6 +236,7 @@ FILES = {
     "ending.py": ("raise SystemExit(3)", "cannot be run: SystemExit: 3"),
     "empty.py": ("", "declares no operator"),
     "json.py": ("", "has the name of another module, json"),
+    "turtle.py": ("", "has the name of another module, turtle"),
 }
 
 
