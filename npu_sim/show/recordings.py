@@ -1,6 +1,6 @@
 """A recording as text: calls, unrecognised calls, and kernels that are not modelled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -44,18 +44,17 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
                 rows,
             ),
         ]
-    if lost:
-        rows = []
-        for one in lost:
-            place = one.get("name") or (f"{one['file']}:{one['line']}" if "file" in one else "")
-            rows.append((f"{one['count']}x", one["what"], one["why"], place))
-        columns = (
-            *_COUNTED,
-            Column("not recognised", key=True),
-            Column("why", wraps=True, plain=True),
-            Column("from", wraps=True),
-        )
-        parts += ["", Table(columns, rows)]
+    for title, listed in (("not recognised", lost), ("remark on", recording.get("remarks", ()))):
+        if listed:
+            parts += ["", _listed(title, listed)]
+    if processes := recording.get("processes"):
+        parts += [
+            "",
+            say(
+                "forked processes made calls that are not recorded: {processes}",
+                processes=", ".join(processes),
+            ),
+        ]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:SHOWN_KERNELS]]
         more = (
@@ -65,3 +64,18 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
         )
         parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
     return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))
+
+
+def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of code with a reason and a place."""
+    rows = []
+    for one in entries:
+        place = one.get("name") or (f"{one['file']}:{one['line']}" if "file" in one else "")
+        rows.append((f"{one['count']}x", one["what"], one["why"], place))
+    columns = (
+        *_COUNTED,
+        Column(title, key=True),
+        Column("why", wraps=True, plain=True),
+        Column("from", wraps=True),
+    )
+    return Table(columns, rows)

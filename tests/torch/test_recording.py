@@ -192,6 +192,11 @@ RECOGNISED = {
         "rms_norm_grad",
         {"dy": "2x6x32:fp32", **NORMED},
     ),
+    "a normalisation with a gate": (
+        lambda: GatedRMSNorm(HIDDEN)(leaf(2, 6, HIDDEN), leaf(2, 6, HIDDEN)).sum(),
+        "rms_norm_grad",
+        {"dy": "2x6x32:fp32", **NORMED},
+    ),
     "conv_tbc": (
         lambda: (torch.conv_tbc(leaf(6, 2, 4), leaf(3, 4, 5), leaf(5), 1) * 2).sum(),
         "conv_tbc_backward",
@@ -260,13 +265,9 @@ NOT_RECOGNISED = {
         lambda: functional.rms_norm(leaf(2, 8), (8,)),
         "no weight",
     ),
-    "a normalisation with a gate": (
-        lambda: GatedRMSNorm(8)(leaf(2, 8), leaf(2, 8)),
-        "written out where more is done",
-    ),
     "a normalisation in no module": (
         lambda: (x := leaf(2, 8)) * torch.rsqrt(x.pow(2).mean(-1, True) + 1e-6),
-        "written out where more is done",
+        "no weight",
     ),
     "a normalisation inside of a layer": (lambda: InlineNorm()(leaf(2, 8)), "no weight"),
     "probabilities as targets": (

@@ -55,12 +55,15 @@ def record_command(
         raise UsageError("record", str(error)) from None
     from npu_sim.show.recordings import recording_view
 
+    file = out.absolute()  # the script may change the directory
     # What the script prints must not get between the JSON.
     with (
         contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(),
-        record(out) as recording,
+        record(file) as recording,
     ):
         _run(script, arguments or [])
+    if recording.forked:  # the process that records writes the calls
+        return
     if json_output:
         print_json("calls", recording.as_dict())
         return

@@ -5,9 +5,11 @@ and kernels that correspond to an operator, or to a forward operator and its gra
 name of the gradient.
 """
 
+import builtins
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,9 +30,10 @@ def record(path: str | Path | None = None) -> Iterator[Recording]:
 
     No device is needed: models compute as usual, on the CPU or the meta device. The recorder
     recognises PyTorch functions (``F.embedding``, ``F.cross_entropy``, ``F.rms_norm``,
-    ``torch.conv_tbc`` ...), modules of model libraries that compute such a function by hand
-    (``LlamaRMSNorm``, experts behind a top-k router), and functions of ``torch_npu``, which the
-    block can import. Other kernels are counted by name.
+    ``torch.conv_tbc`` ...), code that computes RMS norms, cross entropies or the routing of tokens
+    to experts by hand, and functions of ``torch_npu``, which the block can import. Threads that
+    the block starts are recorded; forked processes that make calls are named. Other kernels are
+    counted by name.
 
     Parameters
     ----------
@@ -43,11 +46,12 @@ def record(path: str | Path | None = None) -> Iterator[Recording]:
     Recording
         The calls, complete when the block has ended.
     """
+    file = None if path is None else Path(path).absolute()  # the block may change the directory
     recorder = Recorder()
     with _torch_npu_importable(), recorder.watching():
         yield recorder.recording
-    if path is not None:
-        recorder.recording.write(path)
+    if file is not None and not recorder.recording.forked:
+        recorder.recording.write(file)
 
 
 class _TorchNpu(ModuleType):
@@ -67,15 +71,24 @@ class _TorchNpu(ModuleType):
 
 @contextmanager
 def _torch_npu_importable() -> Iterator[None]:
-    """Make ``import torch_npu`` work in the block; a real one that is already loaded stays."""
-    if TORCH_NPU in sys.modules:
+    """Make ``import torch_npu`` work in the block, unless the real one is installed.
+
+    Only import statements find the replacement. It is not in ``sys.modules``, and
+    ``importlib.util.find_spec`` returns None, so that libraries that look for an NPU find none.
+    """
+    if TORCH_NPU in sys.modules or find_spec(TORCH_NPU) is not None:
         yield
         return
     module = _TorchNpu(TORCH_NPU, "The names of torch_npu that npu_sim records.")
     functions = differentiable_functions().items()
     vars(module).update({name: value for name, value in functions if name.startswith("npu_")})
-    sys.modules[TORCH_NPU] = module
+    import_module = builtins.__import__
+
+    def import_or_replace(name: str, *arguments: Any, **options: Any) -> ModuleType:
+        return module if name == TORCH_NPU else import_module(name, *arguments, **options)
+
+    builtins.__import__ = import_or_replace
     try:
         yield
     finally:
-        del sys.modules[TORCH_NPU]
+        builtins.__import__ = import_module

@@ -1,8 +1,12 @@
 """Recorded calls and the places in the program that make them."""
 
+import contextlib
 import json
+import multiprocessing
+import os
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -74,15 +78,19 @@ class Names:
         return self._names.get(id(member), "")
 
 
-def place_of(name: str, parameter: str = "") -> Place:
-    """Return the place of the innermost frame outside PyTorch and this package."""
+def place_of(name: str, parameter: str = "", directory: Path | None = None) -> Place:
+    """Return the place of the innermost frame outside PyTorch and this package.
+
+    Its file is relative to ``directory`` if it is below it.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
     if frame is None:
         return Place(name, parameter, "", 0)
-    file, directory = Path(frame.f_code.co_filename), Path.cwd()
-    shown = file.relative_to(directory) if file.is_relative_to(directory) else file
+    file = Path(frame.f_code.co_filename)
+    below = directory is not None and file.is_relative_to(directory)
+    shown = file.relative_to(directory) if directory is not None and below else file
     return Place(name, parameter, str(shown), frame.f_lineno)
 
 
@@ -92,6 +100,43 @@ class Call(NamedTuple):
     operator: str
     inputs: str
     deterministic: bool
+
+
+class Forks:
+    """Names of the forked processes that made calls, sent through a pipe.
+
+    The calls themselves are not recorded: the memory of a fork is a copy.
+    """
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._ends = os.pipe()
+        self._sent = False
+        for end in self._ends:
+            os.set_blocking(end, False)
+
+    @property
+    def here(self) -> bool:
+        """Whether this process is a fork of the one that records."""
+        return os.getpid() != self._owner
+
+    def send(self) -> None:
+        """Send the name of this process, once."""
+        if not self._sent:
+            self._sent = True
+            line = f"{multiprocessing.current_process().name} (pid {os.getpid()})\n"
+            with contextlib.suppress(OSError):  # the recording process has ended
+                os.write(self._ends[1], line.encode())
+
+    def close(self) -> list[str]:
+        """Return the names that arrived, and close the pipe; a fork leaves it unread."""
+        text = b""
+        with contextlib.suppress(BlockingIOError):
+            while not self.here and (part := os.read(self._ends[0], 1 << 16)):
+                text += part
+        for end in self._ends:
+            os.close(end)
+        return text.decode().splitlines()
 
 
 @dataclass
@@ -107,6 +152,13 @@ class Recording:
     not_recognised
         Number of times that code resembled an operator of this package but could not be read as a
         call, by name of the code, reason and place.
+    remarks
+        Number of calls that a reader of the record should know more about, by operator, remark and
+        place.
+    processes
+        Forked processes that made calls, which are not recorded: name and process id.
+    forks
+        Connection to forked processes.
     running
         True while the block runs; gradients that arrive later are not recorded.
     """
@@ -114,7 +166,11 @@ class Recording:
     calls: dict[Call, Counter[Place]] = field(default_factory=dict)
     not_modelled: Counter[str] = field(default_factory=Counter)
     not_recognised: Counter[tuple[str, str, Place]] = field(default_factory=Counter)
+    remarks: Counter[tuple[str, str, Place]] = field(default_factory=Counter)
+    processes: list[str] = field(default_factory=list)
     running: bool = False
+    forks: Forks | None = None
+    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, operator: str, inputs: Mapping[str, Any], place: Place) -> bool:
         """Add a call under PyTorch's determinism switch; return whether its operator is modelled.
@@ -126,8 +182,17 @@ class Recording:
             return False
         deterministic = torch.are_deterministic_algorithms_enabled()
         call = Call(operator, json.dumps(inputs), deterministic)
-        self.calls.setdefault(call, Counter())[place] += 1
+        if self.forks is not None and self.forks.here:
+            self.forks.send()
+            return True
+        with self._lock:
+            self.calls.setdefault(call, Counter())[place] += 1
         return True
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that records."""
+        return self.forks is not None and self.forks.here
 
     def count(self, operator: str) -> int:
         """Return the number of calls of an operator."""
@@ -163,7 +228,13 @@ class Recording:
             for (what, why, place), count in self.not_recognised.items()
         ]
         not_modelled = dict(self.not_modelled.most_common())
-        return {"not_recognised": not_recognised, "not_modelled": not_modelled}
+        beside: dict[str, Any] = {"not_recognised": not_recognised, "not_modelled": not_modelled}
+        if self.remarks:
+            beside["remarks"] = [
+                {"what": what, "why": why, **place.as_dict(), "count": count}
+                for (what, why, place), count in self.remarks.items()
+            ]
+        return beside | ({"processes": self.processes} if self.processes else {})
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data, the form ``--json`` prints."""

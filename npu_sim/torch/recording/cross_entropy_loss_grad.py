@@ -3,14 +3,17 @@
 CrossEntropyLossGrad computes the gradient.
 """
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from npu_sim.torch.recording.flow import COPIES, Kernel, Step
 from npu_sim.torch.recording.recorder import Span, spec_of
 
 OPERATOR = "cross_entropy_loss_grad"
+TOPIC = OPERATOR
 
 
 def _cross_entropy(
@@ -67,7 +70,8 @@ def _nll_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> None:
-    if not _is_log_softmax(input.grad_fn):
+    term = span.fact(OPERATOR, input)
+    if not isinstance(term, Term) or term.kind not in ("log_softmax", "column_log_softmax"):
         span.not_recognised("nll_loss", "its input is not the result of log_softmax")
         return
     _cross_entropy(
@@ -75,22 +79,195 @@ def _nll_loss(
     )
 
 
-VIEWS = (
-    "ViewBackward0",
-    "UnsafeViewBackward0",
-    "ReshapeAliasBackward0",
-    "ToCopyBackward0",
-    "TransposeBackward0",
-    "PermuteBackward0",
-)
+def _linear_cross_entropy(span: Span, result: torch.Tensor, *_: Any, **__: Any) -> None:
+    span.not_recognised(
+        OPERATOR,
+        "linear_cross_entropy computes the logits in parts, and the operator takes all of them",
+    )
 
 
-def _is_log_softmax(node: Any) -> bool:
-    """Return whether an autograd node is log_softmax, or a view or cast of its result."""
-    while node is not None and node.name() in VIEWS:
-        node = node.next_functions[0][0]
-    return node is not None and node.name() == "LogSoftmaxBackward0"
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor as a part of a cross entropy that is computed by hand.
+
+    Attributes
+    ----------
+    kind
+        ``logits``, ``max`` (of a row), ``shifted`` (logits - max), ``exp``, ``sum`` (of exp),
+        ``logsumexp``, ``softmax``, ``log_softmax``, ``column_log_softmax`` (of another axis),
+        ``label`` (logits of the labels), ``probability`` (of the labels), or ``loss``.
+    key
+        Identity of the logits.
+    logits
+        Spec of the logits as text, one row for each label.
+    shape
+        Shape of the logits.
+    steps
+        Kernels that computed the tensor from the logits.
+    shifted
+        Whether the maximum of the row was subtracted.
+    target
+        Spec of the labels as text.
+    """
+
+    kind: str
+    key: tuple[int, int, int]
+    logits: str
+    shape: tuple[int, ...]
+    steps: frozenset[Step] = frozenset()
+    shifted: bool = False
+    target: str = ""
 
 
-FUNCTIONS = {functional.cross_entropy: _cross_entropy, functional.nll_loss: _nll_loss}
+def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
+    """Return a tensor's term; logits if no term is known."""
+    known = kernel.flow.fact(OPERATOR, tensor)
+    if isinstance(known, Term):
+        return known
+    shape = tuple(tensor.shape)
+    rows = tensor.numel() // shape[-1] if shape and shape[-1] else 0
+    spec = spec_of(tensor, (rows, shape[-1] if shape else 0), copied=True)
+    return Term("logits", kernel.flow.identity(tensor), spec, shape)
+
+
+def _of_last_axis(kernel: Kernel, term: Term) -> bool:
+    """Return whether a kernel reduces the last axis of the logits."""
+    axis = kernel.argument(1, "dim")
+    axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
+    return isinstance(axis, int) and axis in (-1, len(term.shape) - 1)
+
+
+REDUCTIONS = {
+    ("logsumexp", "logits"): "logsumexp",
+    ("logsumexp", "shifted"): "logsumexp",
+    ("_softmax", "logits"): "softmax",
+    ("_log_softmax", "logits"): "log_softmax",
+    ("_softmax", "shifted"): "softmax",
+    ("_log_softmax", "shifted"): "log_softmax",
+    ("amax", "logits"): "max",
+    ("max", "logits"): "max",
+    ("sum", "exp"): "sum",
+}
+"""Kind of the result of a kernel that takes the last axis, by kernel and kind of its argument."""
+ELEMENTWISE = {
+    ("exp", "logits"): "exp",
+    ("exp", "shifted"): "exp",
+    ("log", "sum"): "logsumexp",
+    ("log", "softmax"): "log_softmax",
+}
+DIFFERENCES = {
+    ("logits", "max"): "shifted",
+    ("logits", "logsumexp"): "log_softmax",
+    ("shifted", "logsumexp"): "log_softmax",
+    ("logsumexp", "label"): "loss",
+    ("label", "logsumexp"): "loss",
+}
+"""Kind of a difference of two tensors, by their kinds."""
+PICKING = frozenset({"gather", "index"})
+ADDING = frozenset({"index_put", "scatter_add", "scatter", "sub"})
+BY_HAND = {
+    "mul": "its log-probabilities are multiplied by a tensor of their shape, which need not be "
+    "labels",
+    "log": "it takes the logarithm of the labels' probabilities: cross_entropy is more accurate",
+    "gradient": "its gradient is computed by hand: probabilities minus one at the labels",
+}
+"""Reasons why a cross entropy by hand is listed."""
+
+
+def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
+    """Return the terms of a kernel's results; record log-probabilities that labels pick."""
+    tensors = [tensor for tensor in kernel.tensors if tensor.is_floating_point()][:2]
+    if not tensors or not kernel.results or kernel.name not in NAMES:
+        return []
+    one, *others = [_term(kernel, tensor) for tensor in tensors]
+    one = replace(one, steps=one.steps | {kernel.step})
+    kind = None
+    if kernel.name in COPIES:
+        # A cast of logits gives other logits: the operator has the dtype of its input.
+        kind = one.kind if one.kind != "logits" else None
+    elif kernel.name in PICKING:
+        return _picked(kernel, one)
+    elif reason := _listed(kernel, one, others):
+        kernel.span.not_recognised("cross_entropy", BY_HAND[reason])
+        return []
+    elif kernel.name == "_log_softmax" and not _of_last_axis(kernel, one):
+        kind = "column_log_softmax"
+    elif (kernel.name, one.kind) in REDUCTIONS and _of_last_axis(kernel, one):
+        kind = REDUCTIONS[kernel.name, one.kind]
+    elif kernel.name == "sub" and others and one.key == others[0].key:
+        target = one.target or others[0].target
+        one = replace(one, steps=one.steps | others[0].steps, target=target)
+        kind = _difference(one, others[0])
+    elif kernel.name == "add" and others and one.key == others[0].key:
+        # log(sum(exp(x - max))) + max
+        one = replace(one, steps=one.steps | others[0].steps, shifted=False)
+        kind = "logsumexp" if {one.kind, others[0].kind} == {"logsumexp", "max"} else None
+    else:
+        kind = ELEMENTWISE.get((kernel.name, one.kind))
+    if kind is None:
+        return []
+    found = replace(one, kind=kind, shifted=one.shifted or kind == "shifted")
+    if kind == "loss":
+        _record(kernel, found)
+    return [(kernel.results[0], found)]
+
+
+def _listed(kernel: Kernel, one: Term, others: list[Term]) -> str:
+    """Return why a kernel is listed as a part of a cross entropy; empty if it is none."""
+    if kernel.name == "log" and one.kind == "probability":
+        return "log"
+    if kernel.name == "mul" and others and {one.kind, others[0].kind} == {"log_softmax", "logits"}:
+        return "mul" if one.shape == others[0].shape else ""
+    if kernel.name not in ADDING or one.kind != "softmax":
+        return ""
+    labels = any(not tensor.is_floating_point() for tensor in kernel.tensors)
+    return "gradient" if labels else ""
+
+
+def _difference(one: Term, other: Term) -> str | None:
+    kind = DIFFERENCES.get((one.kind, other.kind))
+    # The maximum is subtracted on both sides, or on neither.
+    matches = kind == "shifted" or one.shifted == other.shifted
+    return kind if matches else None
+
+
+def _picked(kernel: Kernel, term: Term) -> list[tuple[torch.Tensor, Term]]:
+    """Follow a kernel that picks one class of every row."""
+    rows = torch.Size(term.shape[:-1]).numel()
+    indices = [tensor for tensor in kernel.tensors[1:] if not tensor.is_floating_point()]
+    result = kernel.results[0]
+    if not indices or term.kind not in ("logits", "shifted", "log_softmax", "softmax"):
+        return []
+    if len(term.shape) < 2 or result.numel() != rows or tuple(result.shape) == term.shape:
+        return []
+    if kernel.name == "gather" and indices[0].shape != (*term.shape[:-1], 1):
+        return []
+    if kernel.name == "index" and len(indices) != len(term.shape):
+        return []
+    target = spec_of(indices[-1], (rows,), copied=True)
+    kind = "probability" if term.kind == "softmax" else "label"
+    label = replace(term, kind=kind, target=target)
+    if term.kind == "log_softmax":
+        _record(kernel, label)
+        return []
+    return [(result, label)]
+
+
+def _record(kernel: Kernel, term: Term) -> None:
+    """Record a cross entropy whose reduction stays outside."""
+    rows, _, dtype = term.logits.partition(":")
+    call = {"log_prob": term.logits, "target": term.target, "reduction": "none"}
+    gradient = {"grad_loss": f"{rows.partition('x')[0]}:{dtype}", **call, "ignore_index": -100}
+    kernel.span.account(term.steps)
+    kernel.span.on_gradient(OPERATOR, gradient, None)
+
+
+NAMES = {name for name, _ in (*REDUCTIONS, *ELEMENTWISE)} | PICKING | ADDING | COPIES
+NAMES |= {"add", "mul"}
+FUNCTIONS: dict[Any, Any] = {
+    functional.cross_entropy: _cross_entropy,
+    functional.nll_loss: _nll_loss,
+}
+if hasattr(functional, "linear_cross_entropy"):  # from PyTorch 2.13 on
+    FUNCTIONS[functional.linear_cross_entropy] = _linear_cross_entropy
 KERNELS = {"aten::nll_loss_backward": "cross_entropy", "aten::nll_loss2d_backward": "cross_entropy"}

@@ -1,136 +1,365 @@
-"""Routing of tokens to experts and back: gathers and additions of the rows that a top-k chose.
+"""Routing of tokens to experts and back.
 
-One recorded call stands for all moves of a block, for any number of experts: MoeTokenPermute,
-MoeTokenUnpermute, and their gradients.
+Rows of a tensor are gathered by an index, pass through any kernels, and are added to rows of the
+same number, or gathered again: whatever chose the rows. One recorded call stands for all moves of
+a block, for any number of experts: MoeTokenPermute, MoeTokenUnpermute, and their gradients. A
+choice of experts whose rows do not move is listed.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 
 import torch
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.torch.recording.flow import Kernel
 from npu_sim.torch.recording.recorder import Span
 
+TOPIC = "routing"
+CHOOSING = frozenset({"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial"})
+"""Kernels whose integer results are positions that floating-point scores decide."""
+RETURNING = {"index_add": 3, "index_put": 2, "scatter_add": 3, "index_copy": 3, "scatter_reduce": 3}
+RETURNING["scatter"] = 3
+"""Kernels that write rows to positions, with the position of the argument that holds the rows."""
+GATHERING = frozenset({"index", "index_select", "gather"})
+WEIGHTED = frozenset({"mul", "div", "bmm", "baddbmm"})
+"""Kernels that multiply rows by their scores."""
+STACKED = 3
+"""Fewest axes of a parameter that holds the weights of all experts."""
 
-class Choice(NamedTuple):
-    """Result of a top-k: experts per token."""
+
+@dataclass(eq=False)
+class Choice:
+    """Positions that scores decided.
+
+    Attributes
+    ----------
+    kernel
+        Name of the kernel that decided.
+    rows, topk
+        Number of rows of scores, and of positions for each.
+    limit
+        Most elements of scores for the chosen positions.
+    moves
+        Whether a larger tensor depends on the choice: rows are selected or scaled by it.
+    closed
+        Whether the choice is recorded or listed.
+    """
+
+    kernel: str
+    rows: int
+    topk: int
+    limit: int
+    moves: bool = False
+    closed: bool = False
+
+
+_numbers = count()
+
+
+@dataclass(eq=False)
+class Block:
+    """Rows that were gathered from one tensor.
+
+    Attributes
+    ----------
+    tokens, hidden, dtype
+        Rows and columns of the tensor, and its dtype.
+    choice
+        Choice that the index depends on; None if no scores decided.
+    gathered, returned
+        Number of rows that were gathered, and that were added back.
+    probs
+        Dtype of the scores that multiply the rows; empty if none do.
+    closed
+        Whether the block is recorded or listed.
+    """
 
     tokens: int
-    topk: int
-
-
-class Move(NamedTuple):
-    """Gather of ``rows`` rows from a tensor of ``rows_of`` rows, or their addition to one."""
-
-    rows_of: int
     hidden: int
-    rows: int
     dtype: str
-    added: bool
+    choice: Choice | None = None
+    gathered: int = 0
+    returned: int = 0
+    probs: str = ""
+    closed: bool = False
+    number: int = field(default_factory=lambda: next(_numbers))
 
 
-def _topk(arguments: Sequence[Any], result: Any) -> Choice | None:
-    values = result[0]
-    return Choice(values.shape[0], values.shape[1]) if values.dim() == 2 else None
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Contents of a tensor: rows of a block, or values computed from them."""
+
+    block: Block
 
 
-def _index(arguments: Sequence[Any], result: Any) -> Move | None:
-    """Read ``tensor[rows]`` and ``tensor[None, rows]``."""
-    source, indices = arguments[0], arguments[1]
-    axes = [axis for axis, index in enumerate(indices) if index is not None]
-    if len(axes) != 1 or indices[axes[0]].dim() != 1 or axes[0] != source.dim() - 2:
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Contents of a tensor from which the rows of a block were gathered."""
+
+    block: Block
+    fact: Any
+
+
+def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
+    """Return what the routing of tokens needs to know about a kernel's results."""
+    facts = [_fact(kernel, tensor) for tensor in kernel.tensors]
+    choice = next((fact for fact in facts if isinstance(fact, Choice)), None)
+    blocks = [fact.block for fact in facts if isinstance(fact, Rows)]
+    first = min(blocks, key=lambda block: block.number) if blocks else None
+    if kernel.name in CHOOSING and kernel.tensors[0].is_floating_point():
+        return _chosen(kernel)
+    if kernel.name in GATHERING:
+        _gather_weights(kernel, choice)
+        block = _gathered(kernel, choice, first)
+        if block is not None:
+            return [(kernel.results[0], Rows(block))]
+    if first is None and choice is None:
+        return []
+    if first is not None:
+        if kernel.name in RETURNING and _returned(kernel, first):
+            return []
+        if kernel.name in WEIGHTED:
+            _weighted(kernel, facts, first)
+    return [(tensor, _derived(tensor, first, choice)) for tensor in kernel.results]
+
+
+def _fact(kernel: Kernel, tensor: torch.Tensor) -> Any:
+    """Return the open block or choice that a tensor depends on."""
+    fact = kernel.flow.fact(TOPIC, tensor)
+    fact = fact.fact if isinstance(fact, Source) else fact
+    if isinstance(fact, Rows):
+        return None if fact.block.closed else fact
+    return fact
+
+
+def _derived(tensor: torch.Tensor, block: Block | None, choice: Choice | None) -> Any:
+    """Return the fact of a tensor that was computed from rows of a block, or from a choice."""
+    if tensor.is_floating_point() and block is not None:
+        return Rows(block)
+    if choice is None or not tensor.is_floating_point() or tensor.numel() <= choice.limit:
+        return choice
+    choice.moves = True
+    return None
+
+
+def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
+    """Follow a kernel that chooses positions by their scores."""
+    scores = kernel.tensors[0]
+    positions = next((one for one in kernel.results if not one.is_floating_point()), None)
+    if positions is None or scores.dim() < 1 or scores.numel() == 0:
+        return []
+    rows = scores.numel() // scores.shape[-1]
+    topk = max(positions.numel() // rows, 1)
+    choice = Choice(kernel.name, rows, topk, scores.numel() * topk)
+    kernel.span.routing.append(choice)
+    kept = kernel.results if kernel.name == "topk" else [positions]
+    return [(tensor, choice) for tensor in kept]
+
+
+def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
+    """Follow a gather of experts' weights: one matrix for each token."""
+    source, index = kernel.tensors[0], kernel.tensors[-1]
+    if source.dim() < STACKED or kernel.flow.parameter(source) is None:
+        return
+    if choice is None:
+        choice = Choice(kernel.name, index.numel(), 1, index.numel())
+        kernel.span.routing.append(choice)
+    choice.moves = True
+
+
+def _gathered(kernel: Kernel, choice: Choice | None, first: Block | None) -> Block | None:
+    """Return the block of a gather of rows; None for other gathers."""
+    source, result = kernel.tensors[0], kernel.results[0]
+    axes = _row_axes(kernel)
+    if not axes or not source.is_floating_point() or kernel.flow.parameter(source) is not None:
         return None
-    return _move(source, axes[0], result, added=False)
+    hidden = source.shape[-1]
+    tokens, rows = source.numel() // hidden, result.numel() // hidden
+    if isinstance(_fact(kernel, source), Rows) and first is not None:
+        if tokens >= first.gathered:
+            first.returned += rows
+        return first
+    known = kernel.flow.fact(TOPIC, source)
+    block = known.block if isinstance(known, Source) and not known.block.closed else None
+    if block is None or (block.tokens, block.hidden) != (tokens, hidden):
+        block = Block(tokens, hidden, str(source.dtype))
+        kernel.flow.note(TOPIC, source, Source(block, known))
+        kernel.span.routing.append(block)
+    block.choice = block.choice or choice
+    block.gathered += rows
+    return block
 
 
-def _index_select(arguments: Sequence[Any], result: Any) -> Move | None:
-    return _move(arguments[0], arguments[1], result, added=False)
+def _row_axes(kernel: Kernel) -> bool:
+    """Return whether a kernel gathers whole rows: elements of all axes but the last."""
+    source, index = kernel.tensors[0], kernel.argument(1)
+    dim = source.dim()
+    if dim < 2 or source.shape[-1] < 2 or isinstance(_fact(kernel, source), Choice):
+        return False  # scores, not rows
+    if kernel.name == "index":
+        indexed, taken = [], 0
+        for one in index:
+            width = one.dim() if one is not None and one.dtype == torch.bool else 1
+            indexed += [] if one is None else list(range(taken, taken + width))
+            taken += width
+        return bool(indexed) and _are_rows(source, indexed)
+    if kernel.name == "gather":
+        positions = kernel.argument(2)
+        last = positions.stride(-1) == 0 and positions.shape[-1] == source.shape[-1]
+        return last and _are_rows(source, [index % dim])
+    return _are_rows(source, [index % dim])
 
 
-def _index_add(arguments: Sequence[Any], result: Any) -> Move | None:
-    return _move(arguments[0], arguments[1], arguments[3], added=True)
+def _are_rows(source: torch.Tensor, axes: Sequence[int]) -> bool:
+    """Return whether indices on some axes select rows: the others, but the last, have size 1."""
+    last = source.dim() - 1
+    rest = (size for axis, size in enumerate(source.shape[:-1]) if axis not in axes)
+    return last not in axes and (max(axes) == last - 1 or all(size == 1 for size in rest))
 
 
-def _move(tensor: torch.Tensor, axis: int, rows: torch.Tensor, *, added: bool) -> Move | None:
-    """Return the move of rows on the second last axis; None for another axis or for integers."""
-    dim = tensor.dim()
-    if dim < 2 or axis % dim != dim - 2 or not tensor.is_floating_point() or not tensor.shape[-1]:
-        return None
-    hidden = tensor.shape[-1]
-    return Move(tensor.shape[-2], hidden, rows.numel() // hidden, str(tensor.dtype), added)
+def _returned(kernel: Kernel, block: Block) -> bool:
+    """Count rows that are added to, or written to, a tensor with the rows of the block."""
+    target, rows = kernel.tensors[0], kernel.argument(RETURNING[kernel.name])
+    if not isinstance(rows, torch.Tensor) or not isinstance(_fact(kernel, rows), Rows):
+        return False
+    if target.numel() != block.tokens * block.hidden or target.shape[-1] != block.hidden:
+        return False
+    read = kernel.flow.fact(TOPIC, target)
+    if isinstance(read, Source):  # out[index] = out[index] + rows
+        read.block.closed = read.block is not block
+    block.returned += rows.numel() // block.hidden
+    return True
 
 
-ROUTING = {
-    "aten::topk": _topk,
-    "aten::index": _index,
-    "aten::index_select": _index_select,
-    "aten::gather": _index_select,
-    "aten::index_add": _index_add,
-    "aten::index_add_": _index_add,
-    "aten::scatter_add": _index_add,
-    "aten::scatter_add_": _index_add,
-}
+def _weighted(kernel: Kernel, facts: list[Any], block: Block) -> None:
+    """Keep the dtype of scores that multiply rows."""
+    for tensor, fact in zip(kernel.tensors, facts, strict=True):
+        if isinstance(fact, Rows) or not tensor.is_floating_point():
+            continue
+        rows = next(
+            one for one, known in zip(kernel.tensors, facts, strict=True) if isinstance(known, Rows)
+        )
+        one_for_each_row = tensor.numel() * rows.shape[-1] == rows.numel()
+        if one_for_each_row and (kernel.name == "bmm" or tensor.shape[-1:] == (1,)):
+            block.probs = str(tensor.dtype)
 
 
 def on_module_exit(
     span: Span, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
 ) -> None:
-    """Record the routing of a module whose top-k and moves have matching numbers of rows.
+    """Record the blocks of a module whose result has the shape of its input.
 
-    A router contains no moves and its experts contain no top-k. Both are found in the enclosing
-    block, whose result has the shape of its input.
+    The module may be that of the experts, or the one around router and experts. At the end of the
+    recording, list what is left.
     """
-    choices = [entry for entry in span.routing if isinstance(entry, Choice)]
-    if module is None:
-        for choice in choices:
-            _not_recognised(span, choice, "no module around it has a result like its input")
+    blocks = [one for one in span.routing if isinstance(one, Block) and not one.closed]
+    choices = [one for one in span.routing if isinstance(one, Choice) and not one.closed]
+    if not blocks and not choices:
+        span.routing.clear()
         return
     tokens = next((value for value in inputs if isinstance(value, torch.Tensor)), None)
     output = result[0] if isinstance(result, tuple) and result else result
-    if not choices or tokens is None or not isinstance(output, torch.Tensor):
+    like = tokens is not None and isinstance(output, torch.Tensor) and _alike(tokens, output)
+    if module is None or not like:
+        if module is None:
+            _list_rest(span, blocks, choices)
         return
-    if output.shape != tokens.shape:
-        return
-    choice = choices[-1]
-    moves = [entry for entry in span.routing if isinstance(entry, Move)]
-    gathers = [move for move in moves if not move.added and move.rows_of == choice.tokens]
-    if not gathers:
+    returned = [block for block in blocks if block.returned]
+    for block in returned or blocks:
+        _close(span, block, output)
+    for block in blocks:
+        block.closed = True
+    open_choices = [choice for choice in choices if not choice.closed]
+    moving = [one for one in open_choices if one.moves or one.kernel == "topk"]
+    if moving and "moe_token_permute" not in span.operators:
         _not_recognised(
-            span, choice, "no rows of its tokens are gathered: every expert may compute every token"
+            span,
+            moving[-1],
+            "no rows of its tokens are gathered: every expert may compute every token",
         )
-    elif output.numel() != choice.tokens * gathers[0].hidden:
-        name = type(module).__name__
-        why = Text("the result of {type_name} has other rows", type_name=name)
-        _not_recognised(span, choice, why)
-    else:
-        _record(span, output, choice, gathers, moves)
+    span.routing.clear()
+
+
+def _alike(tokens: torch.Tensor, output: torch.Tensor) -> bool:
+    """Return whether two tensors have the same rows, on any number of axes."""
+    return (*output.shape[-1:], output.numel()) == (*tokens.shape[-1:], tokens.numel())
+
+
+def _list_rest(span: Span, blocks: list[Block], choices: list[Choice]) -> None:
+    """List what no module ended."""
+    why = Text("no module around it has a result like its input")
+    for block in blocks:
+        if block.returned or block.choice is not None:
+            _rows_not_recognised(span, block, why)
+    for choice in choices:
+        if not choice.closed and choice.kernel == "topk":
+            _not_recognised(span, choice, why)
 
 
 def _not_recognised(span: Span, choice: Choice, why: str) -> None:
-    span.routing.clear()
+    choice.closed = True
+    span.not_recognised(
+        "routing of tokens",
+        Text("top {topk} of {tokens} tokens: {why}", topk=choice.topk, tokens=choice.rows, why=why),
+    )
+
+
+def _rows_not_recognised(span: Span, block: Block, why: str) -> None:
+    block.closed = True
+    if block.choice is not None:
+        block.choice.closed = True
     span.not_recognised(
         "routing of tokens",
         Text(
-            "top {topk} of {tokens} tokens: {why}", topk=choice.topk, tokens=choice.tokens, why=why
+            "{rows} rows of {tokens} tokens are gathered: {why}",
+            rows=block.gathered,
+            tokens=block.tokens,
+            why=why,
         ),
     )
 
 
-def _record(
-    span: Span, output: torch.Tensor, choice: Choice, gathers: list[Move], moves: list[Move]
-) -> None:
-    (tokens, topk), hidden, dtype = choice, gathers[0].hidden, gathers[0].dtype
-    if topk == 1:  # the gathers back to the tokens look the same as those to the experts
-        gathers = gathers[: (len(gathers) + 1) // 2]
-    entries, rows = tokens * topk, sum(move.rows for move in gathers)
-    if rows > entries:
-        why = Text(
-            "{kept} rows are gathered, at most {entries} are chosen", kept=rows, entries=entries
-        )
-        _not_recognised(span, choice, why)
+def _close(span: Span, block: Block, output: torch.Tensor) -> None:
+    """Record a block at the end of a module, or list it; other gathers are neither."""
+    chosen = block.choice is not None and block.choice.rows == block.tokens
+    if not block.returned and not (chosen and output.numel() == block.tokens * block.hidden):
         return
+    topk = _topk(block)
+    if output.numel() != block.tokens * block.hidden:
+        _rows_not_recognised(span, block, Text("the result of the module has other rows"))
+    elif topk is None:
+        why = Text("the number of experts of a token is unknown")
+        _rows_not_recognised(span, block, why)
+    elif block.gathered > block.tokens * topk:
+        why = Text(
+            "{kept} rows are gathered, at most {entries} are chosen",
+            kept=block.gathered,
+            entries=block.tokens * topk,
+        )
+        _rows_not_recognised(span, block, why)
+    else:
+        _record(span, output, block, topk)
+
+
+def _topk(block: Block) -> int | None:
+    """Return the number of experts of a token; None if neither choice nor rows tell."""
+    choice = block.choice
+    if choice is not None and choice.kernel == "topk" and choice.rows == block.tokens:
+        return choice.topk
+    if block.gathered and block.gathered % block.tokens == 0:
+        return block.gathered // block.tokens
+    if choice is not None and choice.rows == block.tokens:
+        return choice.topk
+    return None
+
+
+def _record(span: Span, output: torch.Tensor, block: Block, topk: int) -> None:
+    tokens, hidden, dtype = block.tokens, block.hidden, block.dtype
+    entries, rows = tokens * topk, block.gathered
 
     def spec(*shape: int, dtype: str = dtype) -> str:
         return str(TensorSpec(shape, dtype))
@@ -142,14 +371,11 @@ def _record(
     permute |= {"num_out_tokens": rows} if rows < entries else {}
     span.forward("moe_token_permute", permute)
     permuted, sorted_indices = spec(rows, hidden), spec(entries, dtype="int32")
-    added = sum(move.rows for move in moves if move.added and move.rows_of == tokens)
-    later = (move for move in moves if not move.added and move not in gathers[:1])
-    if added == rows or any(move.rows == move.rows_of == rows for move in later):
-        unpermute = {
-            "permuted_tokens": permuted,
-            "sorted_indices": sorted_indices,
-            "probs": spec(tokens, topk),
-        }
+    if block.returned == rows:
+        unpermute = {"permuted_tokens": permuted, "sorted_indices": sorted_indices}
+        if block.probs or topk > 1:  # without probs, the operator takes one row for each token
+            probs = spec(tokens, topk, dtype=block.probs or dtype)
+            unpermute = {**unpermute, "probs": probs}
         span.forward("moe_token_unpermute", unpermute)
         span.backward(
             output,
@@ -165,4 +391,6 @@ def _record(
     span.backward(output, "moe_token_permute_grad", lambda _: call)
     # The moves are a small part of the block: the kernels of the experts are still counted.
     span.forward_known = span.backward_known = False
-    span.routing.clear()
+    block.closed = True
+    if block.choice is not None:
+        block.choice.closed = True

@@ -1,25 +1,42 @@
-"""Calls of RMS normalisation: PyTorch's function, or a model library's module.
+"""Calls of RMS normalisation: PyTorch's function, or kernels that compute the same.
 
-They correspond to RmsNorm and RmsNormGrad.
+They correspond to RmsNorm and RmsNormGrad. ``x * rsqrt(mean(x * x) + epsilon) * gamma`` is
+recognised in every order and form of the steps: ``pow``, ``square`` or ``mul``; ``mean``, or
+``sum`` and a division; ``rsqrt``, a negative power, or a division by ``sqrt``.
 """
 
 import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.torch.recording.flow import COPIES, Kernel, Step
 from npu_sim.torch.recording.recorder import Span, spec_of
 
 FORWARD, OPERATOR = "rms_norm", "rms_norm_grad"
+TOPIC = FORWARD
 CLASS_NAME = re.compile(r"RMSNorm", re.IGNORECASE)
-BY_HAND = {FORWARD: re.compile(r"aten::(pow|square|mul) aten::mean aten::add aten::rsqrt$")}
-MAX_KERNELS = 10
-"""Most kernels of a module that only normalises, casts to fp32 and back included.
+EPSILON_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+NO_WEIGHT = "it has no weight for the last axes of its input, and the operator needs gamma"
 
-A module that runs more of them is recognised by its name only."""
-EPSILON = ("variance_epsilon", "eps", "epsilon")
-"""Names of the attribute that holds epsilon."""
+
+def _default_epsilon(dtype: torch.dtype) -> float:
+    """Return the epsilon that this PyTorch uses for a dtype if none is given.
+
+    It is the machine epsilon of the dtype, or of fp32 from a later version on. y*y is
+    x*x/(x*x + epsilon), which is far from 1 for the larger epsilon only.
+    """
+    x = torch.full((1,), 2.0**-10, dtype=dtype, device="cpu")
+    y = float(functional.rms_norm(x, (1,)))
+    own, single = float(torch.finfo(dtype).eps), float(torch.finfo(torch.float32).eps)
+    return min(own, single, key=lambda epsilon: abs(y - 2.0**-10 / (2.0**-20 + epsilon) ** 0.5))
+
+
+DEFAULT_EPSILON = {dtype: _default_epsilon(dtype) for dtype in EPSILON_DTYPES}
 
 
 def _rms_norm(
@@ -31,50 +48,283 @@ def _rms_norm(
     eps: float | None = None,
 ) -> None:
     if weight is None:
-        span.not_recognised(FORWARD, "it has no weight, and the operator needs gamma")
+        span.not_recognised(FORWARD, NO_WEIGHT)
         return
-    record(span, result, input, weight, torch.finfo(input.dtype).eps if eps is None else eps)
-
-
-def record(
-    span: Span, result: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, epsilon: float | None
-) -> None:
-    """Record the forward call and, when the gradient arrives, the backward call."""
-    call = {"x": spec_of(x, copied=True), "gamma": spec_of(gamma, copied=True)}
-    span.forward(FORWARD, call if epsilon is None else {**call, "epsilon": float(epsilon)})
-    # dy has the dtype of x, even if a module that computes by hand returns another dtype.
+    if eps is None:
+        eps = DEFAULT_EPSILON.get(input.dtype, torch.finfo(input.dtype).eps)
+    call = {"x": spec_of(input, copied=True), "gamma": spec_of(weight, copied=True)}
+    span.forward(FORWARD, {**call, "epsilon": float(eps)})
     span.backward(result, OPERATOR, lambda gradient: {"dy": call["x"], **call})
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor as a part of ``x * rsqrt(mean(x * x) + epsilon) * gamma``.
+
+    Attributes
+    ----------
+    kind
+        ``x``, ``mean`` (of x), ``centred`` (x - mean(x)), ``square``, ``sum`` (of squares),
+        ``mean_square``, ``rms``, ``rstd``, ``normed``, or ``y``.
+    key
+        Identity of x.
+    x
+        Spec of x as text, without the casts that the computation begins with.
+    shape
+        Shape of x.
+    dtype
+        Dtype of x.
+    steps
+        Kernels that computed the tensor from x.
+    columns
+        Number of elements that are normalised together.
+    epsilon
+        None until it is added.
+    offset
+        Number that was added to x.
+    parameter
+        Parameter that x is, or is a view of.
+    listed
+        Entry of ``not_recognised`` that stands until gamma is multiplied.
+    """
+
+    kind: str
+    key: tuple[int, int, int]
+    x: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    steps: frozenset[Step] = frozenset()
+    columns: int = 0
+    epsilon: float | None = None
+    offset: float = 0.0
+    parameter: torch.Tensor | None = None
+    listed: Any = None
+
+
+ENDING = frozenset({"mean", "square", "sum", "mean_square", "normed", "y"})
+"""Kinds of tensors that may also be the x of another normalisation."""
+
+
+def _term(kernel: Kernel, tensor: torch.Tensor, *, ends: bool = False) -> Term:
+    """Return a tensor's term; x itself if no term is known, or if a known term ``ends``."""
+    known = kernel.flow.fact(FORWARD, tensor)
+    if isinstance(known, Term) and not (ends and (known.kind in ENDING or known.offset)):
+        shape = tuple(tensor.shape)
+        if known.kind != "x" or known.shape == shape:
+            return known
+        if torch.Size(known.shape).numel() == tensor.numel():  # a view of x
+            return replace(known, x=str(TensorSpec(shape, str(known.dtype))), shape=shape)
+    spec = spec_of(tensor, copied=True)
+    return Term(
+        "x",
+        kernel.flow.identity(tensor),
+        spec,
+        tuple(tensor.shape),
+        tensor.dtype,
+        parameter=kernel.flow.parameter(tensor),
+    )
+
+
+def _cast(kernel: Kernel, term: Term) -> Term | None:
+    """Follow a copy of the same values; a cast of y back to the dtype of x belongs to the call."""
+    if term.kind == "y":
+        if kernel.results[0].dtype == term.dtype:
+            kernel.span.account({kernel.step})
+        return None
+    rounded = kernel.results[0].element_size() < term.dtype.itemsize
+    return None if rounded and term.kind == "x" else term
+
+
+def _square(kernel: Kernel, term: Term) -> Term | None:
+    return replace(term, kind="square") if term.kind == "x" and not term.offset else None
+
+
+def _power(kernel: Kernel, term: Term) -> Term | None:
+    exponent = kernel.number(1)
+    if exponent == 2:
+        return _square(kernel, term)
+    if exponent == 0.5:
+        return _root(kernel, term)
+    return _reciprocal_root(kernel, term) if exponent == -0.5 else None
+
+
+def _reduced(kernel: Kernel, term: Term) -> int:
+    """Return the number of elements that a reduction of the last axes takes; 0 for other axes."""
+    axes = kernel.argument(1, "dim")
+    if axes is None:
+        return 0
+    dim = len(term.shape)
+    chosen = sorted(axis % dim for axis in (axes if isinstance(axes, list | tuple) else (axes,)))
+    if not chosen or chosen != list(range(dim - len(chosen), dim)):
+        return 0
+    return int(torch.Size(term.shape[-len(chosen) :]).numel())
+
+
+def _mean(kernel: Kernel, term: Term) -> Term | None:
+    columns = _reduced(kernel, term)
+    if not columns or kernel.tensors[0].dim() != len(term.shape):
+        return None
+    kinds = {"square": "mean_square", "x": "mean"}
+    return replace(term, kind=kinds[term.kind], columns=columns) if term.kind in kinds else None
+
+
+def _sum(kernel: Kernel, term: Term) -> Term | None:
+    columns = _reduced(kernel, term)
+    if term.kind != "square" or not columns:
+        return None
+    return replace(term, kind="sum", columns=columns)
+
+
+def _root(kernel: Kernel, term: Term) -> Term | None:
+    return _listed(kernel, replace(term, kind="rms")) if term.kind == "mean_square" else None
+
+
+def _reciprocal_root(kernel: Kernel, term: Term) -> Term | None:
+    return _listed(kernel, replace(term, kind="rstd")) if term.kind == "mean_square" else None
+
+
+def _listed(kernel: Kernel, term: Term) -> Term:
+    """List a normalisation, until gamma shows that it is a call."""
+    kernel.span.operators.add(FORWARD)  # the class of the module is not listed as well
+    return replace(term, listed=kernel.span.not_recognised(FORWARD, NO_WEIGHT))
+
+
+def _reciprocal(kernel: Kernel, term: Term) -> Term | None:
+    return replace(term, kind="rstd") if term.kind == "rms" else None
+
+
+def _add(kernel: Kernel, term: Term) -> Term | None:
+    number = kernel.number(1) if kernel.tensors[0] is kernel.argument(0) else kernel.number(0)
+    if number is None or kernel.options.get("alpha", 1) != 1:
+        return None
+    if term.kind == "mean_square" and term.epsilon is None:
+        return replace(term, epsilon=number)
+    if term.kind == "x" and not term.offset:
+        return replace(term, offset=number)
+    return None
+
+
+def _scaled(kernel: Kernel, term: Term, factor: float) -> Term | None:
+    """Follow a product with a number: a sum divided by its number of elements is a mean."""
+    if term.kind == "sum" and abs(factor * term.columns - 1) < 1e-6:
+        return replace(term, kind="mean_square")
+    return term if factor == 1 and term.kind in ("rstd", "rms") else None
+
+
+def _multiply(kernel: Kernel, one: Term, other: Term) -> Term | None:
+    """Follow the product of two tensors: a square, x * rstd, or the product with gamma."""
+    if one.key == other.key and one.kind == other.kind == "x" and one.offset == other.offset:
+        return _square(kernel, one)
+    for left, right in ((one, other), (other, one)):
+        if left.kind == "x" and right.kind == "rstd" and left.key == right.key:
+            return _normed(left, right)
+        if left.kind == "normed" and right.kind == "x":
+            return _gamma(kernel, left, right)
+    return None
+
+
+def _normed(x: Term, scale: Term) -> Term:
+    # x * rsqrt(...) may be computed from x before or after its cast.
+    return replace(scale, kind="normed", steps=x.steps | scale.steps)
+
+
+def _gamma(kernel: Kernel, normed: Term, gamma: Term) -> Term | None:
+    """Record the call when a normalised tensor is multiplied by the weight."""
+    axes, columns = 0, 1
+    while columns < normed.columns:
+        axes += 1
+        columns *= normed.shape[-axes]
+    shape = normed.shape[len(normed.shape) - axes :]
+    if gamma.parameter is None and gamma.shape != shape:
+        return None
+    if torch.Size(gamma.shape).numel() != normed.columns:
+        return None
+    kernel.span.retract(normed.listed)
+    if gamma.offset:
+        why = Text(
+            "the factor is {offset} + weight, as in Gemma: gamma is this sum", offset=gamma.offset
+        )
+        kernel.span.remark(FORWARD, why, gamma.parameter)
+    gamma_spec = str(TensorSpec(shape, str(gamma.dtype)))
+    call = {"x": normed.x, "gamma": gamma_spec}
+    kernel.span.call(FORWARD, {**call, "epsilon": float(normed.epsilon or 0.0)}, gamma.parameter)
+    steps = normed.steps | gamma.steps | {kernel.step}
+    kernel.span.account(steps)
+    # dy has the dtype of x, even if code that computes by hand returns another dtype.
+    kernel.span.on_gradient(OPERATOR, {"dy": normed.x, **call}, gamma.parameter)
+    return replace(normed, kind="y", steps=steps)
+
+
+def _mul(kernel: Kernel, terms: list[Term]) -> Term | None:
+    number = kernel.number(1) if len(terms) == 1 else None
+    if number is not None:
+        return _scaled(kernel, terms[0], number)
+    return _multiply(kernel, *terms) if len(terms) == 2 else None
+
+
+def _div(kernel: Kernel, terms: list[Term]) -> Term | None:
+    number = kernel.number(1)
+    if number:
+        return _scaled(kernel, terms[0], 1 / number)
+    if len(terms) == 1 and kernel.number(0) == 1:
+        return _reciprocal(kernel, terms[0])
+    if len(terms) == 2 and terms[0].kind == "x" and terms[1].kind == "rms":
+        return _normed(*terms) if terms[0].key == terms[1].key else None
+    return None
+
+
+def _sub(kernel: Kernel, terms: list[Term]) -> Term | None:
+    """Follow x - mean(x), whose normalisation is a layer norm."""
+    if len(terms) == 2 and terms[1].kind == "mean" and terms[0].key == terms[1].key:
+        return replace(terms[0], kind="centred")
+    return None
+
+
+UNARY = {
+    "pow": _power,
+    "square": _square,
+    "mean": _mean,
+    "sum": _sum,
+    "sqrt": _root,
+    "rsqrt": _reciprocal_root,
+    "reciprocal": _reciprocal,
+    "add": _add,
+}
+BINARY = {"mul": _mul, "div": _div, "sub": _sub}
+
+
+def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
+    """Return the terms of a kernel's results."""
+    if kernel.name not in UNARY and kernel.name not in COPIES and kernel.name not in BINARY:
+        return []
+    operands = [tensor for tensor in kernel.tensors if tensor.is_floating_point()][:2]
+    if not operands or len(kernel.results) != 1:
+        return []
+    for ends in (False, True):
+        found = _follow(kernel, [_term(kernel, tensor, ends=ends) for tensor in operands])
+        if found is not None:
+            return [(kernel.results[0], replace(found, steps=found.steps | {kernel.step}))]
+    return []
+
+
+def _follow(kernel: Kernel, terms: list[Term]) -> Term | None:
+    if kernel.name in COPIES:
+        return _cast(kernel, terms[0])
+    if kernel.name in BINARY:
+        return BINARY[kernel.name](kernel, terms)
+    return UNARY[kernel.name](kernel, terms[0])
 
 
 def on_module_exit(
     span: Span, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
 ) -> None:
-    """Record a module that is a normalisation by its name or by its kernels."""
-    by_hand = FORWARD in span.by_hand
-    named = module is not None and CLASS_NAME.search(type(module).__name__) is not None
-    if not by_hand and (not named or FORWARD in span.operators):
-        return
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    """List a module that is a normalisation by its name, but computes something else."""
     if (
-        (not named and span.kernels.total() > MAX_KERNELS)
-        or len(tensors) != 1
-        or not isinstance(result, torch.Tensor)
-        or result.shape != tensors[0].shape
+        module is not None
+        and CLASS_NAME.search(type(module).__name__) is not None
+        and FORWARD not in span.operators
     ):
-        span.not_recognised(
-            FORWARD, "it is written out where more is done than to normalise one input"
-        )
-        return
-    x = tensors[0]
-    weights = list(module.parameters(recurse=False)) if module is not None else []
-    if len(weights) != 1 or weights[0].shape != x.shape[x.dim() - weights[0].dim() :]:
-        span.not_recognised(
-            FORWARD, "it has no weight for the last axes of its input, and the operator needs gamma"
-        )
-        return
-    attributes = (getattr(module, name, None) for name in EPSILON)
-    epsilon = next((value for value in attributes if isinstance(value, float)), None)
-    record(span, result, x, weights[0], epsilon)
+        span.not_recognised(FORWARD, "its class is named so, and its kernels compute another form")
 
 
 FUNCTIONS = {functional.rms_norm: _rms_norm, torch.rms_norm: _rms_norm}

@@ -1,0 +1,386 @@
+"""Code that nobody wrote for the recorder, each in a process of its own: recorded or listed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
+
+pytestmark = pytest.mark.long  # a Python for every test
+
+ROOT = Path(__file__).parents[2]
+HEAD = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+H, E = 32, 4
+def leaf(*shape, dtype=torch.float32):
+    return torch.randn(shape).to(dtype).requires_grad_()
+
+def labels(rows, classes=7):
+    return torch.arange(rows) % classes
+"""
+BLOCK = """
+class Block(nn.Module):
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.router = nn.Linear(H, E, bias=False, dtype=dtype)
+        self.experts = nn.ModuleList(nn.Linear(H, H, bias=False, dtype=dtype) for _ in range(E))
+
+    def through(self, x, chosen, weights):
+        rows, out = x.reshape(-1, H), torch.zeros_like(x.reshape(-1, H))
+        for e, expert in enumerate(self.experts):
+            token, place = torch.where(chosen.reshape(len(rows), -1) == e)
+            scale = 1 if weights is None else weights.reshape(len(rows), -1)[token, place, None]
+            out.index_add_(0, token, (expert(rows[token]) * scale).to(x.dtype))
+        return out.reshape(x.shape)
+
+    def scores(self, x):
+        return torch.softmax(self.router(x).float(), -1)
+"""
+
+
+def recorded(directory, program, *options, environment=None):
+    """Run ``npu-sim record`` on a program; return its calls by operator, the head and the text."""
+    script = directory / "train.py"
+    script.write_text(HEAD + program, encoding="utf-8")
+    out = directory / "calls.jsonl"
+    process = subprocess.run(
+        [sys.executable, "-m", "npu_sim", "record", "--out", str(out), *options, str(script)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NPU_SIM_LANG": "en", **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    head, *lines = map(json.loads, out.read_text(encoding="utf-8").splitlines())
+    calls = {}
+    for line in lines:
+        calls.setdefault(line["op"], []).append((line["inputs"], line["count"]))
+    return calls, head["recorded"], process.stdout
+
+
+ROUTED = {
+    "a topk of three axes": (
+        "s = self.scores(x); w, c = s.topk(2); return self.through(x, c, w)",
+        2,
+        "fp32",
+    ),
+    "argmax": (
+        "s = self.scores(x); c = s.argmax(-1)\n"
+        "        return self.through(x, c, s.gather(-1, c[..., None]).to(x.dtype))",
+        1,
+        "bf16",
+    ),
+    "a table of hashes": (
+        "c = torch.tensor([3, 1, 0, 2])[torch.arange(12) % E]; return self.through(x, c, None)",
+        1,
+        None,
+    ),
+    "sort": (
+        "s, c = self.scores(x).sort(-1, descending=True)\n"
+        "        return self.through(x, c[..., :3], s[..., :3])",
+        3,
+        "fp32",
+    ),
+    "a max and a mask": (
+        "s = self.scores(x); w, a = s.max(-1)\n"
+        "        v, b = s.masked_fill(F.one_hot(a, E).bool(), 0).max(-1)\n"
+        "        return self.through(x, torch.stack((a, b), -1), torch.stack((w, v), -1))",
+        2,
+        "fp32",
+    ),
+    "rows at true elements of a mask": (
+        "s = self.scores(x).reshape(-1, E); c = s.argmax(-1); rows = x.reshape(-1, H)\n"
+        "        out = torch.zeros_like(rows)\n"
+        "        for e, expert in enumerate(self.experts):\n"
+        "            out[c == e] = (expert(rows[c == e]) * s[c == e, e, None]).to(x.dtype)\n"
+        "        return out.reshape(x.shape)",
+        1,
+        "fp32",
+    ),
+    "rows sorted by expert, in one product": (
+        "s = self.scores(x).reshape(-1, E); w, c = s.topk(2); rows = x.reshape(-1, H)\n"
+        "        order = c.reshape(-1).argsort(); out = torch.zeros_like(rows)\n"
+        "        y = self.experts[0](rows[order // 2]) * w.reshape(-1)[order, None]\n"
+        "        return out.index_add(0, order // 2, y.to(x.dtype)).reshape(x.shape)",
+        2,
+        "fp32",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ROUTED)
+def test_rows_that_go_to_experts_and_back_are_recorded(tmp_path, form):
+    body, topk, probs = ROUTED[form]
+    program = (
+        f"{BLOCK}\n    def forward(self, x):\n        {body}\n"
+        "Block(torch.bfloat16)(leaf(2, 6, H, dtype=torch.bfloat16)).float().sum().backward()\n"
+    )
+    calls, beside, _ = recorded(tmp_path, program)
+    rows = 12 * topk
+    assert calls["moe_token_permute"] == [
+        ({"tokens": "12x32:bf16", "indices": f"12x{topk}:int64"}, 1)
+    ]
+    unpermute = {"permuted_tokens": f"{rows}x32:bf16", "sorted_indices": f"{rows}:int32"}
+    unpermute |= {"probs": f"12x{topk}:{probs}"} if probs else {}
+    assert calls["moe_token_unpermute"] == [(unpermute, 1)]
+    assert calls["moe_token_permute_grad"][0][0]["num_topk"] == topk
+    assert calls["moe_token_unpermute_grad"][0][1] == 1
+    assert not beside["not_recognised"]
+
+
+LISTED_BLOCKS = {
+    "every row through every expert": (
+        "s = self.scores(x); full = F.one_hot(s.argmax(-1), E) * s\n"
+        "        y = torch.stack([expert(x) for expert in self.experts], -1)\n"
+        "        return (y * full[..., None, :].to(x.dtype)).sum(-1)",
+        "no rows of its tokens are gathered",
+    ),
+    "a matrix of weights for every token": (
+        "c = self.scores(x).argmax(-1).reshape(-1)\n"
+        "        return torch.bmm(self.all[c], x.reshape(-1, H, 1)).reshape(x.shape)",
+        "no rows of its tokens are gathered",
+    ),
+    "rows that do not return": (
+        "w, c = self.scores(x.reshape(-1, H)).topk(2)\n"
+        "        y = x.reshape(-1, H)[c.reshape(-1).argsort() // 2]\n"
+        "        return x + y.sum()",
+        "brings 24 back",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", LISTED_BLOCKS)
+def test_experts_whose_rows_do_not_move_are_listed(tmp_path, form):
+    body, reason = LISTED_BLOCKS[form]
+    program = (
+        f"{BLOCK}\n    def forward(self, x):\n        {body}\n"
+        "block = Block(); block.all = nn.Parameter(torch.randn(E, H, H))\n"
+        "block(leaf(2, 6, H)).sum().backward()\n"
+    )
+    _, beside, _ = recorded(tmp_path, program)
+    assert [(one["name"], reason in one["why"]) for one in beside["not_recognised"]] == [
+        ("Block", True)
+    ]
+
+
+NORMS = {
+    "a quotient by sqrt": "x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w",
+    "a power of -0.5": "w * (x * (x.pow(2).mean(-1, keepdim=True) + 1e-5).pow(-0.5))",
+    "1 / sqrt": "x * (1 / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()) * w",
+    "a sum divided by n": "x * torch.rsqrt((x * x).sum(-1, keepdim=True) / H + 1e-5) * w",
+    "a sum times 1/n": "x * torch.rsqrt((x * x).sum(-1, True) * (1 / H) + 1e-5) * w",
+    "a mean without its axis": "x * torch.rsqrt((x ** 2).mean(-1) + 1e-5)[..., None] * w",
+    "casts": "(x.double().float() * torch.rsqrt(x.float().pow(2).mean(-1, True) + 1e-5)) * w",
+    "the output of another": "(y := F.relu(x) ** 2) * torch.rsqrt(y.pow(2).mean(-1, True)"
+    " + 1e-5) * w",
+}
+
+
+@pytest.mark.parametrize("form", NORMS)
+def test_rms_norms_are_recognised_by_what_they_compute(tmp_path, form):
+    program = f"x, w = leaf(2, 6, H), leaf(H)\n({NORMS[form]}).sum().backward()\n"
+    calls, beside, _ = recorded(tmp_path, program)
+    normed = {"x": "2x6x32:fp32", "gamma": "32:fp32"}
+    assert calls["rms_norm"] == [({**normed, "epsilon": 1e-5}, 1)]
+    assert calls["rms_norm_grad"] == [({"dy": "2x6x32:fp32", **normed}, 1)]
+    assert not beside["not_recognised"]
+    assert not {"aten::rsqrt", "aten::sqrt", "aten::mean"} & beside["not_modelled"].keys()
+
+
+def test_a_layer_norm_is_no_rms_norm(tmp_path):
+    program = (
+        "x, w = leaf(2, 6, H), leaf(H); d = x - x.mean(-1, keepdim=True)\n"
+        "(d * torch.rsqrt(d.pow(2).mean(-1, keepdim=True) + 1e-5) * w).sum().backward()\n"
+    )
+    calls, beside, _ = recorded(tmp_path, program)
+    assert not calls
+    assert not beside["not_recognised"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_default_epsilon_is_that_of_this_pytorch(tmp_path, dtype):
+    program = f"""
+norm = nn.RMSNorm(64).to(torch.{dtype})
+norm(leaf(3, 64, dtype=torch.{dtype})).float().sum().backward()
+"""
+    calls, _, _ = recorded(tmp_path, program)
+    epsilon = calls["rms_norm"][0][0]["epsilon"]
+    x = (torch.randn(8, 64) * 1e-3).to(getattr(torch, dtype))
+    expected = torch.nn.functional.rms_norm(x, (64,))
+    assert torch.equal(torch.nn.functional.rms_norm(x, (64,), eps=epsilon), expected)
+
+
+def test_gammas_offset_is_remarked(tmp_path):
+    program = """
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(H))
+    def forward(self, x):
+        y = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (y * (1.0 + self.weight.float())).type_as(x)
+nn.Sequential(Norm())(leaf(4, H, dtype=torch.bfloat16)).float().sum().backward()
+"""
+    calls, beside, shown = recorded(tmp_path, program)
+    assert calls["rms_norm"] == [({"x": "4x32:bf16", "gamma": "32:fp32", "epsilon": 1e-6}, 1)]
+    assert [(one["what"], one["parameter"]) for one in beside["remarks"]] == [
+        ("rms_norm", "*.weight")
+    ]
+    assert "1.0 + weight" in beside["remarks"][0]["why"]
+    assert "remark on" in shown
+
+
+LOSSES = {
+    "log_softmax and gather": "x.log_softmax(-1).gather(-1, y[:, None]).mean()",
+    "log_softmax and an index": "-x.log_softmax(-1)[torch.arange(6), y].sum()",
+    "logsumexp": "(x.logsumexp(-1) - x.gather(-1, y[:, None])[:, 0]).mean()",
+    "logsumexp, subtracted first": "(x - x.logsumexp(-1, True)).gather(-1, y[:, None]).mean()",
+    "sums of exponentials": "((s := x - x.amax(-1, True)).exp().sum(-1).log()"
+    " - s.gather(-1, y[:, None])[:, 0]).mean()",
+}
+
+
+@pytest.mark.parametrize("form", LOSSES)
+def test_cross_entropies_are_recognised_by_what_they_compute(tmp_path, form):
+    program = f"x, y = leaf(6, 7), labels(6)\n({LOSSES[form]}).backward()\n"
+    calls, beside, _ = recorded(tmp_path, program)
+    assert calls["cross_entropy_loss_grad"] == [
+        (
+            {
+                "grad_loss": "6:fp32",
+                "log_prob": "6x7:fp32",
+                "target": "6:int64",
+                "reduction": "none",
+                "ignore_index": -100,
+            },
+            1,
+        )
+    ]
+    assert not beside["not_recognised"]
+
+
+LISTED_LOSSES = {
+    "probabilities of labels": "x.softmax(-1).gather(-1, y[:, None]).log().mean().backward()",
+    "one_hot": "(x.log_softmax(-1) * F.one_hot(y, 7).float()).sum().backward()",
+    "a gradient by hand": "p = x.detach().softmax(-1); p[torch.arange(6), y] -= 1",
+}
+if hasattr(torch.nn.functional, "linear_cross_entropy"):
+    LISTED_LOSSES["linear_cross_entropy"] = (
+        "F.linear_cross_entropy(leaf(6, 5), leaf(7, 5), y).backward()"
+    )
+
+
+@pytest.mark.parametrize("form", LISTED_LOSSES)
+def test_other_cross_entropies_are_listed(tmp_path, form):
+    program = f"x, y = leaf(6, 7), labels(6)\n{LISTED_LOSSES[form]}\n"
+    calls, beside, _ = recorded(tmp_path, program)
+    assert not calls
+    assert beside["not_recognised"]
+
+
+STEP = """
+def step():
+    embedding = nn.Embedding(7, H)
+    F.cross_entropy(embedding(labels(6)) @ leaf(H, 7), labels(6)).backward()
+"""
+BOTH = ("cross_entropy_loss_grad", "embedding_dense_backward")
+THREADS = {
+    "Thread": "import threading\nt = threading.Thread(target=step); t.start(); t.join()",
+    "a subclass": "import threading\nclass T(threading.Thread):\n    def run(self): step()\n"
+    "t = T(); t.start(); t.join()",
+    "a pool": "from concurrent.futures import ThreadPoolExecutor as P\n"
+    "with P(2) as p: list(p.map(lambda _: step(), range(1)))",
+}
+
+
+@pytest.mark.parametrize("form", THREADS)
+def test_calls_of_other_threads_are_recorded(tmp_path, form):
+    calls, beside, _ = recorded(tmp_path, f"{STEP}\n{THREADS[form]}\n")
+    assert {name: calls[name][0][1] for name in calls} == dict.fromkeys(BOTH, 1)
+    assert not beside["not_recognised"]
+
+
+FORKS = {
+    "os.fork": "import os\nstep()\npid = os.fork()\nif pid == 0:\n    step()\n    os._exit(0)\n"
+    "os.waitpid(pid, 0)",
+    "a child that ends as the script does": "import os, time\nstep()\npid = os.fork()\n"
+    "if pid == 0:\n    step(); step()\nelse:\n    os.waitpid(pid, 0)",
+    "multiprocessing": "import multiprocessing as m\nstep()\n"
+    "p = m.get_context('fork').Process(target=step, name='worker'); p.start(); p.join()",
+    "a DataLoader": "import multiprocessing as m\nstep()\n"
+    "class D(torch.utils.data.Dataset):\n    def __len__(self): return 2\n"
+    "    def __getitem__(self, i): step(); return i\n"
+    "list(torch.utils.data.DataLoader(D(), num_workers=1, multiprocessing_context='fork'))",
+}
+
+
+@pytest.mark.parametrize("form", FORKS)
+def test_forked_processes_that_made_calls_are_named(tmp_path, form):
+    calls, beside, shown = recorded(tmp_path, f"torch.set_num_threads(1)\n{STEP}\n{FORKS[form]}\n")
+    assert {name: calls[name][0][1] for name in calls} == dict.fromkeys(BOTH, 1)
+    assert len(beside["processes"]) == 1
+    assert "(pid " in beside["processes"][0]
+    assert "forked processes made calls" in shown
+
+
+def test_a_child_without_calls_is_not_named(tmp_path):
+    program = "import os\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)\n"
+    assert "processes" not in recorded(tmp_path, program)[1]
+
+
+def test_a_script_may_change_its_directory(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(f"{HEAD}{STEP}\nimport os\nos.chdir('elsewhere')\nstep()\n", encoding="utf-8")
+    (tmp_path / "calls.jsonl").write_text("old", encoding="utf-8")
+    command = [sys.executable, "-m", "npu_sim", "record", "--out", "calls.jsonl", "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    lines = (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sorted(json.loads(line)["op"] for line in lines[1:]) == sorted(BOTH)
+    assert json.loads(lines[1])["places"][0]["file"] == "train.py"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+NPU_LOOKUPS = """
+import importlib.util, sys
+assert importlib.util.find_spec("torch_npu") is None
+import torch_npu
+assert importlib.util.find_spec("torch_npu") is None and "torch_npu" not in sys.modules
+from torch_npu import npu_rms_norm
+npu_rms_norm(leaf(4, 64), leaf(64))[0].sum().backward()
+sys.modules.pop("torch_npu", None)
+"""
+
+
+def test_libraries_that_look_for_an_npu_find_none(tmp_path):
+    calls, _, _ = recorded(tmp_path, NPU_LOOKUPS)
+    assert calls.keys() == {"rms_norm", "rms_norm_grad"}
+
+
+def test_a_script_with_transformers_is_recorded(tmp_path):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    program = """
+from transformers import LlamaConfig, LlamaForCausalLM
+config = LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                     num_attention_heads=4, num_key_value_heads=2)
+model, optimizer = LlamaForCausalLM(config), None
+optimizer = torch.optim.AdamW(model.parameters())
+tokens = torch.arange(12).reshape(2, 6)
+model(input_ids=tokens, labels=tokens).loss.backward()
+optimizer.step()
+"""
+    calls, beside, _ = recorded(tmp_path, program)
+    assert sum(count for _, count in calls["rms_norm_grad"]) == 5
+    assert set(BOTH) <= calls.keys()
+    assert not beside["not_recognised"]
