@@ -1,12 +1,15 @@
 """``npu-sim caveats``: the documented caveats as experiments."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_sim.cli.options import Json
 from npu_sim.cli.output import print_json, show
 from npu_sim.language import Text, Verbatim
+
+if TYPE_CHECKING:
+    from npu_sim.studies.caveats.experiment import Caveat
 
 Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
 
@@ -17,15 +20,7 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
 
     if name is None:
         if json_output:
-            print_json(
-                "caveats",
-                {
-                    "caveats": [
-                        {"name": one.name, "title": one.title, "source": one.source}
-                        for one in CAVEATS
-                    ]
-                },
-            )
+            print_json("caveats", {"caveats": [_data(one) for one in CAVEATS]})
             return
         from npu_sim.show.layout import lines_table
 
@@ -34,18 +29,14 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
     caveat = find_caveat(name)
     numbers = caveat.experiment()
     if json_output:
-        print_json(
-            "caveat",
-            {
-                "name": caveat.name,
-                "title": caveat.title,
-                "source": caveat.source,
-                "numbers": numbers,
-            },
-        )
+        print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
     show(
         Text("{title} ({source})", title=caveat.title, source=caveat.source),
         "",
         *caveat.explain(numbers),
     )
+
+
+def _data(caveat: "Caveat") -> dict[str, str]:
+    return {"name": caveat.name, "title": caveat.title, "source": caveat.source}

@@ -207,7 +207,7 @@ def _write_report(options: SweepOptions, summary: "SweepSummary") -> dict[str, A
 
 
 class _Progress:
-    """A line with rate and time left while a sweep runs, when someone is looking."""
+    """Progress bar with rate and time left on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         self.done = self.total = self._first = 0
@@ -215,22 +215,17 @@ class _Progress:
         self._task: Any = None
         self._bar: Any = None
         if sys.stderr.isatty():
+            from rich import progress
             from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
 
-            parts = (
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
+            self._bar = progress.Progress(
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn("{task.fields[rate]}"),
+                progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
             )
-            self._bar = Progress(*parts, console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> "_Progress":
         (self._bar or nullcontext()).__enter__()
@@ -265,65 +260,31 @@ def _print_summary(
 
     data = summary.as_dict()
     rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6
-    lines = [
-        (
-            "plans",
-            str(summary.rows),
-            say("{rate:.1f} million a second; {seconds:.1f} s in all", rate=rate, seconds=seconds),
-        )
-    ]
+    pace = say("{rate:.1f} million a second; {seconds:.1f} s in all", rate=rate, seconds=seconds)
+    lines = [("plans", str(summary.rows), pace)]
     for name, counts in data["counts"].items():
-        shown = sorted(counts.items(), key=lambda item: -item[1])
-        rest = (
-            say(" and {shown} more", shown=len(shown) - SHOWN_VALUES)
-            if len(shown) > SHOWN_VALUES
-            else ""
-        )
-        lines.append(
-            (
-                name,
-                joined(
-                    (
-                        Text("{value}: {count}", value=value, count=count)
-                        for value, count in shown[:SHOWN_VALUES]
-                    ),
-                    ", ",
-                )
-                + rest,
-                "",
-            )
-        )
+        most = sorted(counts.items(), key=lambda item: -item[1])
+        shown = [
+            Text("{value}: {count}", value=value, count=count)
+            for value, count in most[:SHOWN_VALUES]
+        ]
+        hidden = len(most) - len(shown)
+        more = say(" and {shown} more", shown=hidden) if hidden else ""
+        lines.append((name, joined(shown, ", ") + more, ""))
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
-        lines.append(
-            (
-                "workspace",
-                say(
-                    "at most {size} ({column})",
-                    size=bytes_text(peak["bytes"]),
-                    column=peak["column"],
-                ),
-                ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
-            )
-        )
+        size = bytes_text(peak["bytes"])
+        most_bytes = say("at most {size} ({column})", size=size, column=peak["column"])
+        call = ", ".join(f"{name} {value}" for name, value in peak["call"].items())
+        lines.append(("workspace", most_bytes, call))
     if check:
-        lines.append(
-            (
-                "checked",
-                say("{rows} rows one by one", rows=min(check, summary.rows)),
-                "all equal"
-                if not different
-                else say("{count} values differ", count=len(different)),
-            )
-        )
-        lines += [
-            (
-                "different",
-                say("row {row}: {field}", row=one.row, field=one.field),
-                say("swept {swept}, planned {planned}", swept=one.swept, planned=one.planned),
-            )
-            for one in different[:SHOWN_VALUES]
-        ]
+        rows = say("{rows} rows one by one", rows=min(check, summary.rows))
+        found = say("{count} values differ", count=len(different)) if different else "all equal"
+        lines.append(("checked", rows, found))
+        for one in different[:SHOWN_VALUES]:
+            place = say("row {row}: {field}", row=one.row, field=one.field)
+            values = say("swept {swept}, planned {planned}", swept=one.swept, planned=one.planned)
+            lines.append(("different", place, values))
     if out is not None:
         lines.append(("written", str(out), ""))
     show(lines_table(lines))
