@@ -86,11 +86,15 @@ class Trees(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where dy * xh of a row goes: to ``vector``, added to ``other`` with ``adds``."""
+    """Where dy * xh of a row goes: to ``vector``, added to ``other`` with ``adds``.
+
+    ``ahead`` is the prefetch distance in elements.
+    """
 
     vector: Floats
     other: Floats
     adds: bool
+    ahead: int
 
 
 @device_function
@@ -121,8 +125,8 @@ def _put(row: Row, target: Target, begin: int, end: int, products: Floats) -> No
     """Write the products of the columns begin..end to ``products`` and to the target."""
     whole = begin + (end - begin) // ORDERED_LANES * ORDERED_LANES
     for column in range(begin, whole, ORDERED_LANES):
-        prefetch(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize)
-        prefetch(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize)
+        prefetch(row.dy, column + target.ahead)
+        prefetch(row.x, column + target.ahead)
         keep(products, column - begin, _products(row, target, column))
     for column in range(whole, end):
         products[column - begin] = _product(row, target, column)
@@ -208,10 +212,34 @@ def _compute_row(
 
 
 @device_function
+def _add(target: Floats, first: Floats, second: Floats) -> None:
+    """Write the sums of values of two slices of the same size."""
+    for place in range(target.size):
+        target[place] = first[place] + second[place]
+
+
+@device_function
 def _copy(target: Floats, values: Floats) -> None:
     """Copy values to a slice of the same size."""
     for place in range(target.size):
         target[place] = values[place]
+
+
+@device_function
+def _place_of(trees: Trees, chunk: int, leaf: int) -> int:
+    """Return the row of a leaf of a chunk, counted from the first row of its tree."""
+    place, block = trees.starts[chunk] + leaf, trees.blocks[chunk]
+    return place // block * block + trees.orders[chunk, place % block]
+
+
+@device_function
+def _ahead(rows: Rows, distance: int) -> int:
+    """Return the prefetch distance in elements, given that to the next row in rows.
+
+    Long rows are prefetched a few lines ahead, short ones the whole row before.
+    """
+    columns, lines = rows.gamma.size, LOOKAHEAD_BYTES // rows.x.itemsize
+    return lines if columns > lines else distance * columns
 
 
 @device_function
@@ -226,29 +254,33 @@ def _add_leaf(
 ) -> None:
     """Compute the row of a leaf and its partner, and add them to the vectors of the tree."""
     vectors, columns = scratch.vectors[thread], rows.gamma.size
-    place, block = trees.starts[chunk] + leaf, trees.blocks[chunk]
-    own = place // block * block + trees.orders[chunk, place % block]
+    own = _place_of(trees, chunk, leaf)
     number, partner = trees.firsts[chunk] + own, own + trees.leaves[chunk]
+    next_number = trees.firsts[chunk] + _place_of(trees, chunk, leaf + 1)
     first, waiting = vectors[0, :columns], vectors[len(vectors) - 1, :columns]
     depth = 0  # how many vectors the leaf completes
     while (leaf >> depth) & 1:
         depth += 1
+    target = vectors[depth if depth < 2 else 0, :columns]
     if partner < trees.counts[chunk]:
-        _compute_row(rows, number, Target(waiting, waiting, False), constants, scratch, thread)
+        ahead = _ahead(rows, trees.leaves[chunk])
+        own_target = Target(waiting, waiting, False, ahead)
+        _compute_row(rows, number, own_target, constants, scratch, thread)
         number = trees.firsts[chunk] + partner
+        ahead = _ahead(rows, next_number - number)
         if depth > 0:
-            target = Target(waiting, waiting, True)
-            _compute_row(rows, number, target, constants, scratch, thread)
-            add_to(first, waiting)
+            own_target = Target(waiting, waiting, True, ahead)
+            _compute_row(rows, number, own_target, constants, scratch, thread)
+            _add(target, first, waiting)
         else:
-            target = Target(first, waiting, True)
-            _compute_row(rows, number, target, constants, scratch, thread)
+            own_target = Target(target, waiting, True, ahead)
+            _compute_row(rows, number, own_target, constants, scratch, thread)
     else:
-        _compute_row(rows, number, Target(first, first, depth > 0), constants, scratch, thread)
+        own_target = Target(target, first, depth > 0, _ahead(rows, next_number - number))
+        _compute_row(rows, number, own_target, constants, scratch, thread)
     for other in range(1, depth):
-        add_to(first, vectors[other, :columns])
-    if depth > 0:
-        _copy(vectors[depth, :columns], first)
+        target = vectors[depth if other == depth - 1 else 0, :columns]
+        _add(target, first, vectors[other, :columns])
 
 
 @kernel
