@@ -109,3 +109,11 @@ def test_the_mean_of_no_elements_is_nan():
 def test_every_caveat_explains_its_numbers(name, monkeypatch):
     caveat = find_caveat(name)
     assert all(isinstance(line, str) and line for line in caveat.explain(caveat.experiment()))
+
+
+def test_the_mean_leaves_out_the_last_of_8193_columns():
+    assert numbers("last-column")["different"] == {8192: 8191, 8193: 0, 8194: 8193}
+
+
+def test_dgamma_without_rows_is_nan():
+    assert np.isnan(numbers("no-rows")["dgamma"]).all()

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+
 from npu_sim.language import Text
-from npu_sim.operators import plan
-from npu_sim.studies.caveats.experiment import Caveat, Numbers
+from npu_sim.operators import plan, run
+from npu_sim.studies.caveats.experiment import Caveat, Numbers, different
 
 OPERATOR = "rms_norm_grad"
+LATER = "ascend_950"
 
 
 def _wrap() -> Numbers:
@@ -47,7 +50,80 @@ def _explain_wrap(numbers: Numbers) -> list[str]:
     ]
 
 
+LEFT_OUT_COLUMNS = (8192, 8193, 8194)
+
+
+def _last_column() -> Numbers:
+    differing = {}
+    for columns in LEFT_OUT_COLUMNS:
+        ones = np.ones((1, columns), np.float32)
+        changed = ones.copy()
+        changed[0, -1] = 1000
+        first, second = (
+            run(
+                OPERATOR,
+                product=LATER,
+                dy=dy,
+                x=ones,
+                rstd=np.ones(1, np.float32),
+                gamma=np.ones(columns, np.float32),
+            ).outputs["dx"]
+            for dy in (ones, changed)
+        )
+        differing[columns] = different(first[0, :-1], second[0, :-1])
+    return {"product": LATER, "different": differing}
+
+
+def _explain_last_column(numbers: Numbers) -> list[str]:
+    lines = [
+        Text(
+            "{columns} columns: a larger dy in the last one changes {count} other elements of dx",
+            columns=columns,
+            count=count,
+        )
+        for columns, count in numbers["different"].items()
+    ]
+    return [
+        *lines,
+        "with 2^k + 1 columns, from 8193 on, the mean of a row leaves out the last column; read in "
+        "the public sources, not run on a device",
+    ]
+
+
+def _no_rows() -> Numbers:
+    empty = np.ones((0, 4), np.float32)
+    call = {"dy": empty, "x": empty, "rstd": np.ones(0, np.float32)}
+    dgamma = run(OPERATOR, product=LATER, **call, gamma=np.ones(4, np.float32)).outputs["dgamma"]
+    return {"product": LATER, "dgamma": dgamma.tolist()}
+
+
+def _explain_no_rows(numbers: Numbers) -> list[str]:
+    return [
+        Text(
+            "dgamma of 0 rows on {product}: {values}",
+            product=numbers["product"],
+            values=", ".join(map(str, numbers["dgamma"])),
+        ),
+        "a sum of no terms is 0, which the formula gives; read in the public sources, not run on a "
+        "device",
+    ]
+
+
 CAVEATS: tuple[Caveat, ...] = (
+    Caveat(
+        "last-column",
+        "On Ascend 950 the mean of RmsNormGrad may leave out the last column",
+        "public sources of summer 2026, RmsNormGrad, rows of 2^k + 1 columns",
+        _last_column,
+        _explain_last_column,
+    ),
+    Caveat(
+        "no-rows",
+        "On Ascend 950 dgamma of RmsNormGrad without rows is nan",
+        "public sources of summer 2026, RmsNormGrad, tiling key 8000",
+        _no_rows,
+        _explain_no_rows,
+    ),
     Caveat(
         "wrap",
         "RmsNormGrad sizes its work in 32 bits",
