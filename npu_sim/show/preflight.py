@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_atomically
-from npu_sim.language import Text, joined, say, visible
+from npu_sim.language import Text, Verbatim, joined, say, visible
 from npu_sim.language.quantities import bytes_text, short_bytes_text
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import FAILED, MALFORMED, Checked, Fault, Matrix, Row, Summary
@@ -26,8 +26,11 @@ MARKS = {
 }
 
 
-def cell_text(checked: Checked | None) -> str:
-    """Return a cell of the matrix: the workspace with its marks, or the code."""
+def cell_text(checked: Checked | None, budget: int | None = None) -> str:
+    """Return a cell of the matrix: the workspace with its marks, or the code.
+
+    ``budget`` is the largest accepted workspace in bytes.
+    """
     if checked is None:
         return ""
     if checked.differences:
@@ -35,7 +38,10 @@ def cell_text(checked: Checked | None) -> str:
     if checked.outcome != RUNS:
         return "no tiling" if checked.outcome == FAILED else str(checked.status or checked.outcome)
     marks = "".join(mark for fact, (mark, _) in MARKS.items() if checked.facts.get(fact))
-    return f"{short_bytes_text(checked.workspace_bytes)} {marks}".rstrip()
+    size = short_bytes_text(checked.workspace_bytes)
+    if budget is not None and checked.workspace_bytes > budget:
+        size += f" > {short_bytes_text(budget)}"
+    return f"{size} {marks}".rstrip()
 
 
 def count_text(row: Row) -> str:
@@ -84,18 +90,12 @@ def matrix_view(matrix: Matrix) -> Group:
                 rows=len(matrix.rows) - SHOWN_ROWS,
             )
         )
-    used = {fact for _, _, checked in matrix.cells() for fact in MARKS if checked.facts.get(fact)}
-    if used:
-        parts += [
-            "",
-            joined(
-                (
-                    Text("{mark} {words}", mark=mark, words=words)
-                    for fact, (mark, words) in MARKS.items()
-                    if fact in used
-                )
-            ),
-        ]
+    legend = legend_text(matrix)
+    if legend:
+        parts += ["", legend]
+    remarks = [*caveat_lines(matrix), *difference_lines(matrix)]
+    if remarks:
+        parts += ["", *map(_line, remarks)]
     faults = matrix.faults()
     if faults:
         parts += ["", *(_line(fault_text(fault)) for fault in faults[:SHOWN_FAULTS])]
@@ -146,6 +146,12 @@ def _count_text(summary: Summary) -> str:
         for name in ("runs", "overflows", "refused", "failed", "malformed", "unknown")
     ]
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
+    over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
+    weighted = (
+        say(" ({count} with their counts)", count=summary.count)
+        if summary.count != summary.lines
+        else ""
+    )
     expected = (
         say(
             "; {as_expected} match expect, {differ} do not",
@@ -156,12 +162,17 @@ def _count_text(summary: Summary) -> str:
         else ""
     )
     return say(
-        "calls {lines}: {counts}{expected}", lines=summary.lines, counts=counts, expected=expected
+        "calls {lines}{weighted}: {counts}{over}{expected}",
+        lines=summary.lines,
+        weighted=weighted,
+        counts=counts,
+        over=over,
+        expected=expected,
     )
 
 
 def _calls(matrix: Matrix) -> Table:
-    shown = matrix.rows[:SHOWN_ROWS]
+    shown, budget = matrix.rows[:SHOWN_ROWS], matrix.policy.max_workspace
     columns = [
         Column("line", right=True),
         Column(right=True),
@@ -173,24 +184,72 @@ def _calls(matrix: Matrix) -> Table:
             str(row.line),
             count_text(row),
             row.title,
-            *(cell_text(row.cells.get(label)) for label in matrix.labels),
+            *(cell_text(row.cells.get(label), budget) for label in matrix.labels),
         )
         for row in shown
     ]
-    return Table(columns, rows, narrow=Group(*(line for row in shown for line in _block(row))))
+    return Table(
+        columns, rows, narrow=Group(*(line for row in shown for line in _block(row, budget)))
+    )
 
 
-def _block(row: Row) -> Iterator[RenderableType]:
+def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     """Yield a call and its results for narrow terminals; targets with equal results are joined."""
     answers: dict[str, list[str]] = {}
     for label, checked in row.cells.items():
-        answers.setdefault(cell_text(checked), []).append(label)
+        answers.setdefault(cell_text(checked, budget), []).append(label)
     head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
     yield Paragraph(head, hanging=4, is_line=True)
     for text, labels in answers.items():
         yield Paragraph(
             Text("{text}  {labels}", text=text, labels=", ".join(labels)), indent=4, hanging=4
         )
+
+
+def legend_text(matrix: Matrix) -> str:
+    """Return the meaning of the marks in the cells; empty if there are none."""
+    used = {fact for _, _, checked in matrix.cells() for fact in MARKS if checked.facts.get(fact)}
+    return joined(
+        Text("{mark} {meaning}", mark=mark, meaning=meaning)
+        for fact, (mark, meaning) in MARKS.items()
+        if fact in used
+    )
+
+
+def caveat_lines(matrix: Matrix) -> Iterator[str]:
+    """Return the caveats of the calls as sentences, each once."""
+    groups: dict[tuple[str, str], tuple[dict[int, Row], dict[str, None]]] = {}
+    for row, label, checked in matrix.cells():
+        codes, messages = (checked.facts.get(key, ()) for key in ("caveats", "caveat_messages"))
+        for code, message in zip(codes, messages, strict=True):
+            rows, labels = groups.setdefault((code, message), ({}, {}))
+            rows[row.line], labels[label] = row, None
+    for (code, message), (rows, labels) in groups.items():
+        yield say(
+            "{code}, {lines}, {labels}: {message}",
+            code=Verbatim(code),
+            lines=lines_text(rows.values()),
+            labels=", ".join(labels),
+            message=message,
+        )
+
+
+def difference_lines(matrix: Matrix) -> Iterator[str]:
+    """Return where the products take different paths, one sentence for equal differences."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in matrix.rows:
+        paths: dict[str, list[str]] = {}
+        for label, checked in row.cells.items():
+            if checked.outcome == RUNS and checked.facts.get("path"):
+                paths.setdefault(checked.facts["path"], []).append(label)
+        if len(paths) > 1:
+            taken = tuple((path, ", ".join(labels)) for path, labels in paths.items())
+            groups.setdefault(taken, []).append(row)
+    for taken, rows in groups.items():
+        paths_text = joined(
+            Text("{path} on {labels}", path=path, labels=labels) for path, labels in taken
+        )
+        yield say("other path, {lines}: {paths}", lines=lines_text(rows), paths=paths_text)
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
@@ -364,7 +423,8 @@ def markdown(matrix: Matrix) -> str:
     """Return the matrix as a Markdown table for a step summary."""
     rows = [["line", "calls", "call", *matrix.labels]]
     for row in matrix.rows:
-        cells = (cell_text(row.cells.get(label)) for label in matrix.labels)
+        results = (row.cells.get(label) for label in matrix.labels)
+        cells = (cell_text(checked, matrix.policy.max_workspace) for checked in results)
         rows.append([str(row.line), count_text(row), row.title, *cells])
     head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
     rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"

@@ -21,9 +21,9 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     )
     parts: list[RenderableType] = [
         say(
-            "{total} calls, {different} different, in {file}",
+            "{total} calls, {distinct} of them distinct, in {file}",
             total=sum(one["count"] for one in calls),
-            different=len(calls),
+            distinct=len(calls),
             file=visible(str(file)),
         )
     ]

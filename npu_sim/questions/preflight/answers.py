@@ -10,6 +10,8 @@ from npu_sim.plans.model import RUNS
 REFUSED, FAILED, MALFORMED, UNKNOWN = "refused", "failed", "malformed", "unknown"
 """Outcomes besides those of a plan; ``failed``: a raw planner found no tiling (no status code);
 ``unknown``: the product has the operator and npu_sim does not model it there."""
+WORKSPACE = "workspace"
+"""Kind of the reason that a call needs more workspace than accepted."""
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,7 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     facts |= {
         "timing": timing,
         "caveats": [caveat.code for caveat in plan.caveats],
+        "caveat_messages": [caveat.message for caveat in plan.caveats],
         "evidence": plan.evidence.value,
         "rules_source": plan.rules_source,
     }

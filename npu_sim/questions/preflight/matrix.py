@@ -113,15 +113,19 @@ class Matrix:
         """Return the counts of every column."""
         summaries = {label: Summary() for label in self.labels}
         for row, label, checked in self.cells():
-            summaries[label].add(checked, row.lines, not any(self.policy.faults(checked)))
+            summaries[label].add(checked, row.lines, row.count, self._kinds(checked))
         return summaries
 
     def summary(self) -> Summary:
         """Return the counts over all columns."""
         total = Summary()
         for row, _, checked in self.cells():
-            total.add(checked, row.lines, not any(self.policy.faults(checked)))
+            total.add(checked, row.lines, row.count, self._kinds(checked))
         return total
+
+    def _kinds(self, checked: Checked) -> list[str]:
+        """Return the kinds of the reasons for not accepting a result."""
+        return [kind for kind, _ in self.policy.faults(checked)]
 
     def faults(self) -> list[Fault]:
         """Return the distinct reasons for not accepting calls, those with most calls first."""
@@ -140,7 +144,7 @@ class Matrix:
     def results(self, *, whole: bool = False) -> Iterator[dict[str, Any]]:
         """Yield all results as plain data, including the plans if ``whole``."""
         for row, label, checked in self.cells():
-            faults = [word for word, _ in self.policy.faults(checked)]
+            faults = self._kinds(checked)
             data = {
                 "target": label,
                 **row.remarks,

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import OVERFLOWS
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, UNKNOWN, Checked
+from npu_sim.questions.preflight.answers import (
+    FAILED,
+    MALFORMED,
+    REFUSED,
+    UNKNOWN,
+    WORKSPACE,
+    Checked,
+)
 from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, closest
 
@@ -54,7 +61,7 @@ class Policy:
             yield checked.label, checked.reason
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
             yield (
-                "workspace",
+                WORKSPACE,
                 Text(
                     "the workspace is above {max_workspace} bytes", max_workspace=self.max_workspace
                 ),

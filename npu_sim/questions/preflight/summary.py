@@ -1,16 +1,22 @@
 """Counts over the results of a preflight."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.questions.preflight.answers import Checked
+from npu_sim.questions.preflight.answers import WORKSPACE, Checked
 
 
 @dataclass
 class Summary:
-    """Counts over lines, and the call with the largest workspace."""
+    """Counts over lines, and the call with the largest workspace.
+
+    ``count`` is the sum of the lines' ``count``; the other counts are lines. ``over_budget`` lines
+    need more workspace than the policy accepts.
+    """
 
     lines: int = 0
+    count: int = 0
     runs: int = 0
     overflows: int = 0
     refused: int = 0
@@ -20,13 +26,16 @@ class Summary:
     differ: int = 0
     as_expected: int = 0
     not_fine: int = 0
+    over_budget: int = 0
     peak: Checked | None = None
 
-    def add(self, checked: Checked, lines: int = 1, fine: bool | None = None) -> None:
-        """Add lines of one call; ``fine`` overrides whether the result is accepted."""
+    def add(self, checked: Checked, lines: int, count: int, faults: Collection[str]) -> None:
+        """Add the lines of one call and the kinds of reasons for not accepting it."""
         self.lines += lines
+        self.count += count
+        self.over_budget += lines * (WORKSPACE in faults)
         setattr(self, checked.outcome, getattr(self, checked.outcome) + lines)
-        self.not_fine += lines * (not (checked.fine if fine is None else fine))
+        self.not_fine += lines * bool(faults)
         if checked.differences is not None:
             self.differ += lines * bool(checked.differences)
             self.as_expected += lines * (not checked.differences)
@@ -37,6 +46,7 @@ class Summary:
         """Return the summary as plain data."""
         names = (
             "lines",
+            "count",
             "runs",
             "overflows",
             "refused",
@@ -46,6 +56,7 @@ class Summary:
             "as_expected",
             "differ",
             "not_fine",
+            "over_budget",
         )
         peak = self.peak
         place = (

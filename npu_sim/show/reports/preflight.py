@@ -3,7 +3,15 @@
 from npu_sim.language import say
 from npu_sim.language.quantities import short_bytes_text
 from npu_sim.questions.preflight import Matrix
-from npu_sim.show.preflight import cell_text, lines_text, recorded_lines, timing_lines
+from npu_sim.show.preflight import (
+    caveat_lines,
+    cell_text,
+    difference_lines,
+    legend_text,
+    lines_text,
+    recorded_lines,
+    timing_lines,
+)
 from npu_sim.show.reports.document import Cell, Document, Table, table_report
 
 
@@ -14,7 +22,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     lines = sum(row.lines for row in matrix.rows)
     bad = sum(summary.not_fine for summary in summaries.values())
     sentence = say(
-        "{file}: {lines} calls, {rows} different, on {labels}: ",
+        "{file}: {lines} calls, {rows} of them distinct, on {labels}: ",
         file=file,
         lines=lines,
         rows=len(matrix.rows),
@@ -42,7 +50,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
             str(row.remarks.get("name", "")),
             row.op,
             row.inputs,
-            *(cell_text(row.cells.get(one)) for one in matrix.labels),
+            *(cell_text(row.cells.get(one), matrix.policy.max_workspace) for one in matrix.labels),
         )
         for row in matrix.rows
     )
@@ -77,12 +85,15 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         tables.append(
             Table(("fault", "operator", "where", "targets", "why"), reasons, "Not accepted")
         )
+    notes = [
+        *filter(None, [legend_text(matrix)]),
+        *caveat_lines(matrix),
+        *difference_lines(matrix),
+        *timing_lines(matrix),
+        *recorded_lines(matrix),
+    ]
     document = table_report(
-        say("preflight of {file}", file=file),
-        sentence,
-        tables,
-        notes=[*timing_lines(matrix), *recorded_lines(matrix)],
-        call=call,
+        say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
     )
     return Document(
         document.title,
