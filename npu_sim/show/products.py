@@ -41,6 +41,7 @@ def products_view(profiles: Sequence[Profile]) -> Group:
                 [
                     ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
                     ("operators", ", ".join(product.operators)),
+                    *([("rules", product.rules_source)] if product.rules_source else []),
                 ]
             ),
             "",

@@ -190,6 +190,7 @@ def test_products_lists_every_soc_and_operator(cli):
     assert "Ascend910_9392" in out
     assert "Ascend310P7" in out
     assert {product["name"] for product in cli("products", "--json").data["products"]} == {
+        "ascend_950",
         "atlas_a2",
         "atlas_a3",
         "atlas_inference",

@@ -92,7 +92,7 @@ def _explain_last_column(numbers: Numbers) -> list[str]:
 
 def _no_rows() -> Numbers:
     empty = np.ones((0, 4), np.float32)
-    call = {"dy": empty, "x": empty, "rstd": np.ones(0, np.float32)}
+    call: dict[str, Any] = {"dy": empty, "x": empty, "rstd": np.ones(0, np.float32)}
     dgamma = run(OPERATOR, product=LATER, **call, gamma=np.ones(4, np.float32)).outputs["dgamma"]
     return {"product": LATER, "dgamma": dgamma.tolist()}
 
