@@ -453,7 +453,7 @@ def test_the_executor_shows_its_workspace():
     executor = first_stage("embedding_dense_backward", embedding(FP16, dim=600)).executor
     assert (
         str(executor.workspace).splitlines()[0]
-        == f"{executor.workspace.total_bytes} bytes of workspace"
+        == f"16.2 MiB ({executor.workspace.total_bytes:,}) of workspace"
     )
     assert [area.name for area in executor.workspace.areas][:2] == [
         "grad as fp32",
