@@ -91,7 +91,7 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
 def _call_title(calls: CallGroup) -> str:
     call = calls.as_dict()
     return say(
-        "call {call}: {times} times, {measured} (fastest {fastest}), bound {bound}",
+        "call {call}: {times}x, {measured} (fastest {fastest}), bound {bound}",
         call=call["operator"],
         times=call["count"],
         measured=time_text(call["median_us"]),
@@ -134,7 +134,7 @@ def _group_title(group: MeasuredGroup) -> str:
     facts = group.as_dict()
     inputs = ", ".join(facts["inputs"] or ["shapes unknown"])
     return say(
-        "{kernel} {inputs}: {times} times, {measured}",
+        "{kernel} {inputs}: {times}x, {measured}",
         kernel=facts["kernel"],
         inputs=inputs,
         times=facts["count"],

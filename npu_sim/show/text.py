@@ -222,11 +222,10 @@ def flip_text(plan: Plan, decision: Decision) -> str:
 
 
 def _flip_text(plan: Plan, flip: Flip) -> str:
-    return say(
-        "{argument} -> {change}",
-        argument=Verbatim(f"{flip.argument} {flip.value}"),
-        change=change_text(plan, flip),
-    )
+    change = Verbatim(f"{flip.argument} = {flip.value}")
+    if flip.outcome == RUNS and flip.changes_path:
+        return say("{change} selects {path}", change=change, path=change_text(plan, flip))
+    return say("{change}: {outcome}", change=change, outcome=change_text(plan, flip))
 
 
 def change_lines(plan: Plan) -> list[Line]:
@@ -239,9 +238,9 @@ def change_lines(plan: Plan) -> list[Line]:
     for flip, decisions in flips.values():
         names = joined((decision.name for decision in decisions), ", ")
         note = flip.refusal or say(
-            "{names}; now {values}", names=names, values=values_text(decisions[0])
+            "decision {names}; now {values}", names=names, values=values_text(decisions[0])
         )
-        label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
+        label = "change" if flip.outcome in ("", RUNS) else flip.outcome
         lines.append((label, _flip_text(plan, flip), note))
     return lines
 

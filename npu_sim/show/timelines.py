@@ -282,7 +282,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
                 pipe=timeline.binding_pipe or "nothing",
             ),
             say(
-                "what the plan knows in tiles; slowest core {core}: {busy} of this",
+                "core {core}, the slowest, is busy: {busy}",
                 core=slowest.core,
                 busy=busy_text(timeline),
             ),
@@ -300,9 +300,9 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         (
             "traffic",
             say(
-                "{read_bytes} bytes read, {written_bytes} written",
-                read_bytes=timeline.read_bytes,
-                written_bytes=timeline.written_bytes,
+                "{read} read, {written} written",
+                read=bytes_text(timeline.read_bytes),
+                written=bytes_text(timeline.written_bytes),
             ),
             "by the kernel, padded to 32-byte blocks",
         ),
@@ -357,17 +357,17 @@ def assumption_lines(
 
 
 def largest_text(timeline: Timeline) -> str:
-    """Return the launch with the largest share of the bound: ``MemSet 45 % of 6``."""
-    largest = max(timeline.launches, key=lambda launch: launch.us, default=None)
-    return (
-        say(
-            "{kernel} {share:.0f} % of {launches}",
-            kernel=largest.kernel,
-            share=100 * largest.share,
-            launches=len(timeline.launches),
-        )
-        if largest
-        else ""
+    """Return the launch with the largest share of the bound: ``MemSet, 45 % of 6 launches``."""
+    if not timeline.launches:
+        return ""
+    largest = max(timeline.launches, key=lambda launch: launch.us)
+    if len(timeline.launches) == 1:
+        return say("{kernel} (only launch)", kernel=largest.kernel)
+    return say(
+        "{kernel}, {share:.0f} % of {launches} launches",
+        kernel=largest.kernel,
+        share=100 * largest.share,
+        launches=len(timeline.launches),
     )
 
 

@@ -57,13 +57,13 @@ def test_a_plan_lists_the_results_of_flips(cli, monkeypatch):
         " ".join(line.split())
         for line in cli("plan", "moe_token_permute_grad", *TOKENS_TYPED).out.splitlines()
     ]
-    assert any(line.startswith("flips hidden 13313 -> rows in pieces") for line in lines)
+    assert any(line.startswith("change hidden = 13313 selects rows in pieces") for line in lines)
     assert any(
-        line.startswith("flips hidden 10241 -> same path; fewer than 4 rows of grad")
+        line.startswith("change hidden = 10241: same path; fewer than 4 rows of grad")
         for line in lines
     )
     assert any(
-        line.startswith("refused num_topk 16769 -> refused num_topk = 16769 exceeds")
+        line.startswith("refused num_topk = 16769: refused num_topk = 16769 exceeds")
         for line in lines
     )
 
@@ -72,18 +72,20 @@ def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     show(plan_view(npu_sim.plan("moe_token_permute_grad", **TOKENS)))
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "num_topk 16769" in line]
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if "num_topk = 16769: refused" in line
+    ]
     assert "\x1b[31m" in line or "\x1b[1;31m" in line
     cli("plan", "moe_token_permute_grad", *TOKENS_TYPED, "--report", tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
-    assert '<dd class="refused"><span>num_topk 16769 -&gt; refused</span>' in page
-    assert '<dd class="flips"><span>hidden 13313 -&gt; rows in pieces</span>' in page
+    assert '<dd class="refused"><span>num_topk = 16769: refused</span>' in page
+    assert '<dd class="change"><span>hidden = 13313 selects rows in pieces</span>' in page
 
 
 def test_a_change_that_flips_two_decisions_is_listed_once(cli):
     arguments = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
     text = cli("plan", "embedding_dense_backward", *arguments).out
-    assert text.count("deterministic true ->") == 1
+    assert text.count("deterministic = true:") == 1
 
 
 def test_a_call_beyond_the_search_range_is_planned_without_results(cli):
@@ -91,4 +93,4 @@ def test_a_call_beyond_the_search_range_is_planned_without_results(cli):
         "embedding_dense_backward", grad="4x8:fp32", indices="4:int32", num_weights=2**45
     )
     assert {flip.outcome for flip in flips(plan).values()} == {""}
-    assert "-> not tried" in str(plan)
+    assert ": not tried" in str(plan)

@@ -50,7 +50,7 @@ def test_plan_prints_the_outcome_first(cli):
     outcome = cli(*PLAN, "--product", "atlas_a2")
     assert outcome.code == 0
     assert outcome.out.splitlines()[0] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
-    for label in ("path", "cores", "buffer", "workspace", "order", "flips"):
+    for label in ("path", "cores", "buffer", "workspace", "order", "change"):
         assert any(line.startswith(label) for line in outcome.out.splitlines())
 
 

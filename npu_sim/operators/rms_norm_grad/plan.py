@@ -268,7 +268,7 @@ def _lanes_decision(tiling: tiler.Tiling) -> Decision:
 
 def _deterministic_decision(case: Case) -> Decision:
     effect = (
-        "every core's dgamma is kept apart and added in core order"
+        "each core's dgamma is stored separately and added in core order"
         if case.deterministic
         else "cores add to dgamma atomically"
     )
