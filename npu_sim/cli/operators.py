@@ -108,11 +108,12 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     # The operator's name comes first, then its arguments as a dict.
     options = [*inspect.signature(handler).parameters.values()][1 + action.takes_arguments :]
     own = [_in_panel(option, panel) for option in options]
+    declared = load_operator(entry.name)
     fields: dict[str, Tensor | Attribute] = {}
     if action.takes_arguments:
         taken = {parameter.name for parameter in own}
-        declared = {option_name(field): field for field in load_operator(entry.name).arguments}
-        fields = {name: field for name, field in declared.items() if name not in taken}
+        named = {option_name(field): field for field in declared.arguments}
+        fields = {name: field for name, field in named.items() if name not in taken}
 
     def command(**options: Any) -> None:
         arguments = {field.name: options.pop(name) for name, field in fields.items()}

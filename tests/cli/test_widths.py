@@ -3,6 +3,7 @@
 A command runs once; its output is laid out again at every width.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -25,6 +26,7 @@ STREAM = Row(
     "Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40
 )
 README = Path(__file__).parents[2] / "README.md"
+FAILURES = Path(__file__).parents[1] / "data/failures/texts.jsonl"
 NAMES = [entry.name for entry in OPERATORS]
 PLANNED = ("plan", "explain", "diff", "limits", "timeline", "workspace")
 BOUNDED = 4
@@ -48,6 +50,7 @@ OTHERS = (
     "sweep rms_norm_grad --grid row=1..100 --check 3",
     "profile stream.csv --calibrate --soc Ascend910B3",
     "preflight calls.jsonl --products all",
+    "diagnose failure.log",
 )
 
 
@@ -100,6 +103,8 @@ def folder(tmp_path, monkeypatch):
         "{oops",
     ]
     (tmp_path / "calls.jsonl").write_text("\n".join([*calls, *calls]), encoding="utf-8")
+    text = json.loads(FAILURES.read_text(encoding="utf-8").splitlines()[0])["text"]
+    (tmp_path / "failure.log").write_text(text, encoding="utf-8")
     write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD])
     write_csv(tmp_path / "stream.csv", [STREAM])
     monkeypatch.setattr(demo, "ROWS", 2048)

@@ -102,7 +102,7 @@ def test_invalid_grids_are_refused_by_name(grid):
 
 
 def test_long_ranges_are_refused_before_expansion():
-    with pytest.raises(NpuSimError, match="16777216 values cannot be listed"):
+    with pytest.raises(NpuSimError, match="16,777,216 values cannot be listed"):
         npu_sim.sweep("rms_norm", {"rows": np.broadcast_to(np.int64(1), 1 << 24)})
 
 
