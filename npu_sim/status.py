@@ -128,7 +128,7 @@ class InvalidKeyError(ValueError):
 class NotModelledError(UsageError):
     """A call that the product has and that npu_sim does not model there (yet).
 
-    Neither a refusal by the product nor an invalid call: what the product does is unknown.
+    Neither a refusal by the product nor an invalid call: the product's behaviour is unknown.
     """
 
     outcome = "not_modelled"

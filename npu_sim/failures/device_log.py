@@ -10,7 +10,7 @@ from typing import Any
 from npu_sim.tiling.structures import ATOMIC_INDEX, WORD_BYTES
 
 MOST_WORDS = 1 << 14
-"""Most argument words that are kept."""
+"""Maximum number of argument words of an exception."""
 HEAD = re.compile(r"\[[A-Z]+\] (?P<module>[A-Z]+)\((?P<pid>\d+),[^)]{0,200}\):")
 KERNEL_NAME = re.compile(
     r"(?P<op>[A-Za-z]\w{0,200}?)_(?P<hash>[0-9a-f]{32})"
@@ -74,7 +74,7 @@ class ExceptionLog:
         return {**answer, "words_found": len(self.words), **self._tiling()}
 
     def _tiling(self) -> dict[str, Any]:
-        """Return which words are the tiling structure; empty when the words do not say."""
+        """Return which words are the tiling structure; empty if it cannot be located."""
         base = _address(self.facts.get("para_base", "0"))
         words = self.words[: self.facts.get("total_words", MOST_WORDS)]
         end = base + WORD_BYTES * len(words)

@@ -77,7 +77,7 @@ STAGES = {
     QUEUE: "asynchronous report of the task queue: the failure happened earlier",
     INNER: "first phase, inner step",
 }
-"""Stages in words. Of several that forms prove the first is stated."""
+"""Names of stages for people. Of several that forms prove the first is stated."""
 
 FORMS: tuple[Form, ...] = (
     Form("error code is", r"error code is\s*:?\s*(?P<code>\d{6})\b"),

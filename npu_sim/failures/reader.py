@@ -24,9 +24,9 @@ from npu_sim.failures.forms import (
 MOST_CHARACTERS = 1 << 16
 """Most characters of a line that are read."""
 MOST_FINDINGS = 512
-"""Most different findings that are kept."""
+"""Maximum number of distinct findings."""
 MOST_PROCESSES = 256
-"""Most processes that are told apart."""
+"""Maximum number of processes that are distinguished."""
 PREFIXES = 8
 """Most prefixes of one line."""
 _COMPILED = tuple((form, re.compile(form.pattern)) for form in FORMS)

@@ -1,4 +1,4 @@
-"""Summation trees of Ascend 950: the sums that several kernels share.
+"""Summation trees of Ascend 950: the common sums of the kernels.
 
 Values are trees, or None for a zero. Source: specification page ``ascend_950``, "Sums used by
 several kernels"; the page writes a register as 64 consecutive values.

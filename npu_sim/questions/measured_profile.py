@@ -168,7 +168,7 @@ class _Measured:
             if (entry := operator_of_launch(kernel)) is not None
         }
         kinds: dict[Any, int] = {}
-        same_objects: dict[Any, int] = {}  # the readers share the tensors of equal rows
+        same_objects: dict[Any, int] = {}  # equal rows have the same tensor objects
         for one in launches:
             identity = one.kernel, id(one.inputs), id(one.outputs), one.block_dim
             if identity not in same_objects:

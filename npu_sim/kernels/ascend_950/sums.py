@@ -1,4 +1,4 @@
-"""Sums that several kernels of Ascend 950 share: of the values of one row, in fp32.
+"""Common sums of the kernels of Ascend 950: of the values of one row, in fp32.
 
 Registers are 64 consecutive values. A register sum is a binary tree of neighbours, as on A2.
 Functions take float32 arrays, 1-D and C-contiguous; ``lanes`` (64,) is scratch.

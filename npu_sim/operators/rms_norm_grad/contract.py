@@ -1,4 +1,4 @@
-"""Contract of RmsNormGrad that all products share: dtypes and shapes.
+"""Contract of RmsNormGrad of all products: dtypes and shapes.
 
 Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 """

@@ -105,7 +105,7 @@ class Source:
 
 
 def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
-    """Return what the routing of tokens needs to know about a kernel's results."""
+    """Return the facts about a kernel's results that routing is derived from."""
     facts = [_fact(kernel, tensor) for tensor in kernel.tensors]
     choice = next((fact for fact in facts if isinstance(fact, Choice)), None)
     blocks = [fact.block for fact in facts if isinstance(fact, Rows)]
