@@ -91,7 +91,7 @@ def test_the_workspace_must_exist_and_be_large_enough(operator):
     memory = workspace_of(size, 0xFF)
     assert second_stage(operator, None, size, executor) == MISSING
     assert second_stage(operator, memory[:-1], size - 1, executor) == INVALID
-    assert f"{size} bytes" in aclGetRecentErrMsg()
+    assert f"{size:,} bytes" in aclGetRecentErrMsg()
     assert second_stage(operator, memory[:-1], size, executor) == INVALID, (
         "the memory is smaller than its size says"
     )
