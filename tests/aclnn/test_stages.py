@@ -11,6 +11,7 @@ import pytest
 import npu_sim
 from npu_sim import aclnn
 from npu_sim.aclnn import AclTensor, aclGetRecentErrMsg, device
+from npu_sim.language import count_text
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.aclnn.calls import (
     ARGUMENTS,
@@ -91,7 +92,7 @@ def test_the_workspace_must_exist_and_be_large_enough(operator):
     memory = workspace_of(size, 0xFF)
     assert second_stage(operator, None, size, executor) == MISSING
     assert second_stage(operator, memory[:-1], size - 1, executor) == INVALID
-    assert f"{size:,} bytes" in aclGetRecentErrMsg()
+    assert f"{count_text(size)} bytes" in aclGetRecentErrMsg()
     assert second_stage(operator, memory[:-1], size, executor) == INVALID, (
         "the memory is smaller than its size says"
     )
