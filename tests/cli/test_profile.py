@@ -31,7 +31,10 @@ def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path
         str(trace),
     )
     assert json.loads(outcome.out)["modelled"] == len(ROWS) - 1
-    assert "Measured beside bound" in report.read_text(encoding="utf-8")
+    page = report.read_text(encoding="utf-8")
+    assert "Measured beside bound" in page
+    assert "Times were measured on a device" in page
+    assert "not measured on a device" not in page
     assert json.loads(trace.read_text(encoding="utf-8"))["otherData"]["file"] == str(path)
 
 

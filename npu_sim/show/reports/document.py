@@ -103,6 +103,10 @@ class Section:
     blocks: tuple[Block, ...]
 
 
+SIMULATED = "Simulated, not measured on a device."
+"""Origin of the numbers of most reports."""
+
+
 @dataclass(frozen=True)
 class Document:
     """A report.
@@ -119,6 +123,8 @@ class Document:
         Content.
     outcome
         ``good`` or ``bad``, for the colour of the sentence.
+    origin
+        Where the numbers come from, for the footer.
     """
 
     title: str
@@ -126,6 +132,7 @@ class Document:
     sections: tuple[Section, ...]
     call: str = ""
     outcome: str = "good"
+    origin: str = SIMULATED
 
     @property
     def blocks(self) -> tuple[Block, ...]:

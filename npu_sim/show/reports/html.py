@@ -40,9 +40,7 @@ def asset(name: str) -> str:
 
 def render(document: Document) -> str:
     """Return a document as HTML; the plotting library is included only if there are curves."""
-    footer = say(
-        "Made by npu-sim {version}. Simulated, not measured on a device.", version=_version()
-    )
+    footer = say("Made by npu-sim {version}. {origin}", version=_version(), origin=document.origin)
     return (
         _environment()
         .get_template("report.html")

@@ -34,6 +34,10 @@ ROW = 40
 BAR = 16
 
 
+ORIGIN = "Times were measured on a device; bounds and estimates are from published rates."
+"""Origin of the numbers, for the footer."""
+
+
 def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     """Return the report of a profile; ``call`` is the command that reproduces it."""
     sections = [Section("The file", (Lines(tuple(file_lines(answer))),))]
@@ -41,7 +45,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     if bars:
         named = [
             (
-                say("{kernel}, {times} times", kernel=facts["kernel"], times=facts["count"]),
+                say("{kernel}, {times}x", kernel=facts["kernel"], times=facts["count"]),
                 facts["median_us"],
                 facts["bound_us"],
             )
@@ -65,7 +69,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
         Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups
     ]
     sentence = headline(answer)
-    return Document(sentence, sentence, tuple(sections), call, outcome="good")
+    return Document(sentence, sentence, tuple(sections), call, origin=ORIGIN)
 
 
 def measured_html(answer: MeasuredProfile) -> str:
