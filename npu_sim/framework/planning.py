@@ -127,6 +127,9 @@ def _plan_fields(case: Case) -> dict[str, Any]:
         kernel, block_dim, evidence = (fields[name] for name in ("kernel", "block_dim", "evidence"))
         fields["launches"] = lambda: case.launches(kernel, block_dim, evidence)
     fields["profile_keys"] = lambda: keys_without_effect(case)
+    cores = case.device.cube_cores if operator.on_cube else case.device.vector_cores
+    if not 0 <= fields["block_dim"] <= cores:
+        raise _impossible_cores(case, fields["block_dim"], cores)
     return dict(
         operator=operator.name,
         title=operator.title,
@@ -139,9 +142,22 @@ def _plan_fields(case: Case) -> dict[str, Any]:
         deterministic=case.deterministic,
         limits=case.limits,
         arguments=case.arguments.as_dict(),
-        cores_available=case.device.cube_cores if operator.on_cube else case.device.vector_cores,
+        cores_available=cores,
         core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
         **fields,
+    )
+
+
+def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
+    """Return the error for a planner that launches on cores that do not exist."""
+    return UsageError(
+        "block_dim",
+        Text(
+            "{operator}: its planner returns block_dim = {block_dim}",
+            operator=case.operator.name,
+            block_dim=block_dim,
+        ),
+        Text("{soc} has {cores} cores: 0 to {cores}", soc=case.profile.soc, cores=cores),
     )
 
 

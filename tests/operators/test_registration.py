@@ -202,6 +202,16 @@ def test_a_compute_that_drops_or_replaces_its_outputs_is_an_error(half_way, chan
         npu_sim.run("half_way", **DATA)
 
 
+@pytest.mark.parametrize("block_dim", [-5, 49, 2**40])
+def test_a_planner_that_uses_cores_that_do_not_exist_is_an_error(half_way, block_dim):
+    def tile(row, device, rules):
+        return half_way.tile(row, device, rules)._replace(block_dim=block_dim)
+
+    npu_sim.register(replace(half_way, tile=tile))
+    with pytest.raises(npu_sim.UsageError, match="half_way: its planner returns block_dim = "):
+        npu_sim.plan("half_way", x="64x8:fp32", soc="Ascend910B1")
+
+
 def test_an_operator_that_is_registered_again_has_the_functions_of_its_new_declaration(half_way):
     more = Attribute("times", int, "how often", 1)
     for function in (lambda: npu_sim.half_way, lambda: npu_sim.aclnn.aclnnHalfWayGetWorkspaceSize):
