@@ -13,7 +13,7 @@ from _thread import get_ident
 from importlib import import_module
 from types import ModuleType
 
-TYPE_CHECKING = False  # type checkers know better; importing typing takes longer than all of this
+TYPE_CHECKING = False  # type checkers take it as True; importing typing is slow
 if TYPE_CHECKING:
     from typing import Any
 

@@ -277,7 +277,7 @@ async def _json_body(request: Request) -> dict[str, str]:
 
 
 def refused(status: int, why: str) -> Response:
-    """Return a sentence with an error status; the connection ends, its input is not read on."""
+    """Return a sentence with an error status; the connection ends, the rest of its input unread."""
     return Response(
         translated(why), status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
     )
@@ -309,7 +309,7 @@ async def _answer(answer: Answer, explorer: Explorer, state: State) -> Response:
 
 
 def file_of_page(explorer: Explorer, state: State, path: str) -> Response:
-    """Return a file of the page, with the token where it has a place for it."""
+    """Return a file of the page; the token is inserted into the HTML page."""
     package, name, kind = FILES[path]
     content = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     if path == "/":

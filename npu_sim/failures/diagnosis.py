@@ -72,7 +72,7 @@ class Diagnosis(Frozen):
     ranks
         Processes and ranks whose lines the text has.
     release
-        Releases that write such a message; empty when the form does not tell.
+        Releases that write such a message; empty if the message does not determine them.
     exception
         Facts of a device exception: core, kernel, words of the tiling structure.
     tiling
@@ -139,7 +139,7 @@ def diagnose(
     Raises
     ------
     UsageError
-        When the text is no text, or the call cannot be read.
+        When ``text`` is neither a str nor lines, or the call cannot be read.
     """
     if isinstance(text, str):
         text = StringIO(text)

@@ -14,7 +14,7 @@ YAML_BYTES = 1 << 20
 JSON_BYTES = 1 << 26
 """Largest JSON file that describes the state or the columns of a sweep."""
 DROPPED_BYTES = 1 << 26
-"""Largest file that can be dropped on the explorer; larger ones go to the command line."""
+"""Largest file that can be dropped on the explorer; the command line reads larger ones."""
 LINE_BYTES = 1 << 20
 """Longest line of a file of calls."""
 
@@ -72,7 +72,10 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file of calls or a pipe; a line over the limit is cut just above it."""
+    """Yield the lines of a file of calls or a pipe.
+
+    Of a line longer than ``LINE_BYTES``, the first ``LINE_BYTES + 1`` bytes are returned.
+    """
     while line := file.readline(LINE_BYTES + 1):
         yield line
         while len(line) > LINE_BYTES and not line.endswith(b"\n"):

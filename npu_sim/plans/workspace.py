@@ -1,8 +1,7 @@
 """Workspace of a call: its layout, and arrays over its areas.
 
-Tensors and kernel areas share global memory while their lifetimes do not overlap. Source:
-specification page ``workspace``. An operator made of several kernels keeps its intermediate tensors
-in the workspace; areas whose lifetimes do not overlap share a bucket.
+An operator made of several kernels keeps its intermediate tensors in the workspace; areas whose
+lifetimes do not overlap share a bucket. Source: specification page ``workspace``.
 """
 
 from collections.abc import Sequence
@@ -122,7 +121,7 @@ def place(entries: Sequence[Entry]) -> tuple[Bucket, ...]:
 def lay_out(
     placed: Sequence[tuple[Sequence[Entry], int]],
 ) -> tuple[tuple[WorkspaceArea, ...], tuple[WorkspaceBucket, ...]]:
-    """Put buckets one behind the other.
+    """Return the layout of buckets at consecutive offsets.
 
     Parameters
     ----------
@@ -161,7 +160,7 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     Parameters
     ----------
     launches
-        The kernels in launch order; those that are no nodes cost nothing.
+        The kernels in launch order; launches that are not nodes need no workspace.
     kernel_bytes
         Workspace of the main kernel alone, from its tiling.
     """
@@ -228,14 +227,14 @@ def kernel_workspace(
     areas, buckets = lay_out(
         [((own,), own.bytes), *(((entry,), aligned_bytes(entry.bytes)) for entry in copied)]
     )
-    reading = WorkspaceNode(
+    kernel_node = WorkspaceNode(
         name=kernel, inputs=tuple(entry.name for entry in copied), workspace=own.parts()
     )
     return Workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=own.bytes,
         parts=(*own.parts(), *(part for entry in copied for part in entry.parts()), *padding),
-        nodes=(*map(described, copies), reading),
+        nodes=(*map(described, copies), kernel_node),
         areas=areas,
         buckets=buckets,
     )
@@ -252,7 +251,7 @@ class Areas:
     memory : uint8 (at least ``workspace.total_bytes``,)
         Contiguous, its address a multiple of 8.
     workspace
-        What lies where.
+        Layout of the memory.
     """
 
     def __init__(self, memory: Array, workspace: Workspace) -> None:

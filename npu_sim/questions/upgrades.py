@@ -58,7 +58,7 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgr
     by_soc: dict[tuple[str, str], list[tuple[Profile, Plan | Unplanned]]] = {}
     for profile, outcome in outcomes:
         by_soc.setdefault((profile.name, profile.soc), []).append((profile, outcome))
-    found: dict[Upgrade, tuple[str, ...]] = {}
+    found: dict[Upgrade, tuple[str, ...]] = {}  # keys have no SoCs, so equal changes merge
     for (product, soc), steps in by_soc.items():
         for (old, before), (new, after) in pairwise(steps):
             changes, bits = plan_changes(before, after), changed_bits(old, before, new, after)

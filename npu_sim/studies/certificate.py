@@ -66,7 +66,10 @@ class Certificate(Printed):
 def meeting_sizes(
     terms: int, firsts: np.ndarray, seconds: np.ndarray, outside: Outside, together: int = 4096
 ) -> np.ndarray:
-    """Return, for pairs of terms, the number of terms of the smallest subtree with both."""
+    """Return, for pairs of terms, the number of terms of the smallest subtree with both.
+
+    ``together`` probes are run at a time.
+    """
     sizes = np.empty(firsts.size, np.int64)
     for begin in range(0, firsts.size, together):
         left, right = firsts[begin : begin + together], seconds[begin : begin + together]

@@ -1,8 +1,8 @@
 """Precision verdicts by the vendor's acceptance standards.
 
 Source: specification page ``precision``. Every verdict compares with a float64 golden whose inputs
-are already rounded to the operator's input dtype. Elements whose golden value is inf or nan must be
-the same; they are not part of any mean.
+are already rounded to the operator's input dtype. Where the golden value is inf or nan, the
+result must have the same value; these elements are not part of any mean.
 """
 
 from collections.abc import Mapping
@@ -62,6 +62,7 @@ SMALL_ERROR: dict[str, float] = {
 }
 """Absolute error above which a small value counts (page, 3)."""
 SMALL_RATIO = 2.0
+"""Largest ratio of the counts of small values with a large error (page, 3)."""
 
 
 class Ratios(NamedTuple):

@@ -40,8 +40,8 @@ class SweepSummary:
         running: Any = slice(None)
         if "status" in names:
             self._count("status", chunk["status"])
-            good = chunk["status"] == 0
-            running = slice(None) if good.all() else good
+            accepted = chunk["status"] == 0
+            running = slice(None) if accepted.all() else accepted
         for name in COUNTED_WHEN_RUNNING:
             if name in names:
                 self._count(name, chunk[name][running])

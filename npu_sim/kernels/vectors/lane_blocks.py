@@ -1,8 +1,10 @@
-"""Blocks of fp32 lanes, for kernels that compute much on every element.
+"""Blocks of fp32 lanes, for kernels with many operations per element.
 
-A block has several cache lines, so that no instruction waits for the one before. The compiler
-vectorises plain loops too, but it neither splits the words of two bf16 elements as cheaply nor uses
-the widest registers for fp32. Lanes are independent: an operation on blocks (``+``, ``-`` and ``*``
+With AVX-512 a block has four cache lines, which hides the latency of instructions; otherwise it has
+one. The compiler vectorises plain loops too, but it neither splits the words of two bf16 elements
+as cheaply nor uses the widest registers for fp32.
+
+Lanes are independent: an operation on blocks (``+``, ``-`` and ``*``
 with blocks and fp32 numbers, and the functions below) is one fp32 operation for every lane. The
 reference implementations (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give the same bits.
 
@@ -72,7 +74,7 @@ def load_block(array: Stored, index: int) -> Values:
 
 
 def store_numbers(array: Stored, index: int, values: Values) -> None:
-    """Round a block, or the lanes of a line, to the storage type and store it; no value is nan."""
+    """Round a block, or the lanes of a line, to the storage type and store it; nan not allowed."""
     for lane, value in enumerate(values):
         array[index + lane] = narrow(value, array)
 

@@ -247,6 +247,7 @@ def _row_indices(call: StudyCall) -> NDArray[np.int64]:
 
 
 STAGE_CHUNK_SLOTS = 11
+"""Staged sums of the native 16-bit kernel that are added to one partial sum."""
 
 
 class IndexRun(NamedTuple):

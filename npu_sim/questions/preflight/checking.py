@@ -211,13 +211,9 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "path": plan.path,
         "block_dim": plan.block_dim,
         "tiling_key": plan.tiling_key,
-    }
-    facts |= {
         "schedule_mode": plan.schedule_mode,
         "workspace_bytes": plan.workspace.total_bytes,
         "workspace_unknown": unknown,
-    }
-    facts |= {
         "timing": timing,
         "caveats": [caveat.code for caveat in plan.caveats],
         "caveat_messages": [caveat.message for caveat in plan.caveats],
