@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -75,4 +76,55 @@ def test_profile_escapes_names(cli, tmp_path):
     assert done.code == 0, done.err
     assert "stop-commands" in done.out
     assert CONTROL.findall(done.out + done.err) == []
+    assert commands(done.out) == []
+
+
+FILE_NAME = "a\n::stop-commands::tok"
+SHOWN = "a\\n::stop-commands::tok"
+PLANNED = ("rms_norm", "--x", "4x128:fp32", "--gamma", "128:fp32", "--product")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("preflight", f"{FILE_NAME}.jsonl"),
+        ("profile", f"{FILE_NAME}.csv"),
+        ("plan", *PLANNED, f"{FILE_NAME}.yaml"),
+        ("explain", *PLANNED, f"{FILE_NAME}.yaml"),
+        ("plan", "rms_norm", "--x", f"{FILE_NAME}.npy", "--gamma", "128:fp32"),
+    ],
+)
+def test_errors_show_a_newline_in_a_file_name_escaped(
+    cli, monkeypatch, tmp_path, arguments, language
+):
+    monkeypatch.setenv("NPU_SIM_LANG", language)
+    monkeypatch.chdir(tmp_path)
+    done = cli(*arguments)
+    assert done.code != 0
+    assert SHOWN in done.err
+    assert commands(done.out + "\n" + done.err) == []
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+def test_headlines_show_a_newline_in_a_title_escaped(cli, tmp_path, command):
+    text = (Path(__file__).parents[2] / "configs/atlas_a2.yaml").read_text(encoding="utf-8")
+    title = json.dumps(f"{FILE_NAME} product")
+    changed, count = re.subn("(?m)^title: .*$", lambda match: f"title: {title}", text)
+    assert count == 1
+    path = tmp_path / "own.yaml"
+    path.write_text(changed, encoding="utf-8")
+    done = cli(command, *PLANNED, path)
+    assert done.code == 0, done.err
+    assert SHOWN in done.out.splitlines()[0]
+    assert commands(done.out) == []
+
+
+def test_the_headline_of_a_profile_shows_a_newline_in_the_file_name_escaped(cli, tmp_path):
+    path = tmp_path / f"{FILE_NAME}.csv"
+    row = "1,MatMul,MatMulV3,10,5.0,0,20,a"
+    path.write_text("\n".join((HEADER, row, "")), encoding="utf-8")
+    done = cli("profile", path)
+    assert done.code == 0, done.err
+    assert f"{SHOWN}.csv" in done.out.splitlines()[0]
     assert commands(done.out) == []
