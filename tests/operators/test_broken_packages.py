@@ -1,7 +1,10 @@
 """An operator of another package that cannot be loaded affects no other operator."""
 
+import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +79,17 @@ def test_packages_have_no_attribute_for_a_broken_package(broken):
     assert not hasattr(npu_sim.aclnn, f"aclnn{title}")
     with pytest.raises(npu_sim.UsageError, match=MODULES[broken][1]):
         getattr(npu_sim, broken)
+
+
+def test_a_broken_package_does_not_end_a_new_process(broken, tmp_path):
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_sim", "plan", "--help"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert broken in done.stdout
+    assert "not available: " in done.stdout
