@@ -83,6 +83,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "MoeTokenPermuteGrad",
         ("moe_token_permute_grad",),
         ("num_topk_at_most",),
+        kernels_of_950=("moe_token_permute_grad",),
     ),
     OperatorEntry("moe_token_unpermute", "MoeTokenUnpermute", ("moe_token_unpermute",)),
     OperatorEntry(

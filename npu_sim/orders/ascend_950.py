@@ -6,7 +6,7 @@ several kernels"; the page writes a register as 64 consecutive values.
 
 from collections.abc import Sequence
 
-from npu_sim.orders.trees import LANES, Tree, join, tree64
+from npu_sim.orders.trees import LANES, Tree, join, left_fold, tree64
 
 SLOTS = 256
 Values = Sequence[Tree | None]
@@ -43,6 +43,13 @@ def ntree(values: Values) -> Tree | None:
     while len(level) > 1:
         level = [join(left, right) for left, right in zip(level[::2], level[1::2], strict=True)]
     return level[0]
+
+
+def fours(values: Values, start: Tree | None) -> Tree | None:
+    """Return ``start`` plus every four values as pairs of pairs; those left one by one."""
+    whole = len(values) // 4 * 4
+    groups = [ntree(values[begin : begin + 4]) for begin in range(0, whole, 4)]
+    return left_fold([start, *groups, *values[whole:]])
 
 
 def halve(rows: Sequence[Values]) -> Values:

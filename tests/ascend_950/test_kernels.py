@@ -11,7 +11,7 @@ import npu_sim
 from tests.golden import DATA
 
 FILES = sorted((DATA / "kernels" / "ascend_950").glob("*.npz"))
-ATTRIBUTES = {"rms_norm": ("epsilon",)}
+ATTRIBUTES = {"rms_norm": ("epsilon",), "moe_token_permute_grad": ("num_topk",)}
 """Attributes of a call that the files state, by operator."""
 
 

@@ -37,7 +37,7 @@ def formula(
     indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
     out = np.zeros((indices.shape[0], grad.shape[1]), precision)
     for rows in indices.T:
-        live = np.flatnonzero(rows < grad.shape[0])
+        live = np.flatnonzero((rows >= 0) & (rows < grad.shape[0]))
         out[live] += grad[rows[live]].astype(precision)
     return {"input_grad": out}
 

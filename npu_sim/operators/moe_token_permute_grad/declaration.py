@@ -25,10 +25,11 @@ from npu_sim.framework.checks import (
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula
+from npu_sim.operators.moe_token_permute_grad.contract import check_entries
 from npu_sim.operators.moe_token_permute_grad.plan import describe
 from npu_sim.operators.shared.token_sums import buffer_message, check_padding
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
+from npu_sim.status import INVALID, TILING_FAILURE
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import token_sums as moe
 
@@ -75,37 +76,6 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-def check_entries(call: Inspection) -> None:
-    """Check num_topk indices per token and at most one row per index; set the sizes."""
-    call.sizes = call.operator.bound(call.arguments)
-    entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
-    tokens = entries // top_k
-    if entries % top_k:
-        near = Text(
-            "{entries} or {next_entries} elements",
-            entries=tokens * top_k,
-            next_entries=(tokens + 1) * top_k,
-        )
-        near = near if tokens else Text("{top_k} elements", top_k=top_k)
-        message = Text(
-            "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
-            entries=entries,
-            top_k=top_k,
-        )
-        raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
-    if rows > entries:
-        message = Text(
-            "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
-            rows=rows,
-            entries=entries,
-        )
-        hint = Text(
-            "at most {entries} rows: one for every index, fewer when tokens were dropped",
-            entries=entries,
-        )
-        raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
-
-
 def _buffer_message(case: Case) -> tuple[str, str, str]:
     return buffer_message(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
 
@@ -120,6 +90,12 @@ def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.moe_token_permute_grad import study
 
     return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
+
+
+def _ascend_950() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_permute_grad.ascend_950 import declaration
+
+    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -215,7 +191,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_words=_buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: None},
+    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -11,29 +11,40 @@ from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, count_units, probe_terms
 
 
+def live_entries(call: StudyCall) -> np.ndarray:
+    """Return which indices (tokens, num_topk) are in range; the other rows were dropped."""
+    indices = call.tensors["sorted_indices"].reshape(-1, _experts(call))
+    live: np.ndarray = (indices >= 0) & (indices < call.tensors["permuted_output_grad"].shape[0])
+    return live
+
+
 def live_rows(call: StudyCall, token: int) -> list[int]:
     """Return the rows of a token in k order, without dropped ones."""
     indices = call.tensors["sorted_indices"].reshape(-1, _experts(call))[token]
-    return [row for row in indices.tolist() if row < call.tensors["permuted_output_grad"].shape[0]]
+    rows: list[int] = indices[live_entries(call)[token]].tolist()
+    return rows
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a token's sum, one claim per number of rows that were not dropped."""
-    grad_rows, hidden = call.tensors["permuted_output_grad"].shape
-    live = (call.tensors["sorted_indices"].reshape(-1, _experts(call)) < grad_rows).sum(axis=1)
+    live = live_entries(call).sum(axis=1)
     for count in np.unique(live[live > 0]).tolist():
-        tokens = np.flatnonzero(live == count)
-        rows = live_rows(call, int(tokens[0]))
         tree = trees.left_fold(range(count))
         assert tree is not None
-        yield Claim(
-            output="input_grad",
-            element=(int(tokens[0]), 0),
-            elements=int(tokens.size) * hidden,
-            terms=tuple(f"grad[{row}, 0]" for row in rows),
-            tree=tree,
-            outside=partial(_outside, call, int(tokens[0]), rows),
-        )
+        yield sum_claim(call, np.flatnonzero(live == count), tree)
+
+
+def sum_claim(call: StudyCall, tokens: np.ndarray, tree: trees.Tree) -> Claim:
+    """Return the claim that the live rows of some tokens are added as a tree."""
+    rows = live_rows(call, int(tokens[0]))
+    return Claim(
+        output="input_grad",
+        element=(int(tokens[0]), 0),
+        elements=int(tokens.size) * call.tensors["permuted_output_grad"].shape[1],
+        terms=tuple(f"grad[{row}, 0]" for row in rows),
+        tree=tree,
+        outside=partial(_outside, call, int(tokens[0]), rows),
+    )
 
 
 def _outside(call: StudyCall, token: int, rows: list[int], codes: np.ndarray) -> np.ndarray:
