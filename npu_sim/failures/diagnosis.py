@@ -203,17 +203,22 @@ def _facts(reading: Reading) -> dict[str, Any]:
     }
 
 
+INNER_NULLPTR = "561103"
+"""Number of a failed inner step: its message proves it even beside a block with another code."""
+
+
 def _code(reading: Reading, numbers: list[str]) -> str | None:
-    decimal = next((one for one in numbers if not one.startswith("0x")), None)
-    implied = [one.form.code for one in reading.findings if one.form.code]
-    strong = next((one for one in implied if one == "561103"), None)
-    block = next((one for one in reading.codes if not one.startswith("ERR")), None)
-    own = next((one for one in reading.codes if one.startswith("ERR") and is_own_code(one)), None)
-    inner = next((one for one in numbers if one.startswith("0x")), None)
-    weak = next(iter(implied), None)
-    tiling = any(one.form.stage == TILING for one in reading.findings)
-    choices = (decimal, strong, block, own, weak, "EZ9999" if tiling else None, inner)
-    return next((one for one in choices if one), None)
+    """Return the code of a failure: the most specific one that the text states or proves."""
+    stated = next((number for number in numbers if not number.startswith("0x")), None)
+    implied = [finding.form.code for finding in reading.findings if finding.form.code]
+    proven = INNER_NULLPTR if INNER_NULLPTR in implied else None
+    block = next((code for code in reading.codes if not code.startswith("ERR")), None)
+    own_codes = (code for code in reading.codes if code.startswith("ERR") and is_own_code(code))
+    tiling = any(finding.form.stage == TILING for finding in reading.findings)
+    of_tiling = "EZ9999" if tiling else None
+    inner = next((number for number in numbers if number.startswith("0x")), None)
+    choices = (stated, proven, block, next(own_codes, None), *implied[:1], of_tiling, inner)
+    return next((code for code in choices if code), None)
 
 
 def _meaning(code: str | None) -> tuple[str, str]:

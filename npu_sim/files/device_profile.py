@@ -5,6 +5,7 @@ from pathlib import Path
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.files.profiler_csv import read_csv
 from npu_sim.files.profiler_database import SQLITE_START, read_database
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 
@@ -21,7 +22,7 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
         problem = "is no file" if file.exists() else "there is no such file"
         raise UsageError(
             "file",
-            f"{file}: {problem}",
+            Text("{file}: {problem}", file=file, problem=problem),
             "kernel_details.csv, op_summary_*.csv or the .db of a profiler",
         )
     with file.open("rb") as stream:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,10 +87,6 @@ class Parts:
     def count(self) -> int:
         """Number of parts."""
         return int(self.keys.size)
-
-    def index_of(self, part: int, column: int) -> Any:
-        """Return the index of an element in the output."""
-        return self.locate(part, column)
 
 
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:

@@ -112,7 +112,7 @@ def open_rows_of(
     """
     begins = parts.starts[:-1]
     first = np.array(
-        [np.ravel_multi_index(parts.index_of(part, 0), shape) for part in range(parts.count)],
+        [np.ravel_multi_index(parts.locate(part, 0), shape) for part in range(parts.count)],
         np.int64,
     )
     changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))

@@ -92,7 +92,7 @@ def worst_element(
         sums[name] = (float(total), tuple(steps))
     low = min(sums, key=lambda name: sums[name][0])
     high = max(sums, key=lambda name: sums[name][0])
-    index = parts.index_of(part, column)
+    index = parts.locate(part, column)
     lowest, highest = results
     return WorstElement(
         index=index,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import DEFAULT_PRODUCT, Profile
 from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of, plan_with_results
@@ -29,7 +29,7 @@ from npu_sim.tiling import raw_plan
 
 
 def check_lines(
-    lines: Iterable[str | bytes], product: str = "atlas_a2", directory: Path | None = None
+    lines: Iterable[str | bytes], product: str = DEFAULT_PRODUCT, directory: Path | None = None
 ) -> Iterator[Checked]:
     """Yield the result of every line; empty lines and the head of a recording are skipped.
 
@@ -54,7 +54,10 @@ def is_head(line: str | bytes) -> bool:
 
 
 def check_line(
-    line: str | bytes, number: int = 1, product: str = "atlas_a2", directory: Path | None = None
+    line: str | bytes,
+    number: int = 1,
+    product: str = DEFAULT_PRODUCT,
+    directory: Path | None = None,
 ) -> Checked:
     """Return the result of one line; its outcome is ``malformed`` if it is not a call."""
     values: Mapping[str, Any] = {}

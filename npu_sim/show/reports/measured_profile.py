@@ -31,7 +31,9 @@ from npu_sim.show.reports.plans import PERFETTO
 from npu_sim.show.reports.svg import WIDTH, element, picture
 
 ROW = 40
+"""Height of a row of bars in pixels."""
 BAR = 16
+"""Height of a bar in pixels."""
 
 
 ORIGIN = "Times were measured on a device; bounds and estimates are from published rates."
@@ -114,9 +116,8 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
         "core": None,
         "pipes": [],
     }
-    return Drawing(
-        "drawGantt", data, "Measured above, the lower bounds of the same launches below."
-    ), Prose(PERFETTO)
+    caption = "Measured above, the lower bounds of the same launches below."
+    return (Drawing("drawGantt", data, caption), Prose(PERFETTO))
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:

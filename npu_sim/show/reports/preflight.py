@@ -1,5 +1,7 @@
 """The report of a preflight: the matrix, the reasons, and what can differ between runs."""
 
+from dataclasses import replace
+
 from npu_sim.language import say
 from npu_sim.language.quantities import short_bytes_text
 from npu_sim.questions.preflight import Matrix
@@ -95,10 +97,4 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     document = table_report(
         say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
     )
-    return Document(
-        document.title,
-        document.sentence,
-        document.sections,
-        document.call,
-        "bad" if bad else "good",
-    )
+    return replace(document, outcome="bad" if bad else "good")
