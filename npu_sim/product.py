@@ -98,19 +98,14 @@ class Throughput(BaseModel):
     """Published theoretical rates of one core.
 
     A timeline counts the time of a missing or null rate as 0 and reports it.
-
-    Attributes
-    ----------
-    vector_elements_per_cycle
-        By class of instruction: one rate, or one per dtype.
-    cube_macs_per_cycle
-        By dtype of the operands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     vector_elements_per_cycle: dict[str, Positive | dict[str, Positive] | None] = {}
+    """By class of instruction: one rate, or one per dtype."""
     cube_macs_per_cycle: dict[str, CubeRate | None] = {}
+    """By dtype of the operands."""
 
 
 DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
@@ -118,16 +113,7 @@ DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
 
 
 class Product(BaseModel):
-    """One profile file: a product with all its SoCs.
-
-    Attributes
-    ----------
-    oldest_release
-        Oldest release whose rules are known for it; empty when those of every release are.
-    rules_source
-        Where its rules come from, stated in every answer; empty when golden data of releases hold
-        them.
-    """
+    """One profile file: a product with all its SoCs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -143,7 +129,10 @@ class Product(BaseModel):
     cube_dtypes: tuple[Literal["float16", "bfloat16", "float32", "hf32"], ...]
     operators: tuple[str, ...]
     oldest_release: str = ""
+    """Oldest release whose rules are known for it; empty when those of every release are."""
     rules_source: str = ""
+    """Where its rules come from, stated in every answer; empty when golden data of releases hold
+    them."""
     ub_reserved_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     system_workspace_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     documented_limits: dict[str, DocumentedLimits] = {}

@@ -18,30 +18,20 @@ ENTRY_POINTS = "npu_sim.operators"
 
 
 class OperatorEntry(NamedTuple):
-    """Names of one operator.
-
-    Attributes
-    ----------
-    name
-        Name here: of its modules and of the Python function.
-    title
-        Name in the product documents, without the ``aclnn`` prefix.
-    kernels
-        Vendor kernels whose raw planners :func:`npu_sim.tiling.plan_kernel` reproduces.
-    limits
-        Limits that a profile may state for it under ``documented_limits``.
-    home
-        ``module:attribute`` of its declaration; empty for the operators of this package.
-    kernels_of_950
-        The same for Ascend 950; empty when npu_sim has no planner of the operator there.
-    """
+    """Names of one operator."""
 
     name: str
+    """Name here: of its modules and of the Python function."""
     title: str
+    """Name in the product documents, without the ``aclnn`` prefix."""
     kernels: tuple[str, ...] = ()
+    """Vendor kernels whose raw planners :func:`npu_sim.tiling.plan_kernel` reproduces."""
     limits: tuple[str, ...] = ()
+    """Limits that a profile may state for it under ``documented_limits``."""
     home: str = ""
+    """``module:attribute`` of its declaration; empty for the operators of this package."""
     kernels_of_950: tuple[str, ...] = ()
+    """The same for Ascend 950; empty when npu_sim has no planner of the operator there."""
 
 
 OPERATORS: tuple[OperatorEntry, ...] = (

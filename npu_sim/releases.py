@@ -21,72 +21,48 @@ RELEASES_FILE = "releases.yaml"
 
 
 class ReleaseFacts(BaseModel):
-    """Sources of a release.
-
-    Attributes
-    ----------
-    stands_for
-        The published tags and sources that it represents.
-    evidence
-        Kind of evidence.
-    """
+    """Sources of a release."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     stands_for: str
+    """The published tags and sources that it represents."""
     evidence: str
+    """Kind of evidence."""
 
 
 class ReleaseSwitch(BaseModel):
-    """One fact of an operator that depends on the release.
-
-    Attributes
-    ----------
-    help
-        Description.
-    source
-        Origin of the values.
-    since
-        Its value by the first release that has it.
-    bits
-        The part of a result that it changes; empty when it changes no bit.
-    keys
-        Tiling keys whose results it changes; when empty, those of calls with different plans.
-    decision
-        Decision of the plan that shows the difference; when empty, path or tiling key do.
-    """
+    """One fact of an operator that depends on the release."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     help: str
+    """Description."""
     source: str
+    """Origin of the values."""
     since: Annotated[dict[str, int], Field(min_length=1)]
+    """Its value by the first release that has it."""
     bits: str = ""
+    """The part of a result that it changes; empty when it changes no bit."""
     keys: tuple[int, ...] = ()
+    """Tiling keys whose results it changes; when empty, those of calls with different plans."""
     decision: str = ""
+    """Decision of the plan that shows the difference; when empty, path or tiling key do."""
 
 
 class ReleaseTable(BaseModel):
-    """Contents of ``configs/releases.yaml``.
-
-    Attributes
-    ----------
-    default
-        Default release.
-    releases
-        Releases, the oldest first.
-    assumed
-        Assumptions of plans without a published source, by operator and release.
-    switches
-        Switches by operator and name.
-    """
+    """Contents of ``configs/releases.yaml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     default: str
+    """Default release."""
     releases: Annotated[dict[str, ReleaseFacts], Field(min_length=1)]
+    """Releases, the oldest first."""
     assumed: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Assumptions of plans without a published source, by operator and release."""
     switches: dict[str, dict[str, ReleaseSwitch]]
+    """Switches by operator and name."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "ReleaseTable":

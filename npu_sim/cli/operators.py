@@ -35,31 +35,21 @@ OUTPUTS = "Outputs: what the inputs imply when left out"
 
 @dataclass(frozen=True)
 class Action:
-    """A command with one subcommand per operator, such as ``plan``.
-
-    Attributes
-    ----------
-    name
-        Name on the command line, with the group that it belongs to.
-    handler
-        Function that runs it; see :data:`Handler`.
-    takes_arguments
-        Whether the subcommands have an option for each argument of the operator. Without them the
-        handler takes the operator's name and its own options.
-    example
-        Text after the arguments in the example of an operator's help.
-    computes
-        Whether the command computes its example, which then has small sizes.
-    epilog
-        Function that returns the last lines of an operator's help; it takes the operator's name.
-    """
+    """A command with one subcommand per operator, such as ``plan``."""
 
     name: str
+    """Name on the command line, with the group that it belongs to."""
     handler: Handler
+    """Function that runs it; see :data:`Handler`."""
     takes_arguments: bool = True
+    """Whether the subcommands have an option for each argument of the operator. Without them the
+    handler takes the operator's name and its own options."""
     example: str = ""
+    """Text after the arguments in the example of an operator's help."""
     computes: bool = False
+    """Whether the command computes its example, which then has small sizes."""
     epilog: Callable[[str], str] | None = None
+    """Function that returns the last lines of an operator's help; it takes the operator's name."""
 
 
 def add_action(

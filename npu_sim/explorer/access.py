@@ -21,21 +21,14 @@ TRUSTED_SITES = ("", "same-origin", "none")
 
 @dataclass(frozen=True)
 class Access:
-    """The address and the token that requests are checked against.
-
-    Attributes
-    ----------
-    host
-        Address that the server listens on.
-    port
-        Its port.
-    token
-        Secret of this process; the page carries it, pages of other origins cannot read it.
-    """
+    """The address and the token that requests are checked against."""
 
     host: str
+    """Address that the server listens on."""
     port: int
+    """Its port."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    """Secret of this process; the page carries it, pages of other origins cannot read it."""
 
     @property
     def is_open(self) -> bool:

@@ -92,21 +92,14 @@ FILE_NAME = "file.name"
 
 @dataclass
 class Explorer:
-    """One running explorer: what its page can choose, compute and read, and its address.
-
-    Attributes
-    ----------
-    products
-        Products by the names that the page shows; replaced as a whole when one is added.
-    port
-        Port to listen on; 0 takes a free one.
-    host
-        Address to listen on.
-    """
+    """One running explorer: what its page can choose, compute and read, and its address."""
 
     products: Mapping[str, Profile]
+    """Products by the names that the page shows; replaced as a whole when one is added."""
     port: int = 0
+    """Port to listen on; 0 takes a free one."""
     host: str = LOOPBACK
+    """Address to listen on."""
     jobs: Jobs = field(default_factory=Jobs, kw_only=True)
     dropped: DroppedFiles = field(default_factory=DroppedFiles, kw_only=True)
 

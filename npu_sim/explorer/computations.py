@@ -35,24 +35,16 @@ Report = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class Task:
-    """A run of a state, or a file to read.
-
-    Attributes
-    ----------
-    state
-        State of the page.
-    products
-        Products that can be chosen.
-    kind
-        ``run``, ``profile`` or ``calls``.
-    file
-        The file of a ``profile`` or of ``calls``.
-    """
+    """A run of a state, or a file to read."""
 
     state: State
+    """State of the page."""
     products: Mapping[str, Profile]
+    """Products that can be chosen."""
     kind: str = "run"
+    """``run``, ``profile`` or ``calls``."""
     file: Path | None = None
+    """The file of a ``profile`` or of ``calls``."""
 
 
 def compute(task: Task, report: Report) -> dict[str, Any]:

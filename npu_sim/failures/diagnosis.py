@@ -51,57 +51,38 @@ BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 
 
 class Diagnosis(Frozen):
-    """Reading of a failure.
-
-    Attributes
-    ----------
-    operator
-        Operator that the text names: npu_sim's name, or the product's for other operators.
-    blamed
-        Whether the text proves that this operator failed; False for asynchronous victims.
-    kernel
-        Kernel that a device exception or an inner line names.
-    code
-        The code that decides: a number of aclnn or of the runtime, or that of a product block.
-    codes
-        All codes of the text.
-    stage
-        Stage in which the failure arose, one of ``npu_sim.failures.forms.STAGES``.
-    argument
-        Argument as the text names it, or the operator's own name for it.
-    ranks
-        Processes and ranks whose lines the text has.
-    release
-        Releases that write such a message; empty if the message does not determine them.
-    exception
-        Facts of a device exception: core, kernel, words of the tiling structure.
-    tiling
-        Named fields of the tiling structure of one of our kernels.
-    impossible
-        Contradictions in the exception, or between it and the plan of the call.
-    refusal
-        Refusal of the given call by its plan: status, argument, message and hint.
-    runs_on
-        Products and releases on which the given call runs.
-    lines
-        Label and text of every line of the answer.
-    """
+    """Reading of a failure."""
 
     operator: str | None = None
+    """Operator that the text names: npu_sim's name, or the product's for other operators."""
     blamed: bool = False
+    """Whether the text proves that this operator failed; False for asynchronous victims."""
     kernel: str | None = None
+    """Kernel that a device exception or an inner line names."""
     code: str | None = None
+    """The code that decides: a number of aclnn or of the runtime, or that of a product block."""
     codes: tuple[str, ...] = ()
+    """All codes of the text."""
     stage: str | None = None
+    """Stage in which the failure arose, one of ``npu_sim.failures.forms.STAGES``."""
     argument: str | None = None
+    """Argument as the text names it, or the operator's own name for it."""
     ranks: tuple[FrozenDict[Any], ...] = ()
+    """Processes and ranks whose lines the text has."""
     release: TextField = ""
+    """Releases that write such a message; empty if the message does not determine them."""
     exception: FrozenDict[Any] | None = None
+    """Facts of a device exception: core, kernel, words of the tiling structure."""
     tiling: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
+    """Named fields of the tiling structure of one of our kernels."""
     impossible: tuple[TextField, ...] = ()
+    """Contradictions in the exception, or between it and the plan of the call."""
     refusal: FrozenDict[Any] | None = None
+    """Refusal of the given call by its plan: status, argument, message and hint."""
     runs_on: tuple[str, ...] = ()
+    """Products and releases on which the given call runs."""
     lines: tuple[tuple[TextField, TextField], ...] = ()
+    """Label and text of every line of the answer."""
 
     @property
     def answer(self) -> str:

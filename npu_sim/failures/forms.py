@@ -26,30 +26,20 @@ class Proof:
 
 
 class Form(NamedTuple):
-    """One form of a message.
-
-    Attributes
-    ----------
-    key
-        Literal text that every such line contains.
-    pattern
-        Its expression.
-    stage
-        Key of `STAGES` that the form proves; empty when the code decides.
-    proof
-        Kind of evidence that the group ``operator`` is; see :class:`Proof`.
-    code
-        Code that the form implies when the text has none.
-    release
-        Releases that write this form, where certain.
-    """
+    """One form of a message."""
 
     key: str
+    """Literal text that every such line contains."""
     pattern: str
+    """Its expression."""
     stage: str = ""
+    """Key of `STAGES` that the form proves; empty when the code decides."""
     proof: str = ""
+    """Kind of evidence that the group ``operator`` is; see :class:`Proof`."""
     code: str = ""
+    """Code that the form implies when the text has none."""
     release: str = ""
+    """Releases that write this form, where certain."""
 
 
 PARAMETER, SELECTION, PACKAGE, SHAPE, TILING = (

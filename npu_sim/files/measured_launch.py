@@ -33,39 +33,29 @@ MOST_LAUNCHES = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLaunch:
-    """One launch of a kernel on a device.
-
-    Attributes
-    ----------
-    line
-        Line in the file, or row number in a database.
-    kernel, name
-        Type of the kernel, and name of the launch.
-    duration_us, start_us
-        Measured time and start time in microseconds; 0 if not recorded.
-    block_dim
-        Number of blocks; None if not recorded.
-    inputs, outputs
-        Tensors; None if not recorded. An element is None for an unsupported dtype.
-    stream
-        Device and stream, as ``device/stream``.
-    core
-        Kind of core, as the profiler names it.
-    counters
-        Hardware counters in the order of ``COUNTERS``, 0 where not recorded; empty without any.
-    """
+    """One launch of a kernel on a device."""
 
     line: int
+    """Line in the file, or row number in a database."""
     kernel: str
     name: str
+    """``kernel`` and ``name``: type of the kernel, and name of the launch."""
     duration_us: float
     start_us: float = 0.0
+    """``duration_us`` and ``start_us``: measured time and start time in microseconds; 0 if not
+    recorded."""
     block_dim: int | None = None
+    """Number of blocks; None if not recorded."""
     inputs: tuple[TensorSpec | None, ...] | None = None
     outputs: tuple[TensorSpec | None, ...] | None = None
+    """``inputs`` and ``outputs``: tensors; None if not recorded. An element is None for an
+    unsupported dtype."""
     stream: str = ""
+    """Device and stream, as ``device/stream``."""
     core: str = ""
+    """Kind of core, as the profiler names it."""
     counters: tuple[float, ...] = ()
+    """Hardware counters in the order of ``COUNTERS``, 0 where not recorded; empty without any."""
 
     @property
     def is_vector(self) -> bool:

@@ -28,24 +28,16 @@ Refusal = Callable[..., UsageError]
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """A YAML mapping with the line of every key.
-
-    Attributes
-    ----------
-    path
-        The file.
-    data
-        Its content as plain Python data.
-    lines
-        Line number (from 1) of the key at every path.
-    argument
-        Argument that named the file.
-    """
+    """A YAML mapping with the line of every key."""
 
     path: Path
+    """The file."""
     data: dict[str, Any]
+    """Its content as plain Python data."""
     lines: Mapping[KeyPath, int]
+    """Line number (from 1) of the key at every path."""
     argument: str
+    """Argument that named the file."""
 
     def line(self, key: KeyPath) -> int:
         """Return the line of a key or of its nearest ancestor.

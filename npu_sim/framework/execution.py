@@ -195,23 +195,16 @@ def _kernel_timers() -> tuple[Any, Any]:
 
 
 class OutputArray(NamedTuple):
-    """Memory of one result.
-
-    Attributes
-    ----------
-    written
-        Contiguous array in native byte order that the kernel writes.
-    target
-        View of the memory that receives the result: ``written`` itself, unless the caller's array
-        is strided, not aligned or in foreign byte order. Its shape and dtype were checked and
-        cannot change, whatever happens to the caller's array.
-    returned
-        The array that the caller gets: the one that was passed as ``out``, or the new one.
-    """
+    """Memory of one result."""
 
     written: np.ndarray
+    """Contiguous array in native byte order that the kernel writes."""
     target: np.ndarray
+    """View of the memory that receives the result: ``written`` itself, unless the caller's array is
+    strided, not aligned or in foreign byte order. Its shape and dtype were checked and cannot
+    change, whatever happens to the caller's array."""
     returned: np.ndarray
+    """The array that the caller gets: the one that was passed as ``out``, or the new one."""
 
 
 def output_array(
@@ -337,34 +330,24 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Run:
-    """A call with its data, as an operator computes it.
-
-    Attributes
-    ----------
-    case
-        The checked call.
-    tensors
-        The inputs by name, as they were given; those that address memory are copies, see
-        ``Tensor.addresses``.
-    outputs
-        The results by name: contiguous arrays to write to.
-    areas
-        The workspace, when the call has one in memory; None otherwise.
-    watch
-        Collects time by stage.
-    masks
-        To fill in: which parts of an output depend on the order; outputs that are not named do not.
-    caveats
-        To fill in: warnings that only the data could tell.
-    """
+    """A call with its data, as an operator computes it."""
 
     case: Case
+    """The checked call."""
     tensors: Mapping[str, Array]
+    """The inputs by name, as they were given; those that address memory are copies, see
+    ``Tensor.addresses``."""
     outputs: dict[str, Array]
+    """The results by name: contiguous arrays to write to."""
     areas: Areas | None
+    """The workspace, when the call has one in memory; None otherwise."""
     watch: Stopwatch
+    """Collects time by stage."""
     masks: dict[str, Array | Callable[[], Array]] = field(default_factory=dict)
+    """To fill in: which parts of an output depend on the order; outputs that are not named do
+    not."""
     caveats: tuple[Caveat, ...] = ()
+    """To fill in: warnings that only the data could tell."""
 
     @property
     def order(self) -> Order:

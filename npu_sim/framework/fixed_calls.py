@@ -13,30 +13,20 @@ from npu_sim.numbers.formats import TensorSpec
 
 @dataclass(frozen=True)
 class FixedCall:
-    """One call, by its natural names.
-
-    Attributes
-    ----------
-    operator
-        The operator.
-    values
-        Value of every axis of the operator.
-    attributes
-        Arguments that are no axes.
-    marks
-        Of given tensors that are not contiguous or not in ND: these two facts, by tensor.
-    groups
-        Axes of the given tensors, where several make one size: other sizes keep their number.
-    deterministic
-        The determinism switch.
-    """
+    """One call, by its natural names."""
 
     operator: Operator
+    """The operator."""
     values: Values
+    """Value of every axis of the operator."""
     attributes: Mapping[str, Any]
+    """Arguments that are no axes."""
     marks: Mapping[str, tuple[bool, str]]
+    """Of given tensors that are not contiguous or not in ND: these two facts, by tensor."""
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Axes of the given tensors, where several make one size: other sizes keep their number."""
     deterministic: bool = False
+    """The determinism switch."""
 
     def with_values(self, changed: Mapping[str, Value]) -> "FixedCall":
         """Return the call with other values."""

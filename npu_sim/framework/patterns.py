@@ -90,18 +90,12 @@ def openness(pattern: str) -> tuple[bool, int]:
 
 @dataclass
 class Sizes:
-    """What is known of the sizes of a call.
-
-    Attributes
-    ----------
-    values
-        Sizes by name.
-    groups
-        The axes of every group of axes.
-    """
+    """What is known of the sizes of a call."""
 
     values: dict[str, int] = field(default_factory=dict)
+    """Sizes by name."""
     groups: dict[str, Shape] = field(default_factory=dict)
+    """The axes of every group of axes."""
 
 
 def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:

@@ -25,33 +25,24 @@ OVERFLOWS = Field(
 
 
 class RowPlanner(NamedTuple):
-    """The functions of an operator that sweeps compile.
-
-    Attributes
-    ----------
-    row, rules, record
-        NamedTuples of a call, of the rules of a product, and of the plan.
-    make_row
-        The row of the codes of all axes.
-    refused
-        ``refused(row, device, rules)``: the status of the first check that refuses or ends the
-        call; ``PASSES`` when none does.
-    plan_row
-        ``plan_row(row, device, rules) -> record``: the whole contract and the planner.
-    columns
-        The record, column by column.
-    source
-        Text of the functions.
-    """
+    """The functions of an operator that sweeps compile."""
 
     row: Any
     rules: Any
     record: Any
+    """``row``, ``rules`` and ``record``: NamedTuples of a call, of the rules of a product, and of
+    the plan."""
     make_row: Callable[..., Any]
+    """The row of the codes of all axes."""
     refused: Callable[[Any, Any, Any], int]
+    """``refused(row, device, rules)``: the status of the first check that refuses or ends the call;
+    ``PASSES`` when none does."""
     plan_row: Callable[[Any, Any, Any], Any]
+    """``plan_row(row, device, rules) -> record``: the whole contract and the planner."""
     columns: tuple[Column, ...]
+    """The record, column by column."""
     source: str
+    """Text of the functions."""
 
 
 def row_planner(operator: Any) -> RowPlanner:

@@ -20,18 +20,12 @@ CORE_ORDERS: tuple[CoreOrder, ...] = ("sequential", "reverse", "round_robin", "r
 
 @dataclass(frozen=True)
 class Order:
-    """One of the legal orders of atomic additions.
-
-    Attributes
-    ----------
-    core_order
-        One of ``CORE_ORDERS``.
-    seed
-        Seed of ``random``; other orders ignore it.
-    """
+    """One of the legal orders of atomic additions."""
 
     core_order: CoreOrder = "sequential"
+    """One of ``CORE_ORDERS``."""
     seed: int = 0
+    """Seed of ``random``; other orders ignore it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
@@ -62,24 +56,16 @@ class Order:
 
 @dataclass(frozen=True)
 class Target:
-    """Everything about a call that is not one of its arguments.
-
-    Attributes
-    ----------
-    profile
-        Product, SoC and release.
-    deterministic
-        The determinism switch; off by default, as in the product.
-    order
-        Order in which the atomic additions of different cores arrive.
-    limits
-        ``documented`` or ``hardware``.
-    """
+    """Everything about a call that is not one of its arguments."""
 
     profile: Profile
+    """Product, SoC and release."""
     deterministic: bool = False
+    """The determinism switch; off by default, as in the product."""
     order: Order = Order()
+    """Order in which the atomic additions of different cores arrive."""
     limits: Limits = "documented"
+    """``documented`` or ``hardware``."""
 
 
 def target_of(

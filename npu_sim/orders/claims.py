@@ -55,33 +55,25 @@ class Parts:
     """Contributions to some parts of one output, before they are added.
 
     :mod:`npu_sim.kernels.order_study` describes the arrays.
-
-    Attributes
-    ----------
-    output
-        Name of the output.
-    values, starts, cores, keys, factors
-        Contributions of every part in the cores' program order, fp32.
-    terms
-        Number of terms in the sum that each contribution is.
-    columns_together
-        Columns for which an adversarial order is chosen together.
-    locate
-        Index in the output of an element, by part and column. The columns of a part are adjacent.
-    describe
-        Description of a contribution by its position in ``values``.
     """
 
     output: str
+    """Name of the output."""
     values: NDArray[np.float32]
     starts: NDArray[np.int64]
     cores: NDArray[np.int64]
     keys: NDArray[np.int64]
     factors: NDArray[np.float32]
+    """``values``, ``starts``, ``cores``, ``keys`` and ``factors``: contributions of every part in
+    the cores' program order, fp32."""
     terms: NDArray[np.int64]
+    """Number of terms in the sum that each contribution is."""
     columns_together: int
+    """Columns for which an adversarial order is chosen together."""
     locate: Callable[[int, int], tuple[int, ...]]
+    """Index in the output of an element, by part and column. The columns of a part are adjacent."""
     describe: Callable[[int], str]
+    """Description of a contribution by its position in ``values``."""
 
     @property
     def count(self) -> int:

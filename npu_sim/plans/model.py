@@ -41,47 +41,32 @@ class WorkspacePart(Frozen):
 
 
 class WorkspaceNode(Frozen):
-    """One kernel of a call, in launch order; nodes are numbered from 0.
-
-    Attributes
-    ----------
-    name
-        Name of the kernel.
-    inputs
-        Tensors it reads; those that no earlier node wrote belong to the user.
-    outputs
-        Intermediate tensors it writes; what goes to the user's own memory is not listed.
-    workspace
-        Its own workspace by part; empty when it has none.
-    """
+    """One kernel of a call, in launch order; nodes are numbered from 0."""
 
     name: TextField
+    """Name of the kernel."""
     inputs: tuple[str, ...] = ()
+    """Tensors it reads; those that no earlier node wrote belong to the user."""
     outputs: tuple[str, ...] = ()
+    """Intermediate tensors it writes; what goes to the user's own memory is not listed."""
     workspace: tuple[WorkspacePart, ...] = ()
+    """Its own workspace by part; empty when it has none."""
 
 
 class WorkspaceArea(Frozen):
-    """Where a tensor or a kernel's own area lies in the workspace, and how long.
-
-    Attributes
-    ----------
-    name
-        What lies there: the name of a tensor, or of a part of a kernel's own workspace.
-    offset, bytes
-        Place, from the start of the workspace, and size without padding.
-    bucket
-        Position in :attr:`Workspace.buckets`.
-    first_node, last_node
-        The nodes between which it lives, both included.
-    """
+    """Where a tensor or a kernel's own area lies in the workspace, and how long."""
 
     name: TextField
+    """What lies there: the name of a tensor, or of a part of a kernel's own workspace."""
     offset: int
     bytes: int
+    """``offset`` and ``bytes``: place, from the start of the workspace, and size without
+    padding."""
     bucket: int
+    """Position in :attr:`Workspace.buckets`."""
     first_node: int
     last_node: int
+    """``first_node`` and ``last_node``: the nodes between which it lives, both included."""
 
 
 class WorkspaceBucket(Frozen):
@@ -92,30 +77,20 @@ class WorkspaceBucket(Frozen):
 
 
 class Workspace(Printed, Frozen):
-    """What the first-stage call returns, with its parts.
-
-    Attributes
-    ----------
-    total_bytes
-        Size a user must allocate, without the unknown parts.
-    kernel_bytes
-        The main kernel's own workspace, from its tiling.
-    parts
-        The parts; their bytes add up to ``total_bytes``.
-    nodes
-        The kernels of the call; empty when nothing runs.
-    areas
-        What lies where and how long; areas of one bucket share its memory.
-    buckets
-        The memory the areas share; their bytes add up to ``total_bytes``.
-    """
+    """What the first-stage call returns, with its parts."""
 
     total_bytes: int
+    """Size a user must allocate, without the unknown parts."""
     kernel_bytes: int
+    """The main kernel's own workspace, from its tiling."""
     parts: tuple[WorkspacePart, ...]
+    """The parts; their bytes add up to ``total_bytes``."""
     nodes: tuple[WorkspaceNode, ...] = ()
+    """The kernels of the call; empty when nothing runs."""
     areas: tuple[WorkspaceArea, ...] = ()
+    """What lies where and how long; areas of one bucket share its memory."""
     buckets: tuple[WorkspaceBucket, ...] = ()
+    """The memory the areas share; their bytes add up to ``total_bytes``."""
 
     @property
     def unknown(self) -> tuple[WorkspacePart, ...]:
@@ -124,22 +99,15 @@ class Workspace(Printed, Frozen):
 
 
 class LaunchTensor(Frozen):
-    """A tensor as a kernel sees it.
-
-    Attributes
-    ----------
-    name
-        Name of the argument, or of the tensor between two kernels; views of one storage share it.
-    shape, dtype
-        As the kernel sees it.
-    intermediate
-        Whether it lies in the workspace, not in the user's memory.
-    """
+    """A tensor as a kernel sees it."""
 
     name: TextField
+    """Name of the argument, or of the tensor between two kernels; views of one storage share it."""
     shape: tuple[int, ...]
     dtype: str
+    """``shape`` and ``dtype``: as the kernel sees it."""
     intermediate: bool = False
+    """Whether it lies in the workspace, not in the user's memory."""
 
     @property
     def bytes(self) -> int:
@@ -154,36 +122,26 @@ class LaunchTensor(Frozen):
 
 
 class Launch(Frozen):
-    """One kernel that the device starts.
-
-    Attributes
-    ----------
-    kernel
-        Its name, as profilers print it.
-    inputs, outputs
-        Tensors it reads and writes; one that it adds to in place is an output.
-    block_dim
-        Number of cores that the kernel is launched on; None if it is not published, 0 if no AI core
-        runs it.
-    is_node
-        Whether the executor has a node for it. False for a kernel that another kernel's launch
-        starts, such as MemSet.
-    evidence
-        How sure it is that this kernel is launched here.
-    note
-        Remark.
-    workspace
-        The kernel's own workspace by part; empty when it has none. Printed with the workspace.
-    """
+    """One kernel that the device starts."""
 
     kernel: str
+    """Its name, as profilers print it."""
     inputs: tuple[LaunchTensor, ...] = ()
     outputs: tuple[LaunchTensor, ...] = ()
+    """``inputs`` and ``outputs``: tensors it reads and writes; one that it adds to in place is an
+    output."""
     block_dim: int | None = None
+    """Number of cores that the kernel is launched on; None if it is not published, 0 if no AI core
+    runs it."""
     is_node: bool = True
+    """Whether the executor has a node for it. False for a kernel that another kernel's launch
+    starts, such as MemSet."""
     evidence: Evidence = Evidence.EXACT
+    """How sure it is that this kernel is launched here."""
     note: TextField = ""
+    """Remark."""
     workspace: tuple[WorkspacePart, ...] = Field(default=(), exclude=True)
+    """The kernel's own workspace by part; empty when it has none. Printed with the workspace."""
 
     @property
     def read_bytes(self) -> int:
@@ -213,28 +171,21 @@ def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "
 
 
 class ProfileKey(Frozen):
-    """A key that a user's profile changes without effect on the tiling of a call.
-
-    Attributes
-    ----------
-    key, value
-        The key, and its value in the profile.
-    shipped, product
-        Its value in the product that ships with the SoC, and that product.
-    assumed, source
-        The value that the operator's planner assumes, and its source; None and empty where the
-        planner does not use the key.
-    if_asked
-        What the planner would do if it read the key from the device; a model. Empty if unknown.
-    """
+    """A key that a user's profile changes without effect on the tiling of a call."""
 
     key: str
     value: int
+    """``key`` and ``value``: the key, and its value in the profile."""
     shipped: int
     product: str
+    """``shipped`` and ``product``: its value in the product that ships with the SoC, and that
+    product."""
     assumed: int | None = None
     source: TextField = ""
+    """``assumed`` and ``source``: the value that the operator's planner assumes, and its source;
+    None and empty where the planner does not use the key."""
     if_asked: TextField = ""
+    """What the planner would do if it read the key from the device; a model. Empty if unknown."""
 
 
 RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
@@ -243,59 +194,39 @@ refused call has no plan."""
 
 
 class Flip(Frozen):
-    """The nearest value of one argument that changes a decision, and its consequences.
-
-    Attributes
-    ----------
-    argument, value
-        What is changed, and to what.
-    outcome
-        Outcome of the changed call; empty where it was not planned.
-    path, tiling_key
-        Path and tiling key of the changed call.
-    changes_path
-        Whether path, tiling key or kernel change, or the call is refused.
-    effect
-        Consequence of the changed decision.
-    refusal
-        Why the changed call is refused; empty when it is not.
-    """
+    """The nearest value of one argument that changes a decision, and its consequences."""
 
     argument: str
     value: int | str
+    """``argument`` and ``value``: what is changed, and to what."""
     outcome: str = ""
+    """Outcome of the changed call; empty where it was not planned."""
     path: TextField = ""
     tiling_key: int | None = None
+    """``path`` and ``tiling_key``: path and tiling key of the changed call."""
     changes_path: bool = False
+    """Whether path, tiling key or kernel change, or the call is refused."""
     effect: TextField = ""
+    """Consequence of the changed decision."""
     refusal: TextField = ""
+    """Why the changed call is refused; empty when it is not."""
 
 
 class Decision(Frozen):
-    """One condition that the planner tested.
-
-    Attributes
-    ----------
-    name
-        Name of the condition.
-    condition
-        The test, written with the names in ``values``.
-    values
-        The numbers it was tested with.
-    outcome
-        Whether it held.
-    effect
-        What follows from the outcome.
-    flips
-        Nearest values of single arguments that turn the outcome around; empty when none does.
-    """
+    """One condition that the planner tested."""
 
     name: TextField
+    """Name of the condition."""
     condition: TextField
+    """The test, written with the names in ``values``."""
     values: FrozenDict[int | float | str | bool]
+    """The numbers it was tested with."""
     outcome: bool
+    """Whether it held."""
     effect: TextField
+    """What follows from the outcome."""
     flips: tuple[Flip, ...] = ()
+    """Nearest values of single arguments that turn the outcome around; empty when none does."""
 
 
 class Allocation(Frozen):
@@ -307,31 +238,21 @@ class Allocation(Frozen):
 
 
 class Memory(Frozen):
-    """One on-chip memory of a core during one phase of the kernel.
-
-    Attributes
-    ----------
-    name
-        ``UB``, ``L1``, ``L0A``, ``L0B`` or ``L0C``.
-    phase
-        Which part of the kernel; empty when there is only one.
-    capacity_bytes
-        Bytes the kernel may use.
-    margin_bytes
-        Reserved bytes after the capacity. No planner allocates them, but sizes that are rounded up
-        may extend into them.
-    allocations
-        What lies in it.
-    evidence
-        How sure the layout is.
-    """
+    """One on-chip memory of a core during one phase of the kernel."""
 
     name: TextField
+    """``UB``, ``L1``, ``L0A``, ``L0B`` or ``L0C``."""
     phase: TextField = ""
+    """Which part of the kernel; empty when there is only one."""
     capacity_bytes: int
+    """Bytes the kernel may use."""
     margin_bytes: int = 0
+    """Reserved bytes after the capacity. No planner allocates them, but sizes that are rounded up
+    may extend into them."""
     allocations: tuple[Allocation, ...]
+    """What lies in it."""
     evidence: Evidence = Evidence.EXACT
+    """How sure the layout is."""
 
     @property
     def used_bytes(self) -> int:

@@ -43,53 +43,37 @@ FEWEST_SHAPES, AGREEMENT, WORTH_CORRECTING = 3, 0.10, 0.05
 
 @dataclass(frozen=True)
 class ComparedShape:
-    """Measured and estimated vector time of one shape, medians over its launches.
-
-    Attributes
-    ----------
-    kernel, inputs, count
-        Kernel, input tensors, and number of launches.
-    estimate_us, measured_us, ratio
-        Estimate at the measured clock, hardware counter, and counter over estimate.
-    used
-        Whether the ratio is plausible.
-    fits
-        If not: releases and SoCs of the product that give a plausible ratio.
-    """
+    """Measured and estimated vector time of one shape, medians over its launches."""
 
     kernel: str
     inputs: tuple[str, ...]
     count: int
+    """``kernel``, ``inputs`` and ``count``: kernel, input tensors, and number of launches."""
     estimate_us: float
     measured_us: float
     ratio: float
+    """``estimate_us``, ``measured_us`` and ``ratio``: estimate at the measured clock, hardware
+    counter, and counter over estimate."""
     used: bool
+    """Whether the ratio is plausible."""
     fits: tuple[str, ...] = ()
+    """If not: releases and SoCs of the product that give a plausible ratio."""
 
 
 @dataclass(frozen=True, repr=False)
 class CalibrationAnswer(Printed):
-    """Calibration found in a profile.
-
-    Attributes
-    ----------
-    calibration
-        Values that timelines use.
-    shapes
-        Vector estimates and the measured counters.
-    factor_reason
-        Why the published rates are unchanged or multiplied.
-    skipped
-        Number of launches not used for ceilings, by reason.
-    warnings
-        Warnings for the user.
-    """
+    """Calibration found in a profile."""
 
     calibration: Calibration
+    """Values that timelines use."""
     shapes: tuple[ComparedShape, ...]
+    """Vector estimates and the measured counters."""
     factor_reason: str
+    """Why the published rates are unchanged or multiplied."""
     skipped: dict[str, int]
+    """Number of launches not used for ceilings, by reason."""
     warnings: tuple[str, ...]
+    """Warnings for the user."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""

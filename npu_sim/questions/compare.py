@@ -25,23 +25,17 @@ from npu_sim.timelines.estimates import Estimate
 
 @dataclass(frozen=True)
 class Compared:
-    """Outcome of the call on SoCs and releases that plan it identically.
-
-    Attributes
-    ----------
-    profile
-        Product with the first of the SoCs.
-    socs, releases
-        SoCs of the product and releases with this outcome.
-    plan, refusal
-        The plan, or the error (refused, or not modelled); the other one is None.
-    """
+    """Outcome of the call on SoCs and releases that plan it identically."""
 
     profile: Profile
+    """Product with the first of the SoCs."""
     socs: tuple[str, ...]
     releases: tuple[str, ...]
+    """``socs`` and ``releases``: soCs of the product and releases with this outcome."""
     plan: Plan | None
     refusal: Unplanned | None
+    """``plan`` and ``refusal``: the plan, or the error (refused, or not modelled); the other one is
+    None."""
 
     @property
     def outcome(self) -> Plan | Unplanned:

@@ -11,18 +11,12 @@ SMALL_SIZE = 64
 
 
 class ExampleCall(NamedTuple):
-    """One call of an operator.
-
-    Attributes
-    ----------
-    values
-        Example text of every tensor, including outputs, and of every attribute.
-    needed
-        Names of the arguments that a call needs; the other inputs follow from them.
-    """
+    """One call of an operator."""
 
     values: dict[str, str]
+    """Example text of every tensor, including outputs, and of every attribute."""
     needed: tuple[str, ...]
+    """Names of the arguments that a call needs; the other inputs follow from them."""
 
     @property
     def options(self) -> str:

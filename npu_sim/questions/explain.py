@@ -33,37 +33,25 @@ class SizeLimit:
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Printed):
-    """Explanation of a plan, or of a refusal with legal values.
-
-    Attributes
-    ----------
-    profile
-        Product and SoC.
-    call
-        Values of the call by axis name.
-    plan, refusal
-        The plan, or the error; the other one is None.
-    nearby
-        Plans of the nearest changes that flip a decision.
-    limits
-        Legal values of every size, with the rest of the call unchanged.
-    other_mode
-        Plan in the other determinism mode; None when that is refused.
-    estimates
-        Estimates by kernel, where there are any.
-    determinism
-        Cost of both determinism modes; empty when one of them is refused.
-    """
+    """Explanation of a plan, or of a refusal with legal values."""
 
     profile: Profile
+    """Product and SoC."""
     call: FixedCall
+    """Values of the call by axis name."""
     plan: Plan | None
     refusal: AclnnError | None
+    """``plan`` and ``refusal``: the plan, or the error; the other one is None."""
     nearby: tuple[NearbyPlan, ...]
+    """Plans of the nearest changes that flip a decision."""
     limits: tuple[SizeLimit, ...]
+    """Legal values of every size, with the rest of the call unchanged."""
     other_mode: Plan | None
+    """Plan in the other determinism mode; None when that is refused."""
     estimates: tuple[tuple[str, Estimate], ...] = ()
+    """Estimates by kernel, where there are any."""
     determinism: tuple[ModePrice, ...] = ()
+    """Cost of both determinism modes; empty when one of them is refused."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the form ``--json`` prints."""

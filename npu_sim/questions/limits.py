@@ -38,21 +38,15 @@ ASSUMPTION = (
 
 @dataclass(frozen=True)
 class Bound:
-    """Legal values of one argument under one set of limits.
-
-    Attributes
-    ----------
-    ranges
-        Intervals of legal values, both ends included; empty when no value is legal.
-    below, above
-        Refusal just below the smallest and just above the largest legal value; None where the
-        search ended (at ``npu_sim.framework.axes.SEARCH_END``, or the smallest sensible value).
-        Without legal values ``above`` is the refusal of the given call.
-    """
+    """Legal values of one argument under one set of limits."""
 
     ranges: tuple[Interval, ...]
+    """Intervals of legal values, both ends included; empty when no value is legal."""
     below: Unplanned | None = None
     above: Unplanned | None = None
+    """``below`` and ``above``: refusal just below the smallest and just above the largest legal
+    value; None where the search ended (at ``npu_sim.framework.axes.SEARCH_END``, or the smallest
+    sensible value). Without legal values ``above`` is the refusal of the given call."""
 
     @property
     def smallest(self) -> int | None:
@@ -78,26 +72,19 @@ class Bound:
 
 @dataclass(frozen=True)
 class ProductLimits:
-    """Bounds on the SoCs of one product that plan alike.
-
-    Attributes
-    ----------
-    product, socs
-        Product, and its SoCs with the same cores and buffers.
-    at
-        Value of the second argument, for a frontier.
-    documented, hardware
-        Bounds under the documented limits, and under those of the hardware.
-    size
-        Name of the argument, in a table that bounds several.
-    """
+    """Bounds on the SoCs of one product that plan alike."""
 
     product: str
     socs: tuple[str, ...]
+    """``product`` and ``socs``: product, and its SoCs with the same cores and buffers."""
     documented: Bound
     hardware: Bound
+    """``documented`` and ``hardware``: bounds under the documented limits, and under those of the
+    hardware."""
     at: int | None = None
+    """Value of the second argument, for a frontier."""
     size: str = ""
+    """Name of the argument, in a table that bounds several."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the bounds as plain data."""
@@ -114,23 +101,17 @@ class ProductLimits:
 
 @dataclass(frozen=True, repr=False)
 class LimitTable(Printed):
-    """The answer of :func:`limits`.
-
-    Attributes
-    ----------
-    operator, vary, along
-        Operator, bounded argument ("" for all sizes), and second argument of a frontier or "".
-    fixed
-        Values of the rest of the call.
-    rows
-        One row per product and kind of SoC, and per value of the second argument or size.
-    """
+    """The answer of :func:`limits`."""
 
     operator: str
     vary: str
     along: str
+    """``operator``, ``vary`` and ``along``: operator, bounded argument ("" for all sizes), and
+    second argument of a frontier or ""."""
     fixed: dict[str, Any] = field(repr=False)
+    """Values of the rest of the call."""
     rows: tuple[ProductLimits, ...] = ()
+    """One row per product and kind of SoC, and per value of the second argument or size."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the table as plain data, the form ``--json`` prints."""

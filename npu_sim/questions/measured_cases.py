@@ -24,21 +24,14 @@ from npu_sim.status import AclnnError, UsageError
 
 @dataclass(frozen=True)
 class PossibleCall:
-    """One call that a measured launch may belong to.
-
-    Attributes
-    ----------
-    arguments
-        Arguments of :func:`npu_sim.plan`.
-    plan
-        Plan of the call.
-    place
-        Index of the launch in the plan.
-    """
+    """One call that a measured launch may belong to."""
 
     arguments: dict[str, Any]
+    """Arguments of :func:`npu_sim.plan`."""
     plan: Plan
+    """Plan of the call."""
     place: int
+    """Index of the launch in the plan."""
 
     @property
     def launch(self) -> Launch:

@@ -16,27 +16,18 @@ CLOCK_TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class MeasuredDevice:
-    """The device of a profile.
-
-    Attributes
-    ----------
-    profile
-        Product and SoC for which calls are planned.
-    clock_mhz
-        Clock of the vector cores, cycles over time; 0 without counters.
-    vector_cores
-        Largest number of blocks of a vector kernel.
-    found_by
-        How the SoC was identified, as text.
-    others
-        Other SoCs that fit equally well.
-    """
+    """The device of a profile."""
 
     profile: Profile
+    """Product and SoC for which calls are planned."""
     clock_mhz: float
+    """Clock of the vector cores, cycles over time; 0 without counters."""
     vector_cores: int
+    """Largest number of blocks of a vector kernel."""
     found_by: str
+    """How the SoC was identified, as text."""
     others: tuple[str, ...] = ()
+    """Other SoCs that fit equally well."""
 
 
 def measured_clock(launches: Sequence[MeasuredLaunch]) -> float:

@@ -27,41 +27,30 @@ PIPES = {
 
 @dataclass(frozen=True)
 class MeasuredGroup:
-    """Equal launches of a modelled kernel, with their plan.
-
-    Attributes
-    ----------
-    operator
-        Operator of the kernel.
-    launches
-        The launches.
-    cases
-        Possible calls; empty when all are refused.
-    refusal
-        The refusal in that case.
-    bound_us, binding_pipe
-        Lower bound of the kernel and the pipe that limits it; 0 without a plan.
-    assumptions, otherwise
-        Assumptions of the bound about the data, and bounds of the kernel under their opposites.
-    unknown
-        Argument of the call that the file does not identify; empty when all are identified.
-    nearby
-        Nearest changes that take another path.
-    estimate
-        Estimate at the clock of the file; None without one.
-    """
+    """Equal launches of a modelled kernel, with their plan."""
 
     operator: str
+    """Operator of the kernel."""
     launches: tuple[MeasuredLaunch, ...]
+    """The launches."""
     cases: tuple[PossibleCall, ...]
+    """Possible calls; empty when all are refused."""
     refusal: AclnnError | None = None
+    """The refusal in that case."""
     bound_us: float = 0.0
     binding_pipe: str = ""
+    """``bound_us`` and ``binding_pipe``: lower bound of the kernel and the pipe that limits it; 0
+    without a plan."""
     assumptions: tuple[str, ...] = ()
     otherwise: tuple[OtherBound, ...] = ()
+    """``assumptions`` and ``otherwise``: assumptions of the bound about the data, and bounds of the
+    kernel under their opposites."""
     unknown: str = ""
+    """Argument of the call that the file does not identify; empty when all are identified."""
     nearby: tuple[NearbyPlan, ...] = ()
+    """Nearest changes that take another path."""
     estimate: VectorEstimate | LaunchEstimate | None = None
+    """Estimate at the clock of the file; None without one."""
 
     @cached_property
     def estimated_us(self) -> float:

@@ -26,29 +26,21 @@ from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 @dataclass(frozen=True, repr=False)
 class MeasuredProfile(Printed):
-    """The answer of :func:`read_profile`.
-
-    Attributes
-    ----------
-    file
-        Path of the file.
-    launches
-        All launches of the file.
-    device, release, release_found_by
-        Device and release for which calls are planned, and how the release was identified.
-    groups
-        Groups of equal launches of modelled kernels, largest total time first.
-    calls
-        Groups of equal calls with several launches.
-    """
+    """The answer of :func:`read_profile`."""
 
     file: str
+    """Path of the file."""
     launches: tuple[MeasuredLaunch, ...]
+    """All launches of the file."""
     device: MeasuredDevice | None
     release: str
     release_found_by: str
+    """``device``, ``release`` and ``release_found_by``: device and release for which calls are
+    planned, and how the release was identified."""
     groups: tuple[MeasuredGroup, ...]
+    """Groups of equal launches of modelled kernels, largest total time first."""
     calls: tuple[CallGroup, ...]
+    """Groups of equal calls with several launches."""
 
     @cached_property
     def modelled(self) -> int:

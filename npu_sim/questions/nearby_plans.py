@@ -14,34 +14,23 @@ from npu_sim.plans.model import Plan
 
 @dataclass(frozen=True)
 class NearbyPlan:
-    """A change of one argument that flips a decision, and its outcome.
-
-    Attributes
-    ----------
-    decision
-        Name of the flipped decision.
-    axis
-        Changed argument.
-    now, value
-        Value in the call, and after the change.
-    path
-        Path after the change; empty if the changed call is refused.
-    changes_path
-        Whether path or tiling key differ from those of the call.
-    outcome
-        Outcome of the changed call.
-    refusal
-        Why the changed call is refused; empty when it runs.
-    """
+    """A change of one argument that flips a decision, and its outcome."""
 
     decision: str
+    """Name of the flipped decision."""
     axis: Axis
+    """Changed argument."""
     now: int | str | bool
     value: int | str | bool
+    """``now`` and ``value``: value in the call, and after the change."""
     path: str
+    """Path after the change; empty if the changed call is refused."""
     changes_path: bool
+    """Whether path or tiling key differ from those of the call."""
     outcome: str
+    """Outcome of the changed call."""
     refusal: str = ""
+    """Why the changed call is refused; empty when it runs."""
 
     @property
     def distance(self) -> float:

@@ -19,25 +19,17 @@ from npu_sim.status import NpuSimError
 
 @dataclass(frozen=True)
 class NearestCall:
-    """One change that makes a refused call run.
-
-    Attributes
-    ----------
-    axis
-        Changed argument, or ``limits`` or ``deterministic``.
-    now, value
-        Value in the refused call, and after the change.
-    plan
-        Plan of the changed call.
-    ranges
-        For a number, all legal values as intervals with both ends included.
-    """
+    """One change that makes a refused call run."""
 
     axis: Axis
+    """Changed argument, or ``limits`` or ``deterministic``."""
     now: Value
     value: Value
+    """``now`` and ``value``: value in the refused call, and after the change."""
     plan: Plan
+    """Plan of the changed call."""
     ranges: tuple[Interval, ...] = ()
+    """For a number, all legal values as intervals with both ends included."""
 
     @property
     def distance(self) -> float:

@@ -27,26 +27,18 @@ class PlanChange:
 
 @dataclass(frozen=True, repr=False)
 class Upgrade(Printed):
-    """Changes from one release to the next that plans the call differently.
-
-    Attributes
-    ----------
-    product, socs
-        Product and SoCs with these changes.
-    before, after
-        Releases.
-    changes
-        Facts of the plan that differ.
-    bits
-        Parts of the result whose bits can differ.
-    """
+    """Changes from one release to the next that plans the call differently."""
 
     product: str
     socs: tuple[str, ...]
+    """``product`` and ``socs``: product and SoCs with these changes."""
     before: str
     after: str
+    """``before`` and ``after``: releases."""
     changes: tuple[PlanChange, ...]
+    """Facts of the plan that differ."""
     bits: tuple[str, ...]
+    """Parts of the result whose bits can differ."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the upgrade as plain data."""

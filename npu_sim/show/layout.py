@@ -40,26 +40,19 @@ any but punctuation."""
 
 
 class Column(NamedTuple):
-    """Name and layout of a column.
-
-    Attributes
-    ----------
-    name
-        Heading; in a block it precedes the value. A table without names has no headings.
-    right, style
-        Whether cells are aligned right, and their rich style.
-    wraps
-        Whether the column may be narrower than its longest cell.
-    key, plain
-        In a block: whether the cell identifies the record, and whether its name is omitted.
-    """
+    """Name and layout of a column."""
 
     name: str = ""
+    """Heading; in a block it precedes the value. A table without names has no headings."""
     right: bool = False
     style: str = ""
+    """``right`` and ``style``: whether cells are aligned right, and their rich style."""
     wraps: bool = False
+    """Whether the column may be narrower than its longest cell."""
     key: bool = False
     plain: bool = False
+    """``key`` and ``plain``: in a block: whether the cell identifies the record, and whether its
+    name is omitted."""
 
 
 LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="dim"))
@@ -68,24 +61,17 @@ LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text wrapped to the available width.
-
-    Attributes
-    ----------
-    hanging
-        Additional indentation of later lines.
-    is_translated
-        Whether the text is already in the user's language.
-    is_line
-        Whether newlines in the text are part of a name, and shown escaped.
-    """
+    """Text wrapped to the available width."""
 
     text: str
     style: str = ""
     indent: int = 0
     hanging: int = 0
+    """Additional indentation of later lines."""
     is_translated: bool = False
+    """Whether the text is already in the user's language."""
     is_line: bool = False
+    """Whether newlines in the text are part of a name, and shown escaped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
@@ -123,28 +109,20 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
-    """Records of one kind.
-
-    Attributes
-    ----------
-    columns, rows
-        Columns, and one row of cells per record. Columns without content are left out.
-    styles
-        Styles of the rows, in addition to those of the columns.
-    indent
-        Blanks before every line.
-    narrow
-        Replacement if the columns do not fit; blocks if None.
-    is_translated
-        Whether the cells are already in the user's language.
-    """
+    """Records of one kind."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
+    """``columns`` and ``rows``: columns, and one row of cells per record. Columns without content
+    are left out."""
     styles: Sequence[str] = ()
+    """Styles of the rows, in addition to those of the columns."""
     indent: int = 0
+    """Blanks before every line."""
     narrow: RenderableType | None = None
+    """Replacement if the columns do not fit; blocks if None."""
     is_translated: bool = False
+    """Whether the cells are already in the user's language."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, in columns if they fit."""

@@ -37,40 +37,29 @@ ADVERSARIAL_ORDERS = {
 
 @dataclass(frozen=True)
 class OutputStudy:
-    """Results of many orders for one output.
-
-    Attributes
-    ----------
-    output
-        Name of the output.
-    orders
-        Names of the tried orders.
-    distinct_results
-        Number of distinct results, by hash of all bits.
-    elements, order_dependent, moved
-        Number of elements; of those in the order mask; of those that differed.
-    max_spread, max_spread_ulp
-        Largest difference between two orders, in value and in ulp of the output's dtype; usually of
-        different elements.
-    differs_from_deterministic
-        Number of elements whose deterministic result differs from the sequential one.
-    worst
-        Element with the largest spread in ulp; None when none moved.
-    rows
-        Every row, column or element that can differ.
-    """
+    """Results of many orders for one output."""
 
     output: str
+    """Name of the output."""
     orders: tuple[str, ...]
+    """Names of the tried orders."""
     distinct_results: int
+    """Number of distinct results, by hash of all bits."""
     elements: int
     order_dependent: int
     moved: int
+    """``elements``, ``order_dependent`` and ``moved``: number of elements; of those in the order
+    mask; of those that differed."""
     max_spread: float
     max_spread_ulp: int
+    """``max_spread`` and ``max_spread_ulp``: largest difference between two orders, in value and in
+    ulp of the output's dtype; usually of different elements."""
     differs_from_deterministic: int
+    """Number of elements whose deterministic result differs from the sequential one."""
     worst: WorstElement | None
+    """Element with the largest spread in ulp; None when none moved."""
     rows: OpenRows
+    """Every row, column or element that can differ."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the output as plain data, with the worst rows."""

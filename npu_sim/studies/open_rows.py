@@ -28,29 +28,21 @@ FIELDS = np.dtype(
 
 @dataclass(frozen=True)
 class OpenRows:
-    """Every row, column or element of one output that can differ between runs.
-
-    Attributes
-    ----------
-    output
-        Name of the output.
-    axis
-        Unit of ``place``: ``row``, ``column`` or ``element``.
-    shape, units
-        Shape of the output, and its number of rows, columns or elements.
-    table
-        One record per row, column or element: its index ``place``; ``element``, the flat index of
-        the element with the largest spread. For that element: the numbers of ``terms``,
-        ``contributions`` and ``cores``; the ``lowest`` and ``highest`` result over the tried
-        orders; their difference ``spread``, also in ulp of the output's dtype (``spread_ulp``) and
-        ``relative`` to the sum of the contributions' magnitudes.
-    """
+    """Every row, column or element of one output that can differ between runs."""
 
     output: str
+    """Name of the output."""
     axis: Literal["row", "column", "element"]
+    """Unit of ``place``: ``row``, ``column`` or ``element``."""
     shape: tuple[int, ...]
     units: int
+    """``shape`` and ``units``: shape of the output, and its number of rows, columns or elements."""
     table: NDArray[Any]
+    """One record per row, column or element: its index ``place``; ``element``, the flat index of
+    the element with the largest spread. For that element: the numbers of ``terms``,
+    ``contributions`` and ``cores``; the ``lowest`` and ``highest`` result over the tried orders;
+    their difference ``spread``, also in ulp of the output's dtype (``spread_ulp``) and ``relative``
+    to the sum of the contributions' magnitudes."""
 
     def mask(self) -> NDArray[np.bool_]:
         """Return a boolean per row, column or element: True where it can differ."""

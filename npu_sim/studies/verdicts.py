@@ -110,25 +110,17 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of one implementation against the golden value.
-
-    Attributes
-    ----------
-    mare, mere
-        Largest and mean relative error, ``|a - g| / (|g| + 1e-7)``.
-    rmse
-        Root of the mean squared absolute error.
-    max_absolute
-        Largest absolute error.
-    small_count
-        Small golden values whose absolute error is above the limit of the dtype.
-    """
+    """Errors of one implementation against the golden value."""
 
     mare: float
     mere: float
+    """``mare`` and ``mere``: largest and mean relative error, ``|a - g| / (|g| + 1e-7)``."""
     rmse: float
+    """Root of the mean squared absolute error."""
     max_absolute: float
+    """Largest absolute error."""
     small_count: int
+    """Small golden values whose absolute error is above the limit of the dtype."""
 
 
 @dataclass(frozen=True)

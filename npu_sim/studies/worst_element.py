@@ -24,35 +24,28 @@ class Step:
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element with the largest spread in ulp.
-
-    Attributes
-    ----------
-    index
-        Index in the output.
-    lowest, highest
-        Extreme results: the last sum of the steps times ``factor``, rounded to the output's dtype.
-    factor
-        Factor that the kernel applies to the sum; 1 without one.
-    spread, spread_ulp
-        Difference of the extremes in value, and in ulp of the output's dtype.
-    lowest_order, highest_order, steps_to_lowest, steps_to_highest
-        Orders that give the extremes, and their steps.
-    deterministic_result
-        Value with deterministic computation.
-    """
+    """The element with the largest spread in ulp."""
 
     index: tuple[int, ...]
+    """Index in the output."""
     lowest: float
     highest: float
+    """``lowest`` and ``highest``: extreme results: the last sum of the steps times ``factor``,
+    rounded to the output's dtype."""
     factor: float
+    """Factor that the kernel applies to the sum; 1 without one."""
     spread: float
     spread_ulp: int
+    """``spread`` and ``spread_ulp``: difference of the extremes in value, and in ulp of the
+    output's dtype."""
     lowest_order: str
     highest_order: str
     steps_to_lowest: tuple[Step, ...]
     steps_to_highest: tuple[Step, ...]
+    """``lowest_order``, ``highest_order``, ``steps_to_lowest`` and ``steps_to_highest``: orders
+    that give the extremes, and their steps."""
     deterministic_result: float
+    """Value with deterministic computation."""
 
 
 def worst_element(

@@ -64,21 +64,14 @@ BOUND_CELLS = (8, 6)
 
 @dataclass(frozen=True)
 class Area:
-    """One device of a sweep with open axes; every other axis has its first value.
-
-    Attributes
-    ----------
-    space
-        The sweep.
-    profile
-        The device.
-    axes
-        The open axes, in the order of the dimensions of results.
-    """
+    """One device of a sweep with open axes; every other axis has its first value."""
 
     space: Space
+    """The sweep."""
     profile: Profile
+    """The device."""
     axes: tuple[AxisValues, ...]
+    """The open axes, in the order of the dimensions of results."""
 
     @cached_property
     def columns(self) -> tuple[RecordColumn, ...]:
@@ -165,21 +158,14 @@ def edge(values: AxisValues, position: int) -> int:
 
 @dataclass
 class Columns:
-    """Columns of a map, computed one by one.
-
-    Attributes
-    ----------
-    area
-        The planned area, with two open axes.
-    named
-        Runs of equal paths along every column, by its position.
-    unnamed
-        The same, but with paths that have no name: the fields of records alone identify them.
-    """
+    """Columns of a map, computed one by one."""
 
     area: Area
+    """The planned area, with two open axes."""
     named: dict[int, list[Run]] = field(default_factory=dict)
+    """Runs of equal paths along every column, by its position."""
     unnamed: dict[int, list[Run]] = field(default_factory=dict)
+    """The same, but with paths that have no name: the fields of records alone identify them."""
 
     def search(self) -> list[int]:
         """Compute the map; return the positions of its columns in ascending order."""

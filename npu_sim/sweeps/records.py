@@ -23,28 +23,19 @@ INTEGERS = (np.int8, np.int16, np.int32, np.int64)
 
 @dataclass(frozen=True)
 class RecordColumn:
-    """One field of the records.
-
-    Attributes
-    ----------
-    name
-        Name of the field.
-    dtype
-        NumPy dtype of its values.
-    source
-        Source of its value: an expression over ``row``, ``record`` and the positions ``product``,
-        ``soc`` and ``release``.
-    help
-        Description.
-    words
-        Names of its codes; empty for plain numbers.
-    """
+    """One field of the records."""
 
     name: str
+    """Name of the field."""
     dtype: np.dtype[Any]
+    """NumPy dtype of its values."""
     source: str
+    """Source of its value: an expression over ``row``, ``record`` and the positions ``product``,
+    ``soc`` and ``release``."""
     help: str
+    """Description."""
     words: tuple[str, ...] = ()
+    """Names of its codes; empty for plain numbers."""
 
 
 def largest_values(space: Space) -> SimpleNamespace:
@@ -128,18 +119,12 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
 
 
 class Records(np.ndarray):
-    """One record per plan; ``records["block_dim"]`` is a plain array, ``records[7]`` one record.
-
-    Attributes
-    ----------
-    space
-        The calls that were swept.
-    columns
-        The fields: dtype, description, and the names of codes.
-    """
+    """One record per plan; ``records["block_dim"]`` is a plain array, ``records[7]`` one record."""
 
     space: Space
+    """The calls that were swept."""
     columns: tuple[RecordColumn, ...]
+    """The fields: dtype, description, and the names of codes."""
 
     @classmethod
     def wrap(cls, array: np.ndarray, space: Space, columns: tuple[RecordColumn, ...]) -> Self:

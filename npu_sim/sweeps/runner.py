@@ -183,23 +183,17 @@ def run_sweep(
 
 @dataclass
 class _Run:
-    """One run of a sweep, chunk by chunk.
-
-    Attributes
-    ----------
-    checked
-        Rows to compare with the planner of a single call, in ascending order.
-    different
-        Differences found in these rows.
-    """
+    """One run of a sweep, chunk by chunk."""
 
     space: Space
     columns: tuple[RecordColumn, ...]
     chunk_rows: int
     checked: list[int]
+    """Rows to compare with the planner of a single call, in ascending order."""
     progress: Progress | None
     summary: SweepSummary
     different: list[Mismatch] = field(default_factory=list)
+    """Differences found in these rows."""
 
     def compute(
         self, options: EngineOptions, store: Store | None = None, resume: bool = False

@@ -78,22 +78,16 @@ LARGEST_TABLE = 1 << 20
 
 @dataclass(frozen=True)
 class AxisValues:
-    """Values of one axis.
-
-    Attributes
-    ----------
-    table
-        Their codes, when listed; otherwise they are ``start + step * k``, k in ``range(count)``.
-    log
-        Whether a sample draws sizes of every order of magnitude equally often.
-    """
+    """Values of one axis."""
 
     axis: Axis
     table: tuple[int, ...] = ()
+    """Their codes, when listed; otherwise they are ``start + step * k``, k in ``range(count)``."""
     start: int = 0
     step: int = 1
     count: int = 1
     log: bool = False
+    """Whether a sample draws sizes of every order of magnitude equally often."""
 
     def at(self, position: int) -> int:
         """Return the code at a position."""
@@ -115,27 +109,18 @@ class AxisValues:
 
 @dataclass(frozen=True)
 class Space:
-    """All rows of a sweep.
-
-    Attributes
-    ----------
-    operator
-        The operator.
-    profiles
-        The devices; they vary slowest of all.
-    axes
-        Values of every axis in declared order, the last one varying fastest.
-    sample
-        Number of random rows; None for every combination.
-    seed
-        Seed of the sample.
-    """
+    """All rows of a sweep."""
 
     operator: Operator
+    """The operator."""
     profiles: tuple[Profile, ...]
+    """The devices; they vary slowest of all."""
     axes: tuple[AxisValues, ...]
+    """Values of every axis in declared order, the last one varying fastest."""
     sample: int | None = None
+    """Number of random rows; None for every combination."""
     seed: int = 0
+    """Seed of the sample."""
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -47,18 +47,12 @@ class MalformedLineError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A parsed call.
-
-    Attributes
-    ----------
-    values
-        Content of the line.
-    kernel
-        Whether it is for the raw planner of a vendor kernel.
-    """
+    """A parsed call."""
 
     values: Mapping[str, Any]
+    """Content of the line."""
     kernel: bool
+    """Whether it is for the raw planner of a vendor kernel."""
 
     @property
     def inputs_text(self) -> str:

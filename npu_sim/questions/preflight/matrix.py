@@ -63,45 +63,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Fault:
-    """A reason for not accepting calls, with all calls and columns it applies to.
-
-    Attributes
-    ----------
-    word, reason
-        Kind and description.
-    op
-        Operator.
-    rows, labels
-        Calls and columns.
-    """
+    """A reason for not accepting calls, with all calls and columns it applies to."""
 
     word: str
     reason: str
+    """``word`` and ``reason``: kind and description."""
     op: str
+    """Operator."""
     rows: tuple[Row, ...]
     labels: tuple[str, ...]
+    """``rows`` and ``labels``: calls and columns."""
 
 
 @dataclass
 class Matrix:
-    """Results of all calls on all columns.
-
-    Attributes
-    ----------
-    policy
-        Rule for accepting calls.
-    labels
-        Labels of the columns.
-    rows
-        The calls, in the order of their first lines.
-    recorded
-        Head of a recording: what its calls do not cover.
-    """
+    """Results of all calls on all columns."""
 
     policy: Policy
+    """Rule for accepting calls."""
     labels: list[str] = field(default_factory=list)
+    """Labels of the columns."""
     rows: list[Row] = field(default_factory=list)
+    """The calls, in the order of their first lines."""
     recorded: dict[str, Any] | None = None
+    """Head of a recording: what its calls do not cover."""
 
     def cells(self) -> Iterator[tuple[Row, str, Checked]]:
         """Yield row, label and result of every call on every column."""

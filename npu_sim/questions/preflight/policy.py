@@ -35,19 +35,13 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Policy:
-    """Conditions under which a call is not accepted.
-
-    Attributes
-    ----------
-    fail_on
-        Subset of :data:`FAULTS`: calls that do not run or overflow, have a caveat, have results
-        that can differ between runs, or depend on something that is not published.
-    max_workspace
-        Largest accepted workspace in bytes; None for any.
-    """
+    """Conditions under which a call is not accepted."""
 
     fail_on: frozenset[str] = frozenset((DEFAULT_FAULTS,))
+    """Subset of :data:`FAULTS`: calls that do not run or overflow, have a caveat, have results that
+    can differ between runs, or depend on something that is not published."""
     max_workspace: int | None = None
+    """Largest accepted workspace in bytes; None for any."""
 
     def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
         """Yield kind and description of every reason for not accepting a call."""

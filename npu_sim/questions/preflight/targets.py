@@ -14,18 +14,12 @@ from npu_sim.status import UsageError
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the matrix.
-
-    Attributes
-    ----------
-    profile
-        Product, SoC and release.
-    label
-        Distinct name: the product, with SoC and release where there are several.
-    """
+    """One column of the matrix."""
 
     profile: Profile
+    """Product, SoC and release."""
     label: str
+    """Distinct name: the product, with SoC and release where there are several."""
 
 
 def chosen_targets(

@@ -21,27 +21,18 @@ class Lines:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes
-    ----------
-    headings
-        Names of the columns.
-    rows
-        Cells; numbers are aligned right.
-    caption
-        Description; empty if the section's title has it.
-    folded
-        Whether the table starts collapsed.
-    colours
-        Class of the colour mark in front of each row, as in the picture above; empty for none.
-    """
+    """A table."""
 
     headings: tuple[str, ...]
+    """Names of the columns."""
     rows: tuple[tuple[Cell, ...], ...]
+    """Cells; numbers are aligned right."""
     caption: str = ""
+    """Description; empty if the section's title has it."""
     folded: bool = False
+    """Whether the table starts collapsed."""
     colours: tuple[str, ...] = ()
+    """Class of the colour mark in front of each row, as in the picture above; empty for none."""
 
     @property
     def filled_columns(self) -> list[int]:
@@ -109,30 +100,20 @@ SIMULATED = "Simulated, not measured on a device."
 
 @dataclass(frozen=True)
 class Document:
-    """A report.
-
-    Attributes
-    ----------
-    title
-        Title of the file.
-    sentence
-        The call and its outcome, at the top.
-    call
-        Command that reproduces the report; empty for none.
-    sections
-        Content.
-    outcome
-        ``good`` or ``bad``, for the colour of the sentence.
-    origin
-        Where the numbers come from, for the footer.
-    """
+    """A report."""
 
     title: str
+    """Title of the file."""
     sentence: str
+    """The call and its outcome, at the top."""
     sections: tuple[Section, ...]
+    """Content."""
     call: str = ""
+    """Command that reproduces the report; empty for none."""
     outcome: str = "good"
+    """``good`` or ``bad``, for the colour of the sentence."""
     origin: str = SIMULATED
+    """Where the numbers come from, for the footer."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -17,28 +17,19 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure.
-
-    Attributes
-    ----------
-    name
-        Name in the legend.
-    x, y
-        Coordinates.
-    stepped
-        Whether a value holds until the next point.
-    dashed
-        Whether the line is dashed.
-    joined
-        Whether the points are connected.
-    """
+    """One line of a figure."""
 
     name: str
+    """Name in the legend."""
     x: Sequence[float | int | str]
     y: Sequence[float | int]
+    """``x`` and ``y``: coordinates."""
     stepped: bool = False
+    """Whether a value holds until the next point."""
     dashed: bool = False
+    """Whether the line is dashed."""
     joined: bool = True
+    """Whether the points are connected."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +50,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a figure.
-
-    Attributes
-    ----------
-    title
-        Title with the unit.
-    is_log
-        Whether the axis is logarithmic.
-    span
-        First and last value; those of the points if None. The y axis follows its points.
-    """
+    """An axis of a figure."""
 
     title: str
+    """Title with the unit."""
     is_log: bool = False
+    """Whether the axis is logarithmic."""
     span: Range | None = None
+    """First and last value; those of the points if None. The y axis follows its points."""
 
 
 def curve_figure(

@@ -29,22 +29,15 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), 
 
 @dataclass(frozen=True)
 class Place:
-    """Origin of a call in the program.
-
-    Attributes
-    ----------
-    name
-        Path of the module, with ``*`` for the index of a layer. Empty outside of modules.
-    parameter
-        Path of the parameter, with ``*`` likewise; empty if there is none.
-    file, line
-        Line of the program that makes the call.
-    """
+    """Origin of a call in the program."""
 
     name: str
+    """Path of the module, with ``*`` for the index of a layer. Empty outside of modules."""
     parameter: str
+    """Path of the parameter, with ``*`` likewise; empty if there is none."""
     file: str
     line: int
+    """``file`` and ``line``: line of the program that makes the call."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the place as plain data, without empty fields."""
@@ -141,35 +134,24 @@ class Forks:
 
 @dataclass
 class Recording:
-    """The calls of a block, as :func:`npu_sim.torch.record` yields them.
-
-    Attributes
-    ----------
-    calls
-        Number of calls at every place, by call.
-    not_modelled
-        Number of calls of other operators of the product and other kernels of PyTorch, by name.
-    not_recognised
-        Number of times that code resembled an operator of this package but could not be read as a
-        call, by name of the code, reason and place.
-    remarks
-        Number of calls that a reader of the record should know more about, by operator, remark and
-        place.
-    processes
-        Forked processes that made calls, which are not recorded: name and process id.
-    forks
-        Connection to forked processes.
-    running
-        True while the block runs; gradients that arrive later are not recorded.
-    """
+    """The calls of a block, as :func:`npu_sim.torch.record` yields them."""
 
     calls: dict[Call, Counter[Place]] = field(default_factory=dict)
+    """Number of calls at every place, by call."""
     not_modelled: Counter[str] = field(default_factory=Counter)
+    """Number of calls of other operators of the product and other kernels of PyTorch, by name."""
     not_recognised: Counter[tuple[str, str, Place]] = field(default_factory=Counter)
+    """Number of times that code resembled an operator of this package but could not be read as a
+    call, by name of the code, reason and place."""
     remarks: Counter[tuple[str, str, Place]] = field(default_factory=Counter)
+    """Number of calls that a reader of the record should know more about, by operator, remark and
+    place."""
     processes: list[str] = field(default_factory=list)
+    """Forked processes that made calls, which are not recorded: name and process id."""
     running: bool = False
+    """True while the block runs; gradients that arrive later are not recorded."""
     forks: Forks | None = None
+    """Connection to forked processes."""
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, operator: str, inputs: Mapping[str, Any], place: Place) -> bool:

@@ -88,35 +88,24 @@ def _linear_cross_entropy(span: Span, result: torch.Tensor, *_: Any, **__: Any) 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A tensor as a part of a cross entropy that is computed by hand.
-
-    Attributes
-    ----------
-    kind
-        ``logits``, ``max`` (of a row), ``shifted`` (logits - max), ``exp``, ``sum`` (of exp),
-        ``logsumexp``, ``softmax``, ``log_softmax``, ``column_log_softmax`` (of another axis),
-        ``label`` (logits of the labels), ``probability`` (of the labels), or ``loss``.
-    key
-        Identity of the logits.
-    logits
-        Spec of the logits as text, one row for each label.
-    shape
-        Shape of the logits.
-    steps
-        Kernels that computed the tensor from the logits.
-    shifted
-        Whether the maximum of the row was subtracted.
-    target
-        Spec of the labels as text.
-    """
+    """A tensor as a part of a cross entropy that is computed by hand."""
 
     kind: str
+    """``logits``, ``max`` (of a row), ``shifted`` (logits - max), ``exp``, ``sum`` (of exp),
+    ``logsumexp``, ``softmax``, ``log_softmax``, ``column_log_softmax`` (of another axis), ``label``
+    (logits of the labels), ``probability`` (of the labels), or ``loss``."""
     key: tuple[int, int, int]
+    """Identity of the logits."""
     logits: str
+    """Spec of the logits as text, one row for each label."""
     shape: tuple[int, ...]
+    """Shape of the logits."""
     steps: frozenset[Step] = frozenset()
+    """Kernels that computed the tensor from the logits."""
     shifted: bool = False
+    """Whether the maximum of the row was subtracted."""
     target: str = ""
+    """Spec of the labels as text."""
 
 
 def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:

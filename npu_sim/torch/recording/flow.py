@@ -108,31 +108,21 @@ class Flow:
 
 @dataclass(eq=False)
 class Kernel:
-    """One kernel of a forward pass, as the files of this package read it.
-
-    Attributes
-    ----------
-    name
-        Name without namespace, overload, and the underscore of kernels that write in place.
-    arguments, options
-        Arguments by position and by name.
-    results
-        Tensors that the kernel wrote.
-    flow
-        Facts about the tensors.
-    span
-        Innermost :class:`~npu_sim.torch.recording.recorder.Span` in which the kernel ran.
-    step
-        The kernel as it is counted.
-    """
+    """One kernel of a forward pass, as the files of this package read it."""
 
     name: str
+    """Name without namespace, overload, and the underscore of kernels that write in place."""
     arguments: Sequence[Any]
     options: Mapping[str, Any]
+    """``arguments`` and ``options``: arguments by position and by name."""
     results: Sequence[torch.Tensor]
+    """Tensors that the kernel wrote."""
     flow: Flow
+    """Facts about the tensors."""
     span: Any
+    """Innermost :class:`~npu_sim.torch.recording.recorder.Span` in which the kernel ran."""
     step: Step
+    """The kernel as it is counted."""
 
     @cached_property
     def tensors(self) -> list[torch.Tensor]:

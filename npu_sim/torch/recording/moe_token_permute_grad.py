@@ -33,28 +33,19 @@ STACKED = 3
 
 @dataclass(eq=False)
 class Choice:
-    """Positions that scores decided.
-
-    Attributes
-    ----------
-    kernel
-        Name of the kernel that decided.
-    rows, topk
-        Number of rows of scores, and of positions for each.
-    limit
-        Most elements of scores for the chosen positions.
-    moves
-        Whether a larger tensor depends on the choice: rows are selected or scaled by it.
-    closed
-        Whether the choice is recorded or listed.
-    """
+    """Positions that scores decided."""
 
     kernel: str
+    """Name of the kernel that decided."""
     rows: int
     topk: int
+    """``rows`` and ``topk``: number of rows of scores, and of positions for each."""
     limit: int
+    """Most elements of scores for the chosen positions."""
     moves: bool = False
+    """Whether a larger tensor depends on the choice: rows are selected or scaled by it."""
     closed: bool = False
+    """Whether the choice is recorded or listed."""
 
 
 _numbers = count()
@@ -62,30 +53,22 @@ _numbers = count()
 
 @dataclass(eq=False)
 class Block:
-    """Rows that were gathered from one tensor.
-
-    Attributes
-    ----------
-    tokens, hidden, dtype
-        Rows and columns of the tensor, and its dtype.
-    choice
-        Choice that the index depends on; None if no scores decided.
-    gathered, returned
-        Number of rows that were gathered, and that were added back.
-    probs
-        Dtype of the scores that multiply the rows; empty if none do.
-    closed
-        Whether the block is recorded or listed.
-    """
+    """Rows that were gathered from one tensor."""
 
     tokens: int
     hidden: int
     dtype: str
+    """``tokens``, ``hidden`` and ``dtype``: rows and columns of the tensor, and its dtype."""
     choice: Choice | None = None
+    """Choice that the index depends on; None if no scores decided."""
     gathered: int = 0
     returned: int = 0
+    """``gathered`` and ``returned``: number of rows that were gathered, and that were added
+    back."""
     probs: str = ""
+    """Dtype of the scores that multiply the rows; empty if none do."""
     closed: bool = False
+    """Whether the block is recorded or listed."""
     number: int = field(default_factory=lambda: next(_numbers))
 
 

@@ -63,25 +63,17 @@ Waiting = tuple[str, Inputs, Place]
 
 @dataclass(eq=False)
 class Thread:
-    """State of one thread of the program.
-
-    Attributes
-    ----------
-    spans
-        Spans that are open, outermost first; the first covers the whole thread.
-    modules
-        Modules that are running, outermost first.
-    backward_spans
-        Ranges of autograd nodes whose gradients are recorded: first, last + 1. PyTorch numbers the
-        nodes of every thread on their own.
-    waiting
-        Backward calls of kernels, until the function that ran the kernels has returned.
-    """
+    """State of one thread of the program."""
 
     spans: list["Span"] = field(default_factory=list)
+    """Spans that are open, outermost first; the first covers the whole thread."""
     modules: list[torch.nn.Module] = field(default_factory=list)
+    """Modules that are running, outermost first."""
     backward_spans: list[tuple[int, int, "Span"]] = field(default_factory=list)
+    """Ranges of autograd nodes whose gradients are recorded: first, last + 1. PyTorch numbers the
+    nodes of every thread on their own."""
     waiting: list[Waiting] = field(default_factory=list)
+    """Backward calls of kernels, until the function that ran the kernels has returned."""
 
     def add_backward(self, begin: int, end: int, span: "Span") -> None:
         """Add a range of autograd nodes."""
@@ -97,39 +89,28 @@ class Thread:
 
 @dataclass(eq=False)
 class Span:
-    """One call of a module or of a recognised function, with the kernels that ran in it.
-
-    Attributes
-    ----------
-    recorder
-        Recorder that opened the span.
-    place
-        Place that makes the call.
-    begin
-        Sequence number of the first autograd node that the span may create.
-    followed
-        Whether the data flow of the span's kernels is followed; not that of a function that is
-        recognised as a whole.
-    kernels
-        Kernels of PyTorch that ran in the span and in inner spans, except those of functions that
-        recorded calls account for.
-    operators
-        Operators recorded in the span.
-    routing
-        Choices and moves of rows that no recorded call accounts for yet.
-    forward_known, backward_known
-        Whether recorded calls account for the kernels of the forward or backward pass.
-    """
+    """One call of a module or of a recognised function, with the kernels that ran in it."""
 
     recorder: "Recorder"
+    """Recorder that opened the span."""
     place: Place
+    """Place that makes the call."""
     begin: int
+    """Sequence number of the first autograd node that the span may create."""
     followed: bool = True
+    """Whether the data flow of the span's kernels is followed; not that of a function that is
+    recognised as a whole."""
     kernels: Counter[str] = field(default_factory=Counter)
+    """Kernels of PyTorch that ran in the span and in inner spans, except those of functions that
+    recorded calls account for."""
     operators: set[str] = field(default_factory=set)
+    """Operators recorded in the span."""
     routing: list[Any] = field(default_factory=list)
+    """Choices and moves of rows that no recorded call accounts for yet."""
     forward_known: bool = False
     backward_known: bool = False
+    """``forward_known`` and ``backward_known``: whether recorded calls account for the kernels of
+    the forward or backward pass."""
 
     def forward(self, operator: str, inputs: Inputs) -> None:
         """Record the forward call that the span corresponds to."""

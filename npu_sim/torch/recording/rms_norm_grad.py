@@ -59,46 +59,31 @@ def _rms_norm(
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A tensor as a part of ``x * rsqrt(mean(x * x) + epsilon) * gamma``.
-
-    Attributes
-    ----------
-    kind
-        ``x``, ``mean`` (of x), ``centred`` (x - mean(x)), ``square``, ``sum`` (of squares),
-        ``mean_square``, ``rms``, ``rstd``, ``normed``, or ``y``.
-    key
-        Identity of x.
-    x
-        Spec of x as text, without the casts that the computation begins with.
-    shape
-        Shape of x.
-    dtype
-        Dtype of x.
-    steps
-        Kernels that computed the tensor from x.
-    columns
-        Number of elements that are normalised together.
-    epsilon
-        None until it is added.
-    offset
-        Number that was added to x.
-    parameter
-        Parameter that x is, or is a view of.
-    listed
-        Entry of ``not_recognised`` that stands until gamma is multiplied.
-    """
+    """A tensor as a part of ``x * rsqrt(mean(x * x) + epsilon) * gamma``."""
 
     kind: str
+    """``x``, ``mean`` (of x), ``centred`` (x - mean(x)), ``square``, ``sum`` (of squares),
+    ``mean_square``, ``rms``, ``rstd``, ``normed``, or ``y``."""
     key: tuple[int, int, int]
+    """Identity of x."""
     x: str
+    """Spec of x as text, without the casts that the computation begins with."""
     shape: tuple[int, ...]
+    """Shape of x."""
     dtype: torch.dtype
+    """Dtype of x."""
     steps: frozenset[Step] = frozenset()
+    """Kernels that computed the tensor from x."""
     columns: int = 0
+    """Number of elements that are normalised together."""
     epsilon: float | None = None
+    """None until it is added."""
     offset: float = 0.0
+    """Number that was added to x."""
     parameter: torch.Tensor | None = None
+    """Parameter that x is, or is a view of."""
     listed: Any = None
+    """Entry of ``not_recognised`` that stands until gamma is multiplied."""
 
 
 ENDING = frozenset({"mean", "square", "sum", "mean_square", "normed", "y"})
