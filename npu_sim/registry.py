@@ -216,8 +216,7 @@ def _load(entry: OperatorEntry) -> Any:
     except (Exception, SystemExit) as error:  # errors of a package concern its operator alone
         message = Text(
             "{name} cannot be loaded from {home}: {error_type}: {error}",
-            name=entry.name,
-            home=entry.home,
+            entry,
             error_type=type(error).__name__,
             error=error,
         )

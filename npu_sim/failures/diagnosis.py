@@ -437,12 +437,7 @@ def _argument_text(operator: str | None, name: str) -> str:
     tensor = next((one for one in tensors if one.name == name), None)
     if tensor is None or not isinstance(tensor.shape, str):
         return Text("{argument}", argument=name)
-    return Text(
-        "{argument} ({help}): documented shape ({shape})",
-        argument=name,
-        help=tensor.help,
-        shape=tensor.shape,
-    )
+    return Text("{argument} ({help}): documented shape ({shape})", tensor, argument=name)
 
 
 def _exception_lines(fields: dict[str, Any]) -> Any:
@@ -487,9 +482,8 @@ def _plan_lines(plan: dict[str, Any]) -> Any:
             Text("call"),
             Text(
                 "the call passes all documented checks on {product}, release {release}: {path}",
+                plan["plan"],
                 product=plan["plan"].product_title,
-                release=plan["plan"].release,
-                path=plan["plan"].path,
             ),
         )
     if "error" in plan:

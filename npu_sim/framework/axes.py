@@ -76,13 +76,7 @@ class Number:
     def _error(self, value: Any) -> UsageError:
         return UsageError(
             self.name,
-            Text(
-                "{name} = {value} is not an integer in {low}..{high}",
-                name=self.name,
-                value=shown(value),
-                low=self.low,
-                high=self.high,
-            ),
+            Text("{name} = {value} is not an integer in {low}..{high}", self, value=shown(value)),
             f"{self.low} <= {self.name} <= {self.high}",
         )
 

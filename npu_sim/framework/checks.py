@@ -65,7 +65,7 @@ class Given(Check):
                     MISSING,
                     one.name,
                     Text("{name} is missing", name=one.name),
-                    Text("{name}: {help}", name=one.name, help=one.help),
+                    Text("{name}: {help}", one),
                 )
 
 
@@ -534,7 +534,7 @@ class Ranks(Check):
             spec = call.specs.get(name)
             if spec is not None and not self.low <= spec.rank <= self.high:
                 several = (
-                    Text("rank {low} to {high}", low=self.low, high=self.high)
+                    Text("rank {low} to {high}", self)
                     if self.low
                     else Text("rank at most {high}", high=self.high)
                 )

@@ -556,9 +556,7 @@ class Operator:
         for one in sorted(missing, key=lambda one: one.name in self.implied):
             # Sorted: an input that no other implies is named first.
             raise UsageError(
-                one.name,
-                Text("{name} is missing", name=one.name),
-                Text("{name}: {help}", name=one.name, help=one.help),
+                one.name, Text("{name} is missing", name=one.name), Text("{name}: {help}", one)
             )
 
     @cached_property

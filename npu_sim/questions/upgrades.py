@@ -110,7 +110,7 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
 def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
     """Return the compared facts of an outcome as text."""
     if isinstance(outcome, NO_PLAN):
-        return {OUTCOME: Text("{label}: {message}", label=outcome.label, message=outcome.message)}
+        return {OUTCOME: Text("{label}: {message}", outcome)}
     facts = {
         OUTCOME: outcome.outcome,
         "path": outcome.path,

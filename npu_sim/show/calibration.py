@@ -31,11 +31,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return a calibration as a rich renderable."""
     calibration = answer.calibration
     lines: list[Line] = [
-        (
-            "read as",
-            say("{soc}, release {release}", soc=calibration.soc, release=calibration.release),
-            "--soc and --release choose",
-        ),
+        ("read as", say("{soc}, release {release}", calibration), "--soc and --release choose"),
         ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=calibration.clock_mhz), "vector cores"),
     ]
     lines += [
@@ -68,10 +64,7 @@ def _ceiling_note(ceiling: Ceiling) -> str:
     if ceiling.low_error is None or ceiling.high_error is None:
         return "one shape: its error is not known"
     return say(
-        "{shapes} shapes; leave-one-out error {low_error:+.1%} to {high_error:+.1%}",
-        shapes=ceiling.shapes,
-        low_error=ceiling.low_error,
-        high_error=ceiling.high_error,
+        "{shapes} shapes; leave-one-out error {low_error:+.1%} to {high_error:+.1%}", ceiling
     )
 
 

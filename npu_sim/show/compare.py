@@ -72,19 +72,14 @@ def upgrade_text(upgrade: Upgrade) -> str:
 
 def _upgrade_title(upgrade: Upgrade) -> str:
     return say(
-        "from {before} to {after} on {product} ({socs})",
-        before=upgrade.before,
-        after=upgrade.after,
-        product=upgrade.product,
-        socs=socs_text(upgrade.socs),
+        "from {before} to {after} on {product} ({socs})", upgrade, socs=socs_text(upgrade.socs)
     )
 
 
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     """Return the changes of an upgrade as labelled lines."""
     lines: list[Line] = [
-        (one.fact, Text("{before} -> {after}", before=one.before, after=one.after), "")
-        for one in upgrade.changes
+        (one.fact, Text("{before} -> {after}", one), "") for one in upgrade.changes
     ]
     if any(one.fact == OUTCOME for one in upgrade.changes):
         return lines
@@ -146,11 +141,7 @@ def _cells(row: Compared) -> dict[str, str]:
     if memory is not None:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
-        buffer = (
-            Text("{share}, {name} {bytes}", share=share, name=largest.name, bytes=largest.bytes)
-            if largest
-            else share
-        )
+        buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
     workspace = Text(
         "{size}{value}",
         size=bytes_text(plan.workspace.total_bytes),
@@ -162,12 +153,7 @@ def _cells(row: Compared) -> dict[str, str]:
         **where,
         "outcome": plan.outcome,
         "path": Text("{path}{key}", path=plan.path, key=key),
-        "cores": say(
-            "{block_dim} of {cores_available}{idle}",
-            block_dim=plan.block_dim,
-            cores_available=plan.cores_available,
-            idle=idle,
-        ),
+        "cores": say("{block_dim} of {cores_available}{idle}", plan, idle=idle),
         "buffer": buffer,
         "workspace": workspace,
         "order": order,
@@ -216,9 +202,8 @@ def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
         )
     return say(
         "{step} and the path changes{where}: {call} takes '{path}' ({decision})",
+        nearby,
         step=nearby.step_text,
         where=where,
         call=value,
-        path=nearby.path,
-        decision=nearby.decision,
     )

@@ -79,13 +79,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         "cores",
         [
             (
-                say(
-                    "{block_dim} of {cores_available} {core_kind}, {idle_cores} idle",
-                    block_dim=plan.block_dim,
-                    cores_available=plan.cores_available,
-                    core_kind=plan.core_kind,
-                    idle_cores=plan.idle_cores,
-                ),
+                say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan),
                 plan.cores_note,
             ),
             (plan.per_core,),
@@ -153,9 +147,7 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
 
 def _effect_text(decision: Decision) -> str:
     answer = "yes" if decision.outcome else "no"
-    return say(
-        "{name}: {answer}, {effect}", name=decision.name, answer=answer, effect=decision.effect
-    )
+    return say("{name}: {answer}, {effect}", decision, answer=answer)
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
@@ -258,22 +250,16 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
         cycles=conflict.cycles / estimate.slowest_cycles,
         slowest_cycles=estimate.slowest_cycles,
     )
-    return say(
-        "{between} {how}: {factor:.3g} cycles a repeat",
-        between=conflict.between,
-        how=how,
-        factor=conflict.factor,
-    ), saved
+    return say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how), saved
 
 
 def _memory_title(memory: Memory) -> str:
     phase = Text(", {phase}", phase=memory.phase) if memory.phase else ""
     title = say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
+        memory,
         name=memory_name(memory),
         phase=phase,
-        used_bytes=memory.used_bytes,
-        capacity_bytes=memory.capacity_bytes,
     )
     return (
         title

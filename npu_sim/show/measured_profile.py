@@ -223,11 +223,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         lines.append(
             (
                 "or",
-                say(
-                    "{path}, tiling key {tiling_key}",
-                    path=case.plan.path,
-                    tiling_key=case.plan.tiling_key,
-                ),
+                say("{path}, tiling key {tiling_key}", case.plan),
                 say("{mode}: not stated in the file", mode=mode),
             )
         )

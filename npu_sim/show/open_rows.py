@@ -24,13 +24,7 @@ def rows_title(rows: OpenRows) -> str:
     count = len(rows.table)
     shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
     return (
-        say(
-            "{output}: {count} {axis}s can differ{shown}",
-            output=rows.output,
-            count=count,
-            axis=rows.axis,
-            shown=shown,
-        )
+        say("{output}: {count} {axis}s can differ{shown}", rows, count=count, shown=shown)
         if count
         else say("{output}: its accumulation order is fixed", output=rows.output)
     )

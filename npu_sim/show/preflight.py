@@ -71,12 +71,11 @@ def fault_text(fault: Fault) -> str:
     times = f"{lines}x " if lines > 1 else ""
     return Text(
         "{times}{value}, {lines}, {labels}: {word}: {reason}",
+        fault,
         times=times,
         value=fault.op or "no call",
         lines=lines_text(fault.rows),
         labels=", ".join(fault.labels),
-        word=fault.word,
-        reason=fault.reason,
     )
 
 
@@ -128,10 +127,8 @@ def _counts(matrix: Matrix) -> Table:
         place = (
             say(
                 "peak {size} of workspace, line {line}: {op} on {soc}",
+                peak,
                 size=bytes_text(peak.workspace_bytes),
-                line=peak.line,
-                op=peak.op,
-                soc=peak.soc,
             )
             if peak
             else ""
@@ -153,11 +150,7 @@ def _count_text(summary: Summary) -> str:
         else ""
     )
     expected = (
-        say(
-            "; {as_expected} match expect, {differ} do not",
-            as_expected=summary.as_expected,
-            differ=summary.differ,
-        )
+        say("; {as_expected} match expect, {differ} do not", summary)
         if summary.as_expected or summary.differ
         else ""
     )
@@ -382,7 +375,7 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
         file=file,
         line=str(row.line),
     )
-    case.set("name", _printable(say("line {line}: {title}", line=row.line, title=row.title)))
+    case.set("name", _printable(say("line {line}: {title}", row)))
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = list(matrix.policy.faults(row.cells[label]))
     if faults:

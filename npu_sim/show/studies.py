@@ -40,9 +40,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         ),
         (
             "",
-            say(
-                "{moved} of {elements} elements moved", moved=output.moved, elements=output.elements
-            ),
+            say("{moved} of {elements} elements moved", output),
             say(
                 "{order_dependent} can, by plan and indices", order_dependent=output.order_dependent
             ),
@@ -67,10 +65,9 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     index = ", ".join(map(str, worst.index))
     moved = say(
         "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
+        worst,
         output=output.output,
         index=index,
-        spread=worst.spread,
-        spread_ulp=worst.spread_ulp,
     )
     lines.append(
         (
@@ -90,13 +87,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         (worst.highest, worst.highest_order, worst.steps_to_highest),
     ):
         shown = joined(
-            say(
-                "core {core} {value:+.6g} -> {sum_after:.9g}",
-                core=step.core,
-                value=step.value,
-                sum_after=step.sum_after,
-            )
-            for step in steps[:SHOWN_STEPS]
+            say("core {core} {value:+.6g} -> {sum_after:.9g}", step) for step in steps[:SHOWN_STEPS]
         )
         more = (
             say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
@@ -122,13 +113,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         lines.append(
             (
                 one.variant,
-                say(
-                    "{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp",
-                    output=one.output,
-                    dtype=one.dtype,
-                    max_ulp=one.max_ulp,
-                    mean_ulp=one.mean_ulp,
-                ),
+                say("{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp", one),
                 verdicts,
             )
         )
@@ -147,12 +132,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         lines.append(
             (
                 "",
-                say(
-                    "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}",
-                    index=index,
-                    worst_actual=one.worst_actual,
-                    worst_golden=one.worst_golden,
-                ),
+                say("worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", one, index=index),
                 say("largest terms: {terms}", terms=terms),
             )
         )
@@ -200,9 +180,8 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
         first = (
             say(
                 "first at [{index}]: {before:.9g} becomes {after:.9g}",
+                row,
                 index=", ".join(map(str, row.first)),
-                before=row.before,
-                after=row.after,
             )
             if row.first is not None
             else row.note
@@ -229,9 +208,8 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
                 one.hash,
                 say(
                     "{output}[{index}], {elements} elements alike, {terms} terms",
-                    output=one.output,
+                    one,
                     index=index,
-                    elements=one.elements,
                     terms=len(one.terms),
                 ),
                 Text("{agreed} ({probe})", agreed=agreed, probe=one.probe),
@@ -269,12 +247,7 @@ def certificate_text(certificate: Certificate) -> str:
 
 def study_headline(study: DeterminismStudy | PrecisionStudy | InvarianceStudy) -> str:
     """Return the operator and the device of a study in one line."""
-    return say(
-        "{operator} on {product}, {soc}",
-        operator=study.operator,
-        product=study.product,
-        soc=study.soc,
-    )
+    return say("{operator} on {product}, {soc}", study)
 
 
 def _study_text(

@@ -41,9 +41,7 @@ def plan_headline(plan: Plan, outcome: str = "") -> str:
     """Return the outcome in one line; ``outcome`` replaces the plan's own unless empty."""
     return say(
         "{title} on {product_title}, {soc}{release_words}: {outcome}",
-        title=plan.title,
-        product_title=plan.product_title,
-        soc=plan.soc,
+        plan,
         release_words=release_words(plan.release),
         outcome=outcome or plan.outcome,
     )
@@ -63,9 +61,8 @@ def overflow_text(plan: Plan) -> str:
         "the buffers take {used_bytes} bytes, {share} of the {capacity_bytes} that "
         "the Unified Buffer of "
         "{soc} has; the product does not check it, and what the device computes is not known",
-        used_bytes=memory.used_bytes,
+        memory,
         share=share,
-        capacity_bytes=memory.capacity_bytes,
         soc=plan.soc,
     )
 
@@ -85,12 +82,7 @@ def plan_lines(plan: Plan) -> list[Line]:
         lines.append(
             (
                 "cores",
-                say(
-                    "{block_dim} of {cores_available} {core_kind}",
-                    block_dim=plan.block_dim,
-                    cores_available=plan.cores_available,
-                    core_kind=plan.core_kind,
-                ),
+                say("{block_dim} of {cores_available} {core_kind}", plan),
                 plan.cores_note + idle,
             )
         )
@@ -123,11 +115,7 @@ def plan_lines(plan: Plan) -> list[Line]:
 
 def profile_key_text(plan: Plan, one: ProfileKey) -> str:
     """Return why a changed profile key has no effect, and what it would change if it were read."""
-    before = say(
-        "{shipped} in {product}; path and tiling unchanged",
-        shipped=one.shipped,
-        product=one.product,
-    )
+    before = say("{shipped} in {product}; path and tiling unchanged", one)
     if one.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
     effect = (
@@ -137,10 +125,9 @@ def profile_key_text(plan: Plan, one: ProfileKey) -> str:
     )
     return say(
         "{before}: {title} counts with {assumed} on every SoC ({source}){asked}",
+        one,
         before=before,
         title=plan.title,
-        assumed=one.assumed,
-        source=one.source,
         asked=effect,
     )
 
@@ -163,21 +150,14 @@ def _memory_line(memory: Memory) -> Line:
     phase = say(", {phase}", phase=memory.phase) if memory.phase else ""
     share = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
-        used_bytes=memory.used_bytes,
-        capacity_bytes=memory.capacity_bytes,
+        memory,
         percent=100 * memory.used_bytes / memory.capacity_bytes,
         phase=phase,
     )
     return (
         label,
         share,
-        joined(
-            (
-                Text("{name} {bytes}", name=allocation.name, bytes=allocation.bytes)
-                for allocation in memory.allocations
-            ),
-            ", ",
-        ),
+        joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", "),
     )
 
 
@@ -209,11 +189,7 @@ def change_text(plan: Plan, flip: Flip) -> str:
         return flip.outcome or "not tried"
     if not flip.changes_path:
         return say("same path; {effect}", effect=flip.effect) if flip.effect else "same path"
-    return (
-        say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=flip.tiling_key)
-        if flip.path == plan.path
-        else flip.path
-    )
+    return say("{path}, tiling key {tiling_key}", flip) if flip.path == plan.path else flip.path
 
 
 def flip_text(plan: Plan, decision: Decision) -> str:
@@ -291,9 +267,7 @@ def result_lines(result: Result) -> list[Line]:
             ("output", f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}", "")
         )
     for name, mask in result.order_dependent.items():
-        share = say(
-            "{count} of {size} {axis}s", count=mask.count, size=mask.mask.size, axis=mask.axis
-        )
+        share = say("{count} of {size} {axis}s", mask, size=mask.mask.size)
         lines.append(("order", say("{name}: {share} depend on timing", name=name, share=share), ""))
     lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
     lines.append(
@@ -321,12 +295,7 @@ def prepared_text(prepared: "Prepared") -> str:
 
 def order_mask_text(mask: OrderMask) -> str:
     """Return the share of an output that depends on the order."""
-    return say(
-        "{count} of {size} {axis}s depend on timing",
-        count=mask.count,
-        size=mask.mask.size,
-        axis=mask.axis,
-    )
+    return say("{count} of {size} {axis}s depend on timing", mask, size=mask.mask.size)
 
 
 LAUNCH_COLUMNS = (

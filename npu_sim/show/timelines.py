@@ -41,11 +41,7 @@ def busy_text(timeline: Timeline) -> str:
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
-    clock = say(
-        "{clock} {clock_mhz:g} MHz; no execution of this call can be faster",
-        clock=timeline.clock,
-        clock_mhz=timeline.clock_mhz,
-    )
+    clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", timeline)
     lines: list[Line] = [("lower bound", time_text(timeline.bound_us), clock)]
     lines += [
         ("estimate" if number == 0 else "", *line)
@@ -103,9 +99,8 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
     doubt = Text("; {note}", note=estimate.note) if estimate.note else ""
     return say(
         "{startup_share:.0%} of it instruction start-up{conflicts}; {evidence}{doubt}",
-        startup_share=estimate.startup_share,
+        estimate,
         conflicts=conflicts,
-        evidence=estimate.evidence,
         doubt=doubt,
     )
 
@@ -312,11 +307,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
             (
                 "phase",
                 Text("{name} {time}", name=phase.name, time=time_text(phase.us)),
-                say(
-                    "limited by {binding_pipe} on core {slowest_core}",
-                    binding_pipe=phase.binding_pipe,
-                    slowest_core=phase.slowest_core,
-                ),
+                say("limited by {binding_pipe} on core {slowest_core}", phase),
             )
             for phase in timeline.phases
         ]
@@ -391,12 +382,7 @@ def timeline_text(timeline: Timeline, width: int | None = None) -> str:
 
 def timeline_view(timeline: Timeline) -> Group:
     """Return one timeline as a rich renderable."""
-    headline = say(
-        "{title} on {soc}: at least {time}",
-        title=timeline.title,
-        soc=timeline.soc,
-        time=time_text(timeline.bound_us),
-    )
+    headline = say("{title} on {soc}: at least {time}", timeline, time=time_text(timeline.bound_us))
     return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
 
 
@@ -423,12 +409,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
     headline = Paragraph(
-        say(
-            "{title}: lowest bound {time} on {soc}",
-            title=fastest.title,
-            time=time_text(fastest.bound_us),
-            soc=fastest.soc,
-        ),
+        say("{title}: lowest bound {time} on {soc}", fastest, time=time_text(fastest.bound_us)),
         "bold green",
     )
     parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]

@@ -105,11 +105,7 @@ def _nodes_text(area: WorkspaceArea) -> str:
     return (
         say("node {first_node}", first_node=area.first_node)
         if area.first_node == area.last_node
-        else say(
-            "nodes {first_node} to {last_node}",
-            first_node=area.first_node,
-            last_node=area.last_node,
-        )
+        else say("nodes {first_node} to {last_node}", area)
     )
 
 

@@ -198,12 +198,7 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
             base.profile.chip.vector_cores,
             base.profile.chip.cube_cores,
         ):
-            text = Text(
-                "{vector_cores} vector and {cube_cores} cube cores ({soc})",
-                vector_cores=chip.vector_cores,
-                cube_cores=chip.cube_cores,
-                soc=soc,
-            )
+            text = Text("{vector_cores} vector and {cube_cores} cube cores ({soc})", chip, soc=soc)
             yield text, replace(base, profile=base.profile.with_soc(soc)), same
             break
     for product in shipped_products():

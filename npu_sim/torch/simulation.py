@@ -38,8 +38,7 @@ def tensor_as_array(tensor: torch.Tensor) -> Array:
         raise TypeError(
             Text(
                 "the simulator takes dense CPU tensors, not {layout} on {device}: use tensor.cpu()",
-                layout=tensor.layout,
-                device=tensor.device,
+                tensor,
             )
         )
     return as_array(tensor)

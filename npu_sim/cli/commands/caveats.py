@@ -31,11 +31,7 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
     if json_output:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
-    show(
-        Text("{title} ({source})", title=caveat.title, source=caveat.source),
-        "",
-        *caveat.explain(numbers),
-    )
+    show(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
 
 
 def _data(caveat: "Caveat") -> dict[str, str]:

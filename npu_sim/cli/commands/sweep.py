@@ -153,8 +153,7 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
         kept = (
             say(
                 "{done} of {total} rows are in {out}.partial; go on with --resume",
-                done=progress.done,
-                total=progress.total,
+                progress,
                 out=options.out,
             )
             if options.out
@@ -282,8 +281,8 @@ def _print_summary(
         found = say("{count} values differ", count=len(different)) if different else "all equal"
         lines.append(("checked", rows, found))
         for one in different[:SHOWN_VALUES]:
-            place = say("row {row}: {field}", row=one.row, field=one.field)
-            values = say("swept {swept}, planned {planned}", swept=one.swept, planned=one.planned)
+            place = say("row {row}: {field}", one)
+            values = say("swept {swept}, planned {planned}", one)
             lines.append(("different", place, values))
     if out is not None:
         lines.append(("written", str(out), ""))

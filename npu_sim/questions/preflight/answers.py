@@ -74,11 +74,7 @@ class Checked:
                     for name, values in self.differences.items()
                 )
             )
-        return (
-            Text("{message}; {hint}", message=self.message, hint=self.hint)
-            if self.hint
-            else self.message
-        )
+        return Text("{message}; {hint}", self) if self.hint else self.message
 
     @property
     def label(self) -> str:

@@ -195,9 +195,8 @@ def _overflow(plan: Plan) -> dict[str, str]:
         return {}
     message = Text(
         "the buffers take {used_bytes} bytes, the Unified Buffer of {soc} has {capacity_bytes}",
-        used_bytes=memory.used_bytes,
+        memory,
         soc=plan.soc,
-        capacity_bytes=memory.capacity_bytes,
     )
     return {
         "argument": "product",

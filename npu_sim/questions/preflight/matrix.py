@@ -229,7 +229,7 @@ class _Reader:
                 row = self._rows[key] = self._checked(call_of(values), number)
         except (MalformedLineError, UsageError) as error:
             answer = malformed(values, number, error)
-            key = Text("malformed {op} {reason}", op=answer.op, reason=answer.reason)
+            key = Text("malformed {op} {reason}", answer)
             row = self._rows.get(key)
             if row is None:
                 label = self.targets[0].label

@@ -112,12 +112,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         )
     if comparison.upgrades:
         steps = tuple(
-            (
-                one.product,
-                ", ".join(one.socs),
-                say("{before} to {after}", before=one.before, after=one.after),
-                *line,
-            )
+            (one.product, ", ".join(one.socs), say("{before} to {after}", one), *line)
             for one in comparison.upgrades
             for line in upgrade_lines(one)
         )

@@ -60,7 +60,7 @@ def memory_map(memories: Sequence[Memory]) -> Markup:
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
     """Return the colour and label of each allocation, then of the free memory."""
     named: list[tuple[str, str]] = [
-        (f"c{number % COLOURS}", Text("{name} {bytes}", name=one.name, bytes=one.bytes))
+        (f"c{number % COLOURS}", Text("{name} {bytes}", one))
         for number, one in enumerate(memory.allocations)
     ]
     return (
@@ -83,9 +83,8 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     )
     caption = say(
         "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
+        memory,
         memory_title=memory_title(memory),
-        used_bytes=memory.used_bytes,
-        capacity_bytes=memory.capacity_bytes,
         evidence=evidence,
     )
     parts = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
@@ -93,9 +92,7 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     for number, allocation in enumerate(memory.allocations):
         width = allocation.bytes * scale
         note = Text(", {note}", note=allocation.note) if allocation.note else ""
-        title = say(
-            "{name}: {bytes} bytes{note}", name=allocation.name, bytes=allocation.bytes, note=note
-        )
+        title = say("{name}: {bytes} bytes{note}", allocation, note=note)
         parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
         x += width
     if memory.free_bytes > 0:
@@ -111,11 +108,7 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
         )
     elif memory.free_bytes < 0:
         edge = memory.capacity_bytes * scale
-        title = say(
-            "does not fit: {used_bytes} of {capacity_bytes} bytes",
-            used_bytes=memory.used_bytes,
-            capacity_bytes=memory.capacity_bytes,
-        )
+        title = say("does not fit: {used_bytes} of {capacity_bytes} bytes", memory)
         parts.append(
             element(
                 "line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"
@@ -186,11 +179,7 @@ def _workspace_bar(
     for part in shown:
         colour = workspace_colours(parts)[parts.index(part)]
         title = say(
-            "{name}: {bytes} bytes, {kind}, {evidence}",
-            name=part.name,
-            bytes=part.bytes,
-            kind=part.kind,
-            evidence=part.evidence.value,
+            "{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value
         ) + (Text(", {note}", note=part.note) if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
@@ -320,16 +309,7 @@ def core_map(plan: Plan) -> Markup:
             )
             parts += marks
             y += height
-    return picture(
-        y + 2,
-        parts,
-        say(
-            "{block_dim} of {cores_available} {core_kind} work",
-            block_dim=plan.block_dim,
-            cores_available=plan.cores_available,
-            core_kind=plan.core_kind,
-        ),
-    )
+    return picture(y + 2, parts, say("{block_dim} of {cores_available} {core_kind} work", plan))
 
 
 def _is_partition(plan: Plan, name: str) -> bool:

@@ -405,9 +405,8 @@ def timeline_report(
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
     sentence = say(
         "{title}: no faster than {bound_us:.6g} us on {soc} (lower bound)",
+        lowest,
         title=first.title,
-        bound_us=lowest.bound_us,
-        soc=lowest.soc,
     )
     bounds = Table(TIMELINE_HEADINGS, tuple(_timeline_row(name, one) for name, one in timelines))
     launches = Table(
