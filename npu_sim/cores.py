@@ -153,9 +153,7 @@ class Profile(BaseModel):
         """
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
-            message = Text(
-                "soc = {soc}: {name} has no such SoC", soc=shown(soc), name=self.product.name
-            )
+            message = Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc))
             raise UsageError(
                 "soc",
                 message,

@@ -173,7 +173,7 @@ class Product(BaseModel):
             if chip.ub_bytes <= self.ub_reserved_bytes:
                 message = Text(
                     "{ub_bytes} must exceed ub_reserved_bytes {ub_reserved_bytes}",
-                    ub_bytes=chip.ub_bytes,
+                    chip,
                     ub_reserved_bytes=self.ub_reserved_bytes,
                 )
                 raise InvalidKeyError(("socs", soc, "ub_bytes"), message)

@@ -83,7 +83,7 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
         try:
             subcommand = command.get_command(ctx, name)
         except OperatorLoadError as error:
-            text = say("not available: {message}", message=error.message)
+            text = say("not available: {message}", error)
             panels.setdefault(OPERATORS, []).append((name, text))
             continue
         text = translated(" ".join(_paragraphs(subcommand.short_help or subcommand.help)))

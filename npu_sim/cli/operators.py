@@ -207,7 +207,7 @@ def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str
     if isinstance(argument, Output):
         return _with_example(argument.help, example.values.get(argument.name))
     needed = argument.name in example.needed
-    text = say("required: {help}", help=argument.help) if needed else argument.help
+    text = say("required: {help}", argument) if needed else argument.help
     if isinstance(argument, Attribute):
         return _with_example(text, example.values[argument.name] if needed else None)
     if argument.name not in example.values:

@@ -102,25 +102,15 @@ def _pictures(near: NearestCall) -> list[Section]:
         ", ",
     )
     caption = Text(
-        "now {name} = {now}; accepted: {accepted}",
-        name=near.axis.name,
-        now=near.now,
-        accepted=accepted,
+        "now {name} = {now}; accepted: {accepted}", near.axis, now=near.now, accepted=accepted
     )
     shown = (
-        [
-            Section(
-                Text("Legal values of {name}", name=near.axis.name),
-                (Picture(reach_map(near), caption),),
-            )
-        ]
+        [Section(Text("Legal values of {name}", near.axis), (Picture(reach_map(near), caption),))]
         if int(near.value) >= 0 <= int(near.now)
         else []
     )
     if near.plan.memories:
-        title = Text(
-            "On-chip memory of one core at {name} = {value}", name=near.axis.name, value=near.value
-        )
+        title = Text("On-chip memory of one core at {name} = {value}", near.axis, value=near.value)
         shown.append(Section(title, (Picture(memory_map(near.plan.memories)),)))
     return shown
 
@@ -170,10 +160,5 @@ def reach_map(near: NearestCall) -> Markup:
     return picture(
         BAR_HEIGHT + 46,
         parts,
-        Text(
-            "{name} = {now}, nearest accepted value {value}",
-            name=near.axis.name,
-            now=now,
-            value=value,
-        ),
+        Text("{name} = {now}, nearest accepted value {value}", near.axis, now=now, value=value),
     )

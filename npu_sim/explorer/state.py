@@ -131,9 +131,7 @@ def axis_value(axis: Axis, text: str) -> Value:
     """
     if not text.strip():
         raise UsageError(
-            axis.name,
-            Text("{name} is empty", name=axis.name),
-            Text("{default} is its default", default=axis.default),
+            axis.name, Text("{name} is empty", axis), Text("{default} is its default", axis)
         )
     return axis.value(
         axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text)
@@ -173,12 +171,7 @@ def _attribute(attribute: Attribute, text: str) -> Any:
         wanted = "integers separated by commas" if attribute.kind is IntArray else "a number"
         raise UsageError(
             attribute.name,
-            Text(
-                "{name} = {text} is not {wanted}",
-                name=attribute.name,
-                text=repr(text),
-                wanted=wanted,
-            ),
+            Text("{name} = {text} is not {wanted}", attribute, text=repr(text), wanted=wanted),
             wanted,
         ) from None
 

@@ -52,7 +52,7 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     if file.stat().st_size > LARGEST_FILE:
         raise UsageError(
             "file",
-            Text("{file}: {st_size} bytes", file=file, st_size=file.stat().st_size),
+            Text("{file}: {st_size} bytes", file.stat(), file=file),
             Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
         )
     with file.open(encoding="utf-8-sig", newline="") as stream:
@@ -70,21 +70,16 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
                 "file",
                 Text(
                     "{file}, line {line}: is no text: {reason}",
+                    error,
                     file=file,
                     line=_undecodable_line(file),
-                    reason=error.reason,
                 ),
                 "a CSV file in UTF-8",
             ) from None
         except csv.Error as error:
             raise UsageError(
                 "file",
-                Text(
-                    "{file}, line {line_num}: is no CSV: {error}",
-                    file=file,
-                    line_num=rows.line_num,
-                    error=error,
-                ),
+                Text("{file}, line {line_num}: is no CSV: {error}", rows, file=file, error=error),
                 "a whole file of the profiler",
             ) from None
 
@@ -137,7 +132,7 @@ class _Columns:
                 "file",
                 Text(
                     "{file}, line 1, column {name}: {unit} is not a unit of time",
-                    file=self.file,
+                    self,
                     name=repr(name),
                     unit=repr(unit),
                 ),
@@ -152,7 +147,7 @@ class _Columns:
                 "file",
                 Text(
                     "{file}, line {line}: {cells_count} columns",
-                    file=self.file,
+                    self,
                     line=line,
                     cells_count=len(cells),
                 ),
@@ -205,7 +200,7 @@ class _Columns:
                 "file",
                 Text(
                     "{file}, line {line}, column {name}: {problem}",
-                    file=self.file,
+                    self,
                     line=line,
                     name=repr(self.header[place]),
                     problem=Text(problem, value=repr(cell.strip().strip('"'))),
@@ -228,7 +223,7 @@ class _Columns:
                 "file",
                 Text(
                     "{file}, line {line}, column {column}: {error}",
-                    file=self.file,
+                    self,
                     line=line,
                     column=repr(column),
                     error=error,

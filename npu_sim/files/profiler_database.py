@@ -87,7 +87,7 @@ class _Database:
                         "file",
                         Text(
                             "{file}: has no table {table} with a column {wanted}",
-                            file=self.file,
+                            self,
                             table=table,
                             wanted=column,
                         ),
@@ -157,7 +157,7 @@ class _Database:
                     "file",
                     Text(
                         "{file}, table {table}: more than {most} rows",
-                        file=self.file,
+                        self,
                         table=table,
                         most=MOST_ROWS,
                     ),
@@ -199,12 +199,7 @@ class _Database:
         except ValueError as error:
             raise UsageError(
                 "file",
-                Text(
-                    "{file}, row {row} of COMPUTE_TASK_INFO: {error}",
-                    file=self.file,
-                    row=row,
-                    error=error,
-                ),
+                Text("{file}, row {row} of COMPUTE_TASK_INFO: {error}", self, row=row, error=error),
                 'such as "4096,1024;1024"',
             ) from None
 
@@ -215,7 +210,7 @@ class _Database:
             "file",
             Text(
                 "{file}, table {table}, row {row}, column {column}: {value}",
-                file=self.file,
+                self,
                 table=table,
                 row=row,
                 column=column,

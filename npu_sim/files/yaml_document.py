@@ -58,7 +58,7 @@ class YamlDocument:
             self.argument,
             Text(
                 "{path}, line {line}: {name}: {problem}",
-                path=self.path,
+                self,
                 line=self.line(key),
                 name=name,
                 problem=problem,
@@ -174,7 +174,7 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
         if isinstance(event, yaml.AliasEvent):
             raise refusal(
                 Text("{where}: such files take no aliases", where=where),
-                Text("write out what *{anchor} stands for", anchor=event.anchor),
+                Text("write out what *{anchor} stands for", event),
             )
         tag = getattr(event, "tag", None)
         if tag is not None:

@@ -101,9 +101,7 @@ class Word:
                 word = str(value).lower()
         if word not in self.words:
             names = (*self.words, *(SHORT_NAMES[one] for one in self.words if one in SHORT_NAMES))
-            message = Text(
-                "{name} = {value} is not one of its values", name=self.name, value=shown(value)
-            )
+            message = Text("{name} = {value} is not one of its values", self, value=shown(value))
             raise UsageError(
                 self.name,
                 message,
@@ -137,7 +135,7 @@ class Switch:
             return 0
         raise UsageError(
             self.name,
-            Text("{name} must be True or False, got {value}", name=self.name, value=shown(value)),
+            Text("{name} must be True or False, got {value}", self, value=shown(value)),
             "true or false",
         )
 

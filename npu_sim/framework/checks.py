@@ -62,10 +62,7 @@ class Given(Check):
         for one in call.operator.inputs:
             if not one.optional and call.arguments[one.name] is None:
                 raise AclnnError(
-                    MISSING,
-                    one.name,
-                    Text("{name} is missing", name=one.name),
-                    Text("{name}: {help}", one),
+                    MISSING, one.name, Text("{name} is missing", one), Text("{name}: {help}", one)
                 )
 
 
@@ -77,7 +74,7 @@ class Supported(Check):
         if not operator.supported_by(profile):
             message = Text(
                 "{title} is not supported on {product_title} ({name})",
-                title=operator.title,
+                operator,
                 product_title=profile.product.title,
                 name=profile.name,
             )
@@ -270,8 +267,8 @@ class Holds(Check):
             blamed,
             Text(
                 "{values}: {title} needs {condition}",
+                call.operator,
                 values=values,
-                title=call.operator.title,
                 condition=self.condition,
             ),
             limits or self.condition,
@@ -353,8 +350,8 @@ class Dtypes(DtypeCheck):
             if spec is not None and spec.dtype not in allowed:
                 message = Text(
                     "{name} is {dtype}, which {where} does not support",
+                    spec,
                     name=name,
-                    dtype=spec.dtype,
                     where=where,
                 )
                 raise AclnnError(
@@ -378,8 +375,8 @@ class SameDtype(DtypeCheck):
             if spec is not None and spec.dtype != expected:
                 message = Text(
                     "{name} is {dtype}, {like} is {expected}: they must agree",
+                    spec,
                     name=name,
-                    dtype=spec.dtype,
                     like=self.like,
                     expected=expected,
                 )
@@ -463,9 +460,9 @@ class Formats(Check):
                 private = "private " if self.allowed == PLAIN_FORMATS else ""
                 message = Text(
                     "{name} has the {private}format {storage_format}",
+                    spec,
                     name=name,
                     private=private,
-                    storage_format=spec.storage_format,
                 )
                 raise AclnnError(
                     self.status,
@@ -484,14 +481,11 @@ class Contiguous(Check):
             if spec is not None and not spec.contiguous:
                 message = Text(
                     "{name} is not contiguous, which {title} does not support",
-                    name=one.name,
+                    one,
                     title=call.operator.title,
                 )
                 raise AclnnError(
-                    INVALID,
-                    one.name,
-                    message,
-                    Text("pass a contiguous copy of {name}", name=one.name),
+                    INVALID, one.name, message, Text("pass a contiguous copy of {name}", one)
                 )
 
 
@@ -506,11 +500,11 @@ class NotEmpty(Check):
         spec, named = call.specs[self.tensor], call.operator.argument(self.tensor).document
         if spec.numel == 0:
             where = Text(" ({named} of the product document)", named=named) if named else ""
-            hint = Text("every axis of {tensor} needs at least one element", tensor=self.tensor)
+            hint = Text("every axis of {tensor} needs at least one element", self)
             raise AclnnError(
                 self.status,
                 self.tensor,
-                Text("{tensor} {spec} is empty{where}", tensor=self.tensor, spec=spec, where=where),
+                Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where),
                 hint,
             )
 
@@ -536,9 +530,9 @@ class Ranks(Check):
                 several = (
                     Text("rank {low} to {high}", self)
                     if self.low
-                    else Text("rank at most {high}", high=self.high)
+                    else Text("rank at most {high}", self)
                 )
-                wanted = Text("rank {low}", low=self.low) if self.low == self.high else several
+                wanted = Text("rank {low}", self) if self.low == self.high else several
                 axes = (
                     f": {patterns.text(call.pattern(call.operator.argument(name)))}"
                     if self.low == self.high
@@ -547,7 +541,7 @@ class Ranks(Check):
                 raise AclnnError(
                     self.status,
                     name,
-                    Text("{name} {spec} has rank {rank}", name=name, spec=spec, rank=spec.rank),
+                    Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec),
                     wanted + axes,
                 )
 
@@ -567,9 +561,9 @@ class Like(Check):
             if spec is not None and spec.shape != right:
                 message = Text(
                     "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
+                    self,
                     name=name,
                     shape=shape_text(spec.shape),
-                    like=self.like,
                     like_shape=shape_text(right),
                 )
                 raise AclnnError(

@@ -249,9 +249,9 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
     except (MemoryError, ValueError):
         message = Text(
             "{name} {spec} takes {nbytes} bytes, which this machine does not have",
+            spec,
             name=name,
             spec=spec,
-            nbytes=spec.nbytes,
         )
         raise AclnnError(
             RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it"
@@ -285,11 +285,7 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
     if overlaps_itself(array):
         raise UsageError(
             name,
-            Text(
-                "{name} has elements that share memory: strides {strides}",
-                name=name,
-                strides=array.strides,
-            ),
+            Text("{name} has elements that share memory: strides {strides}", array, name=name),
             "pass a separate array",
         )
     return array
@@ -448,9 +444,9 @@ def _require_room(tensors: Mapping[str, Array]) -> None:
         if given.nbytes > limit:
             message = Text(
                 "{name} {spec} takes {nbytes} bytes as a contiguous copy, this machine has {limit}",
+                given,
                 name=name,
                 spec=TensorSpec(given.shape, canonical_dtype(given.dtype.newbyteorder("="))),
-                nbytes=given.nbytes,
                 limit=limit,
             )
             raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it")
@@ -625,8 +621,8 @@ class Prepared(Printed):
             raise TypeError(
                 Text(
                     "{tensors_count} tensors; {name} takes {names}",
+                    self._case.operator,
                     tensors_count=len(tensors),
-                    name=self._case.operator.name,
                     names=", ".join(self._names),
                 )
             )

@@ -33,7 +33,7 @@ def parse(text: str) -> ast.Expression:
         tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         raise ExpressionError(
-            Text("{text} is no expression: {msg}", text=repr(text), msg=error.msg)
+            Text("{text} is no expression: {msg}", error, text=repr(text))
         ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):

@@ -360,7 +360,7 @@ class Operator:
             if wanted in (known.lower() for known in (axis.name, *axis.aliases)):
                 return axis
         names = [axis.name for axis in self.all_axes]
-        message = Text("{name} has nothing called {axis} to vary", name=self.name, axis=repr(name))
+        message = Text("{name} has nothing called {axis} to vary", self, axis=repr(name))
         raise UsageError(
             name,
             message,
@@ -387,9 +387,7 @@ class Operator:
         if found is None:
             kind = GIVEN_BY_HOOKS.get(name, name)
             hint = Text("its declaration needs {name}=, see docs/add_an_operator.md", name=name)
-            raise UsageError(
-                "operator", Text("{name} has no {kind}", name=self.name, kind=kind), hint
-            )
+            raise UsageError("operator", Text("{name} has no {kind}", self, kind=kind), hint)
         return found
 
     def _hook(self, name: str) -> Any:
@@ -555,9 +553,7 @@ class Operator:
             declared.require_known(self.by_name, names)
         for one in sorted(missing, key=lambda one: one.name in self.implied):
             # Sorted: an input that no other implies is named first.
-            raise UsageError(
-                one.name, Text("{name} is missing", name=one.name), Text("{name}: {help}", one)
-            )
+            raise UsageError(one.name, Text("{name} is missing", one), Text("{name}: {help}", one))
 
     @cached_property
     def implied(self) -> frozenset[str]:
@@ -650,7 +646,7 @@ class Operator:
             message = Text(
                 "release = {release}: the rules of {product_title} are known from release {oldest} "
                 "on ({source})",
-                release=profile.release,
+                profile,
                 product_title=product.title,
                 oldest=product.oldest_release,
                 source=product.rules_source,
@@ -676,8 +672,8 @@ class Operator:
         if base.architectures[number] is None:
             message = Text(
                 "{product_title} has {title}, npu_sim does not model it there yet",
+                self,
                 product_title=product_title or str(number),
-                title=self.title,
             )
             raise NotModelledError("product", message, "choose another product")
         return _on_architecture(base, number)
@@ -721,7 +717,7 @@ class Operator:
             self.inputs[0].name,
             Text(
                 "{title} has no tiling for this call on {product_title}",
-                title=self.title,
+                self,
                 product_title=case.profile.title,
             ),
             "try smaller sizes",

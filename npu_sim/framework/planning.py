@@ -113,9 +113,7 @@ def _plan_fields(case: Case) -> dict[str, Any]:
     if assumption:
         caveat = Caveat(
             code="release_assumed",
-            message=Text(
-                "release {release}: {assumption}", release=profile.release, assumption=assumption
-            ),
+            message=Text("release {release}: {assumption}", profile, assumption=assumption),
         )
         fields["caveats"] = (*fields.get("caveats", ()), caveat)
     fields["evidence"] = least_sure(
@@ -157,7 +155,7 @@ def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
             operator=case.operator.name,
             block_dim=block_dim,
         ),
-        Text("{soc} has {cores} cores: 0 to {cores}", soc=case.profile.soc, cores=cores),
+        Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores),
     )
 
 
@@ -176,8 +174,8 @@ def overflow_of(case: Case) -> AclnnError | None:
         return None
     message = Text(
         "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
+        case.profile,
         used=used,
-        soc=case.profile.soc,
         ub_bytes=device.ub_bytes,
     )
     return AclnnError(SUCCESS, "product", message, "the product does not check it")

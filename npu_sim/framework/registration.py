@@ -147,9 +147,7 @@ def check_declaration(operator: Operator) -> None:
         for field, message, hint in find(operator):
             raise UsageError(
                 field,
-                Text(
-                    "{name}: {field}: {message}", name=operator.name, field=field, message=message
-                ),
+                Text("{name}: {field}: {message}", operator, field=field, message=message),
                 hint,
             )
 
@@ -164,7 +162,7 @@ def _name_faults(operator: Operator) -> Iterator[Fault]:
     if operator.name in OPERATOR_NAMES:
         yield (
             "name",
-            Text("{name} is an operator of npu_sim", name=operator.name),
+            Text("{name} is an operator of npu_sim", operator),
             Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES)),
         )
     for place, names_of in (
@@ -175,7 +173,7 @@ def _name_faults(operator: Operator) -> Iterator[Fault]:
         seen: set[str] = set()
         for one in names_of:
             if one.name in seen:
-                yield place, Text("{name} is there twice", name=one.name), "every name once"
+                yield place, Text("{name} is there twice", one), "every name once"
             seen.add(one.name)
     if not operator.outputs:
         yield "arguments", "there is no output", 'Output("y", ...) among the arguments'
@@ -194,7 +192,7 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
     for axis in operator.axes:
         place = f"axes.{axis.name}"
         if axis.name in {one.name for one in COMMON_AXES}:
-            yield place, Text("{name} is an axis of every operator", name=axis.name), "another name"
+            yield place, Text("{name} is an axis of every operator", axis), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
             yield (
                 place,

@@ -315,11 +315,7 @@ class OutputOrder(Frozen):
     @property
     def in_words(self) -> str:
         """Output and order: ``grad_weight depends on timing``."""
-        return Text(
-            "{output} {value}",
-            output=self.output,
-            value="fixed" if self.fixed else "depends on timing",
-        )
+        return Text("{output} {value}", self, value="fixed" if self.fixed else "depends on timing")
 
 
 DEFERRED: dict[str, type[Frozen]] = {

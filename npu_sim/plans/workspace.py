@@ -85,13 +85,7 @@ def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
         known = tuple(part for part in node.workspace if part.evidence is not Evidence.UNKNOWN)
         if known:
             entries.append(
-                Entry(
-                    Text("workspace of {kernel}", kernel=node.kernel),
-                    _bytes_of(known),
-                    index,
-                    index,
-                    known,
-                )
+                Entry(Text("workspace of {kernel}", node), _bytes_of(known), index, index, known)
             )
         for tensor in node.outputs:
             if (
@@ -286,9 +280,9 @@ class Areas:
             raise ValueError(
                 Text(
                     "{name} needs {needed} bytes, its area in the workspace has {bytes}",
+                    area,
                     name=name,
                     needed=needed,
-                    bytes=area.bytes,
                 )
             )
         return np.ndarray(

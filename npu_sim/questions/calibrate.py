@@ -121,9 +121,9 @@ def calibrate(
     if not any(shape.used for shape in shapes) and not ceilings:
         looked_for = Text(
             "{wanted}, all on the {cores} vector cores of {soc}",
+            profile,
             wanted=WANTED,
             cores=cores,
-            soc=profile.soc,
         )
         raise UsageError(
             "file",
@@ -248,14 +248,14 @@ def _warnings(
     if not clock:
         yield Text(
             "the file has no counters: the clock is that of {soc}, {rated} MHz",
-            soc=profile.soc,
+            profile,
             rated=f"{rated:g}",
         )
     elif abs(clock / rated - 1) > CLOCK_TOLERANCE:
         yield Text(
             "the clock was {clock} MHz, which is not that of {soc}, {rated} MHz",
+            profile,
             clock=f"{clock:.0f}",
-            soc=profile.soc,
             rated=f"{rated:g}",
         )
     for shape in shapes:
@@ -267,7 +267,7 @@ def _warnings(
             )
             yield Text(
                 "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
-                kernel=shape.kernel,
+                shape,
                 inputs=", ".join(shape.inputs),
                 ratio=f"{shape.ratio:.3f}",
                 fits=fits,

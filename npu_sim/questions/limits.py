@@ -185,9 +185,7 @@ def limits(
     else:
         second = number_of(call, second_name)
         if second == axis:
-            raise UsageError(
-                "vary", Text("vary: {name} twice", name=axis.name), "two different names"
-            )
+            raise UsageError("vary", Text("vary: {name} twice", axis), "two different names")
         rows = [
             row
             for profile, socs in groups

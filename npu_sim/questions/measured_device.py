@@ -84,7 +84,7 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     known_clock = not clock or abs(clock / rated - 1) <= CLOCK_TOLERANCE
     clock_text = Text("; clock {clock} MHz", clock=f"{clock:.0f}") if clock else ""
     if not known_clock:
-        clock_text += Text(" ({soc} is rated {rated})", soc=best[0].soc, rated=f"{rated:.0f}")
+        clock_text += Text(" ({soc} is rated {rated})", best[0], rated=f"{rated:.0f}")
     return MeasuredDevice(
         best[0],
         clock,

@@ -44,7 +44,7 @@ class NearbyPlan:
             state = str(self.value)
             if isinstance(self.value, bool):
                 state = "on" if self.value else "off"
-            return Text("{name} {state}", name=self.axis.name, state=state)
+            return Text("{name} {state}", self.axis, state=state)
         difference = int(self.value) - int(self.now)
         count = "one" if abs(difference) == 1 else str(abs(difference))
         unit = (self.axis.unit or self.axis.name) + (

@@ -120,7 +120,7 @@ def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
         "launches": _launches(outcome),
         "workspace": Text(
             "{total_bytes} bytes{unknown}",
-            total_bytes=outcome.workspace.total_bytes,
+            outcome.workspace,
             unknown=" + unknown" if outcome.workspace.unknown else "",
         ),
         "order": ", ".join(one.in_words for one in outcome.order),

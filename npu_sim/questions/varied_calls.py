@@ -45,7 +45,7 @@ def number_of(call: FixedCall, name: str) -> Number:
             )
             raise UsageError(
                 "vary",
-                Text("{name} is a tensor: its sizes are {sizes}", name=tensor.name, sizes=sizes),
+                Text("{name} is a tensor: its sizes are {sizes}", tensor, sizes=sizes),
                 Text("vary one of: {sizes}", sizes=sizes),
             )
     axis = operator.axis(name)

@@ -32,7 +32,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     calibration = answer.calibration
     lines: list[Line] = [
         ("read as", say("{soc}, release {release}", calibration), "--soc and --release choose"),
-        ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=calibration.clock_mhz), "vector cores"),
+        ("clock", say("{clock_mhz:.0f} MHz", calibration), "vector cores"),
     ]
     lines += [
         (say("ceiling, {kind}", kind=kind), f"{ceiling.tb_per_s:.3f} TB/s", _ceiling_note(ceiling))
@@ -41,7 +41,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     lines.append(
         (
             "vector pipe",
-            say("factor {vector_factor:.3f}", vector_factor=calibration.vector_factor)
+            say("factor {vector_factor:.3f}", calibration)
             if calibration.vector_factor
             else "no factor",
             answer.factor_reason,
@@ -53,7 +53,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     ]
     lines += [("warning", warning, "") for warning in answer.warnings]
     return stack(
-        Paragraph(say("calibration from {source}", source=calibration.source), "bold green"),
+        Paragraph(say("calibration from {source}", calibration), "bold green"),
         "",
         lines_table(lines),
         *_shapes(answer),
@@ -86,8 +86,8 @@ def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
             (
                 name,
                 str(shape.count),
-                say("{measured_us:.2f} us", measured_us=shape.measured_us),
-                say("{estimate_us:.2f} us", estimate_us=shape.estimate_us),
+                say("{measured_us:.2f} us", shape),
+                say("{estimate_us:.2f} us", shape),
                 ratio,
             )
         )

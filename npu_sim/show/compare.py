@@ -133,10 +133,8 @@ def _cells(row: Compared) -> dict[str, str]:
         assert row.refusal is not None
         return {**where, "outcome": say(row.refusal.label)}
     plan, memory = row.plan, row.largest_memory
-    key = (
-        say(", key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
-    )
-    idle = say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
+    key = say(", key {tiling_key}", plan) if plan.tiling_key is not None else ""
+    idle = say(", {idle_cores} idle", plan) if plan.idle_cores else ""
     buffer = ""
     if memory is not None:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
@@ -152,7 +150,7 @@ def _cells(row: Compared) -> dict[str, str]:
     return {
         **where,
         "outcome": plan.outcome,
-        "path": Text("{path}{key}", path=plan.path, key=key),
+        "path": Text("{path}{key}", plan, key=key),
         "cores": say("{block_dim} of {cores_available}{idle}", plan, idle=idle),
         "buffer": buffer,
         "workspace": workspace,
@@ -196,9 +194,9 @@ def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
     if nearby.refusal:
         return say(
             "{step} and the call is refused{where}: {refusal}",
+            nearby,
             step=nearby.step_text,
             where=where,
-            refusal=nearby.refusal,
         )
     return say(
         "{step} and the path changes{where}: {call} takes '{path}' ({decision})",

@@ -45,11 +45,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     plan = explanation.plan
     if plan is None:
         return _refusal_view(explanation)
-    key = (
-        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
-        if plan.tiling_key is not None
-        else ""
-    )
+    key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
     parts: list[RenderableType] = [
         Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
     ]
@@ -58,7 +54,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section(
         "path",
         [
-            (Text("{path}{key}", path=plan.path, key=key),),
+            (Text("{path}{key}", plan, key=key),),
             *([(plan.path_reason,)] if plan.path_reason else []),
         ],
     )
@@ -138,7 +134,7 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
         (f"{number}", _effect_text(decision)),
         (
             "",
-            Text("{condition}; {values}", condition=decision.condition, values=values)
+            Text("{condition}; {values}", decision, values=values)
             if values
             else decision.condition,
         ),
@@ -157,11 +153,11 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
         else nearby.step_text
     )
     if nearby.refusal:
-        effect = say("refused: {refusal}", refusal=nearby.refusal)
+        effect = say("refused: {refusal}", nearby)
     elif nearby.changes_path:
-        effect = say("takes another path: {path}", path=nearby.path)
+        effect = say("takes another path: {path}", nearby)
     else:
-        effect = say("same path; turns '{decision}' around", decision=nearby.decision)
+        effect = say("same path; turns '{decision}' around", nearby)
     return change, effect
 
 
@@ -171,18 +167,14 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
         cores = ""
         if launch.block_dim:
             plural = "s" if launch.block_dim > 1 else ""
-            cores = say(" on {block_dim} core{plural}", block_dim=launch.block_dim, plural=plural)
-        doubt = (
-            Text(", {value}", value=launch.evidence.value)
-            if launch.evidence is not Evidence.EXACT
-            else ""
-        )
+            cores = say(" on {block_dim} core{plural}", launch, plural=plural)
+        doubt = Text(", {value}", launch.evidence) if launch.evidence is not Evidence.EXACT else ""
         rows.append(
             (
                 f"{number}",
                 Text(
                     "{kernel}{cores}{doubt}{value}",
-                    kernel=launch.kernel,
+                    launch,
                     cores=cores,
                     doubt=doubt,
                     value=launch.note and "; " + launch.note,
@@ -229,7 +221,7 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
                 (
                     say(
                         "{instructions} instructions start up in {start_up} us",
-                        instructions=estimate.instructions,
+                        estimate,
                         start_up=start_up,
                     ),
                     "half as many, twice as long, save half of it",
@@ -247,14 +239,14 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
     )
     saved = say(
         "without that {cycles:.1%} less of the longest core's {slowest_cycles:.0f} cycles",
+        estimate,
         cycles=conflict.cycles / estimate.slowest_cycles,
-        slowest_cycles=estimate.slowest_cycles,
     )
     return say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how), saved
 
 
 def _memory_title(memory: Memory) -> str:
-    phase = Text(", {phase}", phase=memory.phase) if memory.phase else ""
+    phase = Text(", {phase}", memory) if memory.phase else ""
     title = say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
         memory,
@@ -335,8 +327,8 @@ def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
                 mode,
                 say(
                     "{states}; {path}; {size} of workspace",
+                    other,
                     states=states,
-                    path=other.path,
                     size=bytes_text(other.workspace.total_bytes),
                 ),
             )
@@ -353,7 +345,7 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
         Paragraph(
             say(
                 "{title} on {product}: refused, {status} {status_name}",
-                title=entry.title,
+                entry,
                 product=explanation.profile.title,
                 status=int(error.status),
                 status_name=error.status.name,

@@ -24,12 +24,12 @@ def limits_view(table: LimitTable) -> RenderableType:
     """Return limits as a rich renderable."""
     entry = find_operator(table.operator)
     assert entry is not None
-    along = say(" along {along}", along=table.along) if table.along else ""
+    along = say(" along {along}", table) if table.along else ""
     fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
     title = Paragraph(
         say(
             "{title}: legal values of {axis}{along}",
-            title=entry.title,
+            entry,
             axis=table.vary or "every size, the others as they are",
             along=along,
         ),
@@ -125,7 +125,7 @@ def reason_text(error: Unplanned) -> str:
     return (
         error.message
         if not error.status
-        else say("{status} {message}", status=int(error.status), message=error.message)
+        else say("{status} {message}", error, status=int(error.status))
     )
 
 

@@ -30,7 +30,7 @@ def headline(answer: MeasuredProfile) -> str:
     """Return the outcome in one line."""
     return say(
         "{modelled} of {launches} kernels modelled: {name}",
-        modelled=answer.modelled,
+        answer,
         launches=len(answer.launches),
         name=Path(answer.file).name,
     )

@@ -26,7 +26,7 @@ def rows_title(rows: OpenRows) -> str:
     return (
         say("{output}: {count} {axis}s can differ{shown}", rows, count=count, shown=shown)
         if count
-        else say("{output}: its accumulation order is fixed", output=rows.output)
+        else say("{output}: its accumulation order is fixed", rows)
     )
 
 

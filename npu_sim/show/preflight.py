@@ -145,9 +145,7 @@ def _count_text(summary: Summary) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
     over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
     weighted = (
-        say(" ({count} with their counts)", count=summary.count)
-        if summary.count != summary.lines
-        else ""
+        say(" ({count} with their counts)", summary) if summary.count != summary.lines else ""
     )
     expected = (
         say("; {as_expected} match expect, {differ} do not", summary)
@@ -156,7 +154,7 @@ def _count_text(summary: Summary) -> str:
     )
     return say(
         "calls {lines}{weighted}: {counts}{over}{expected}",
-        lines=summary.lines,
+        summary,
         weighted=weighted,
         counts=counts,
         over=over,

@@ -31,31 +31,22 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     lines: list[Line] = [
         (
             output.output,
-            say(
-                "{distinct_results} different results from {orders}",
-                distinct_results=output.distinct_results,
-                orders=orders,
-            ),
+            say("{distinct_results} different results from {orders}", output, orders=orders),
             ", ".join(output.orders[:6]) + ", ...",
         ),
         (
             "",
             say("{moved} of {elements} elements moved", output),
-            say(
-                "{order_dependent} can, by plan and indices", order_dependent=output.order_dependent
-            ),
+            say("{order_dependent} can, by plan and indices", output),
         ),
         (
             "",
-            say("spread up to {max_spread:.3g}", max_spread=output.max_spread),
+            say("spread up to {max_spread:.3g}", output),
             "between two legal orders, of the element that moved most in value",
         ),
         (
             "",
-            say(
-                "{differs_from_deterministic} elements differ",
-                differs_from_deterministic=output.differs_from_deterministic,
-            ),
+            say("{differs_from_deterministic} elements differ", output),
             "between the sequential and the deterministic result",
         ),
     ]
@@ -78,7 +69,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
                     "the element that moved most in ulp; with deterministic computation "
                     "{deterministic_result:.9g}"
                 ),
-                deterministic_result=worst.deterministic_result,
+                worst,
             ),
         )
     )
@@ -94,7 +85,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
             if len(steps) > SHOWN_STEPS
             else ""
         )
-        scaled = say("; times {factor:.6g}", factor=worst.factor) if worst.factor != 1 else ""
+        scaled = say("; times {factor:.6g}", worst) if worst.factor != 1 else ""
         lines.append(
             (
                 "",
@@ -120,10 +111,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         lines.append(
             (
                 "",
-                say(
-                    "of given inputs: max {max_ulp_of_given:.3g} ulp",
-                    max_ulp_of_given=one.max_ulp_of_given,
-                ),
+                say("of given inputs: max {max_ulp_of_given:.3g} ulp", one),
                 "the rounding of the inputs included",
             )
         )
@@ -142,7 +130,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
                 "each cause alone, in ulp",
                 joined(
                     (
-                        Text("{name} {max_ulp}", name=cause.name, max_ulp=f"{cause.max_ulp:.3g}")
+                        Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
                         for cause in one.causes
                     ),
                     ", ",
@@ -154,11 +142,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
 
 
 def _verdict_text(verdict: Verdict) -> str:
-    return (
-        say("{standard} passes", standard=verdict.standard)
-        if verdict.passed
-        else say("{standard} FAILS", standard=verdict.standard)
-    )
+    return say("{standard} passes", verdict) if verdict.passed else say("{standard} FAILS", verdict)
 
 
 def precision_meanings() -> list[Line]:
@@ -175,7 +159,7 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
     lines: list[Line] = []
     for row in study.rows:
         if row.changes is None:
-            lines.append((row.output, say("{change}: not applicable", change=row.change), row.note))
+            lines.append((row.output, say("{change}: not applicable", row), row.note))
             continue
         first = (
             say(
@@ -186,11 +170,7 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
             if row.first is not None
             else row.note
         )
-        effect = (
-            say("{change}: changes", change=row.change)
-            if row.changes
-            else say("{change}: same bits", change=row.change)
-        )
+        effect = say("{change}: changes", row) if row.changes else say("{change}: same bits", row)
         lines.append((row.output, effect, first))
     return lines
 
@@ -212,7 +192,7 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
                     index=index,
                     terms=len(one.terms),
                 ),
-                Text("{agreed} ({probe})", agreed=agreed, probe=one.probe),
+                Text("{agreed} ({probe})", one, agreed=agreed),
             )
         )
         formula = one.text

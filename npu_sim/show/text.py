@@ -69,16 +69,12 @@ def overflow_text(plan: Plan) -> str:
 
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
-    key = (
-        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
-        if plan.tiling_key is not None
-        else ""
-    )
+    key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
     overflow = overflow_text(plan)
     lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
-    lines.append(("path", Text("{path}{key}", path=plan.path, key=key), plan.path_reason))
+    lines.append(("path", Text("{path}{key}", plan, key=key), plan.path_reason))
     if plan.block_dim:
-        idle = say("; {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
+        idle = say("; {idle_cores} idle", plan) if plan.idle_cores else ""
         lines.append(
             (
                 "cores",
@@ -118,11 +114,7 @@ def profile_key_text(plan: Plan, one: ProfileKey) -> str:
     before = say("{shipped} in {product}; path and tiling unchanged", one)
     if one.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
-    effect = (
-        say(". If it asked the chip: {if_asked} (model)", if_asked=one.if_asked)
-        if one.if_asked
-        else ""
-    )
+    effect = say(". If it asked the chip: {if_asked} (model)", one) if one.if_asked else ""
     return say(
         "{before}: {title} counts with {assumed} on every SoC ({source}){asked}",
         one,
@@ -147,7 +139,7 @@ def memory_name(memory: Memory) -> str:
 
 def _memory_line(memory: Memory) -> Line:
     label = "buffer" if memory.name == "UB" else memory.name
-    phase = say(", {phase}", phase=memory.phase) if memory.phase else ""
+    phase = say(", {phase}", memory) if memory.phase else ""
     share = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
         memory,
@@ -171,9 +163,9 @@ def _workspace_line(workspace: Workspace) -> Line:
         )
         model = " (model)" if part.evidence is Evidence.MODEL else ""
         parts.append(
-            say("{name} unknown", name=part.name)
+            say("{name} unknown", part)
             if part.evidence is Evidence.UNKNOWN
-            else Text("{name} {size}{model}", name=part.name, size=size, model=model)
+            else Text("{name} {size}{model}", part, size=size, model=model)
         )
     unknown = " + unknown" if workspace.unknown else ""
     return (
@@ -188,7 +180,7 @@ def change_text(plan: Plan, flip: Flip) -> str:
     if flip.outcome != RUNS:
         return flip.outcome or "not tried"
     if not flip.changes_path:
-        return say("same path; {effect}", effect=flip.effect) if flip.effect else "same path"
+        return say("same path; {effect}", flip) if flip.effect else "same path"
     return say("{path}, tiling key {tiling_key}", flip) if flip.path == plan.path else flip.path
 
 
@@ -337,7 +329,7 @@ def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
             count_text(launch.read_bytes),
             count_text(launch.written_bytes),
             "" if launch.block_dim is None else str(launch.block_dim),
-            launch.evidence.value + (Text("; {note}", note=launch.note) if launch.note else ""),
+            launch.evidence.value + (Text("; {note}", launch) if launch.note else ""),
         )
         for number, launch in enumerate(launches)
     ]

@@ -87,16 +87,16 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return the evidence for an estimate, and the user's influence on it."""
     if isinstance(estimate, LaunchEstimate):
         return (
-            say("{evidence}, if yours is like one of them", evidence=estimate.evidence)
+            say("{evidence}, if yours is like one of them", estimate)
             if estimate.us is None
             else estimate.evidence
         )
     conflicts = (
-        say(", {conflict_share:.0%} bank conflicts", conflict_share=estimate.conflict_share)
+        say(", {conflict_share:.0%} bank conflicts", estimate)
         if estimate.conflict_share >= SAID_SHARE
         else ""
     )
-    doubt = Text("; {note}", note=estimate.note) if estimate.note else ""
+    doubt = Text("; {note}", estimate) if estimate.note else ""
     return say(
         "{startup_share:.0%} of it instruction start-up{conflicts}; {evidence}{doubt}",
         estimate,
@@ -175,19 +175,17 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
     if launch.planned:
-        how = say("limited by {binds}", binds=launch.binds)
+        how = say("limited by {binds}", launch)
     elif launch.binds == "reading":
         how = say("reading {size}", size=bytes_text(launch.read_bytes))
     else:
         how = say("writing {size}", size=bytes_text(launch.written_bytes))
-    doubt = (
-        "" if launch.evidence is Evidence.EXACT else Text("; {value}", value=launch.evidence.value)
-    )
+    doubt = "" if launch.evidence is Evidence.EXACT else Text("; {value}", launch.evidence)
     label = "launches" if number == 0 else ""
     if not launch.binds:
         return (
             label,
-            say("{kernel}: counted 0", kernel=launch.kernel),
+            say("{kernel}: counted 0", launch),
             say("no AI core runs it{doubt}", doubt=doubt),
         )
     return (
@@ -201,7 +199,7 @@ def _change_line(change: Change) -> Line:
     gone = (
         say("; without {without}", without=joined(change.without, ", ")) if change.without else ""
     )
-    note = Text("; {note}", note=change.note) if change.note else ""
+    note = Text("; {note}", change) if change.note else ""
     saved = Text(
         "{percent} {value}",
         percent=percent_text(abs(change.saved_share)),
@@ -239,9 +237,9 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
 def _price_text(price: ModePrice) -> str:
     switch = "on" if price.deterministic else "off"
     launches = (
-        say("{launches} launch", launches=price.launches)
+        say("{launches} launch", price)
         if price.launches == 1
-        else say("{launches} launches", launches=price.launches)
+        else say("{launches} launches", price)
     )
     workspace = " + ".join(
         (
@@ -276,11 +274,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
                 time=time_text(timeline.kernel_us),
                 pipe=timeline.binding_pipe or "nothing",
             ),
-            say(
-                "core {core}, the slowest, is busy: {busy}",
-                core=slowest.core,
-                busy=busy_text(timeline),
-            ),
+            say("core {core}, the slowest, is busy: {busy}", slowest, busy=busy_text(timeline)),
         ),
         (
             "copies",
@@ -306,7 +300,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         lines += [
             (
                 "phase",
-                Text("{name} {time}", name=phase.name, time=time_text(phase.us)),
+                Text("{name} {time}", phase, time=time_text(phase.us)),
                 say("limited by {binding_pipe} on core {slowest_core}", phase),
             )
             for phase in timeline.phases
@@ -353,10 +347,10 @@ def largest_text(timeline: Timeline) -> str:
         return ""
     largest = max(timeline.launches, key=lambda launch: launch.us)
     if len(timeline.launches) == 1:
-        return say("{kernel} (only launch)", kernel=largest.kernel)
+        return say("{kernel} (only launch)", largest)
     return say(
         "{kernel}, {share:.0f} % of {launches} launches",
-        kernel=largest.kernel,
+        largest,
         share=100 * largest.share,
         launches=len(timeline.launches),
     )

@@ -22,7 +22,7 @@ def workspace_title(plan: Plan) -> str:
     place = f"{plan.product_title}, {plan.soc}{release_words(plan.release)}"
     return say(
         "{title} on {place}: {workspace_headline}",
-        title=plan.title,
+        plan,
         place=place,
         workspace_headline=workspace_headline(plan.workspace),
     )
@@ -103,7 +103,7 @@ def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
 
 def _nodes_text(area: WorkspaceArea) -> str:
     return (
-        say("node {first_node}", first_node=area.first_node)
+        say("node {first_node}", area)
         if area.first_node == area.last_node
         else say("nodes {first_node} to {last_node}", area)
     )

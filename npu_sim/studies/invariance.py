@@ -98,7 +98,7 @@ def _compare(
             rows.append(InvarianceRow(name, output, False))
         else:
             first = tuple(int(place) for place in different[0])
-            note = Text("{shape} of {size} elements", shape=different.shape[0], size=before.size)
+            note = Text("{shape} of {size} elements", before, shape=different.shape[0])
             rows.append(
                 InvarianceRow(
                     name, output, True, first, float(before[first]), float(after[first]), note

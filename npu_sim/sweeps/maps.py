@@ -243,11 +243,7 @@ class Columns:
         plan = self.area.planned(position, row)
         if not isinstance(plan, Plan):
             return f"{int(plan.status)}, {NUMBER.sub('N', plan.message)}"
-        key = (
-            ""
-            if plan.tiling_key is None
-            else Text(", key {tiling_key}", tiling_key=plan.tiling_key)
-        )
+        key = "" if plan.tiling_key is None else Text(", key {tiling_key}", plan)
         return NUMBER.sub("N", plan.path) + key
 
     def _runs(self, positions: Sequence[int]) -> list[list[Run]]:

@@ -343,7 +343,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         raise UsageError(
             name,
             Text("{name}: no values", name=name),
-            Text("for instance {name}={default}", name=name, default=axis.default),
+            Text("for instance {name}={default}", axis, name=name),
         )
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]

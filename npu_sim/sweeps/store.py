@@ -115,14 +115,11 @@ class Store:
                 if self.target.exists() and not self.overwrite:
                     raise UsageError(
                         "out",
-                        Text("{target} is there already", target=self.target),
+                        Text("{target} is there already", self),
                         "replace it with --overwrite, or name another",
                     )
                 if self.partial.exists() or self.partial.is_symlink():
-                    message = Text(
-                        "{partial} is in the way: no sweep that can go on left it",
-                        partial=self.partial,
-                    )
+                    message = Text("{partial} is in the way: no sweep that can go on left it", self)
                     raise UsageError("out", message, "remove it, or choose another name")
                 require_room(self.target, self.writer.least_bytes)
                 self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
@@ -133,14 +130,14 @@ class Store:
     def _go_on(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
         again = Text(
             "remove {name} and {progress_file} to start again",
-            name=self.partial.name,
+            self.partial,
             progress_file=self.progress_file.name,
         )
         if not resume:
             hint = Text("go on with resume=True, or {again}", again=again)
             message = Text(
                 "{target}: an interrupted sweep lies there, {chunks} chunks complete",
-                target=self.target,
+                self,
                 chunks=progress["chunks"],
             )
             raise UsageError("out", message, hint)
@@ -149,7 +146,7 @@ class Store:
             names = ", ".join(different)
             message = Text(
                 "{target}: the interrupted sweep there is another one: its {different} differ",
-                target=self.target,
+                self,
                 different=names,
             )
             raise UsageError(
@@ -166,15 +163,11 @@ class Store:
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
                 raise UsageError(
                     "resume",
-                    Text(
-                        "{partial} is not what was written: {error}",
-                        partial=self.partial,
-                        error=error,
-                    ),
+                    Text("{partial} is not what was written: {error}", self, error=error),
                     again,
                 ) from None
         elif chunks * self.chunk_rows < self.total:
-            raise UsageError("resume", Text("{partial} is gone", partial=self.partial), again)
+            raise UsageError("resume", Text("{partial} is gone", self), again)
         return chunks, progress["summary"]
 
     def _progress(self) -> dict[str, Any]:
@@ -194,8 +187,7 @@ class Store:
             raise UsageError(
                 "out",
                 Text(
-                    "{progress_file} does not state the progress of the sweep: it is damaged",
-                    progress_file=self.progress_file,
+                    "{progress_file} does not state the progress of the sweep: it is damaged", self
                 ),
                 hint,
             )
@@ -215,26 +207,16 @@ class Store:
         hint = "name a new folder, or a file ending in .csv or .parquet"
         if not self.target.is_dir() or self.target.is_symlink():
             raise UsageError(
-                "out",
-                Text(
-                    "{target} is a file; a folder of columns is expected there", target=self.target
-                ),
-                hint,
+                "out", Text("{target} is a file; a folder of columns is expected there", self), hint
             )
         names = written_names(self.target)
         if not names and not (resuming and not any(self.target.iterdir())):
-            raise UsageError(
-                "out", Text("{target} is a folder, but no sweep", target=self.target), hint
-            )
+            raise UsageError("out", Text("{target} is a folder, but no sweep", self), hint)
         foreign = foreign_entry(self.target, names.__contains__)
         if foreign is not None:
             raise UsageError(
                 "out",
-                Text(
-                    "{target} holds {foreign}, which no sweep wrote",
-                    target=self.target,
-                    foreign=repr(foreign),
-                ),
+                Text("{target} holds {foreign}, which no sweep wrote", self, foreign=repr(foreign)),
                 "move it elsewhere, or " + hint,
             )
 
@@ -252,8 +234,8 @@ class Store:
             if not self.target.exists():
                 raise UsageError(
                     "out",
-                    Text("{partial} was emptied by something else", partial=self.partial),
-                    Text("remove {name}", name=self.progress_file.name),
+                    Text("{partial} was emptied by something else", self),
+                    Text("remove {name}", self.progress_file),
                 )
             self.progress_file.unlink()
 

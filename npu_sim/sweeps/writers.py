@@ -101,12 +101,7 @@ def cut_back(file: IO[bytes], size: int) -> None:
     present = file.seek(0, os.SEEK_END)
     if present < size:
         raise ValueError(
-            Text(
-                "{name} has {found} bytes, {size} were written",
-                name=file.name,
-                found=present,
-                size=size,
-            )
+            Text("{name} has {found} bytes, {size} were written", file, found=present, size=size)
         )
     file.truncate(size)
     file.seek(0, os.SEEK_END)
@@ -287,7 +282,7 @@ class ParquetWriter:
         missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]
         joined = (self.partial / WHOLE).is_file() or not any(self.partial.iterdir())
         if missing and not joined:
-            raise ValueError(Text("{name} is missing", name=self._file(missing[0]).name))
+            raise ValueError(Text("{name} is missing", self._file(missing[0])))
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Write a chunk."""

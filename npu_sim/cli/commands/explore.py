@@ -46,9 +46,7 @@ def explore_command(
         from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
     except ModuleNotFoundError as error:
         raise UsageError(
-            "explore",
-            Text("the explorer needs {name}", name=error.name),
-            "pip install 'npu_sim[explore]'",
+            "explore", Text("the explorer needs {name}", error), "pip install 'npu_sim[explore]'"
         ) from None
 
     if host not in LOCAL_NAMES and not i_know:
@@ -71,12 +69,7 @@ def explore_command(
         hint = "choose another with --port, or 0 for a free one"
         raise UsageError(
             "port",
-            Text(
-                "port = {port} of {host} cannot be used: {strerror}",
-                port=port,
-                host=host,
-                strerror=error.strerror,
-            ),
+            Text("port = {port} of {host} cannot be used: {strerror}", error, port=port, host=host),
             hint,
         ) from None
     print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)

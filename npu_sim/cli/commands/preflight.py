@@ -124,14 +124,14 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
     except OSError as error:
         raise UsageError(
             "calls",
-            Text("{calls}: cannot be read: {strerror}", calls=calls, strerror=error.strerror),
+            Text("{calls}: cannot be read: {strerror}", error, calls=calls),
             "a file of calls, one JSON object a line",
         ) from None
     except UsageError as error:
         if error.argument != "calls":
             raise
         raise UsageError(
-            "calls", Text("{calls}: {message}", calls=calls, message=error.message), error.hint
+            "calls", Text("{calls}: {message}", error, calls=calls), error.hint
         ) from None
     device = {
         ("--products", "--product", "--soc"): DEFAULT_PRODUCT,

@@ -76,7 +76,7 @@ def profile_command(file: File, options: ProfileOptions) -> None:
     if options.out is not None:
         raise UsageError(
             "out",
-            Text("out = {out}: there is nothing to write without --calibrate", out=options.out),
+            Text("out = {out}: there is nothing to write without --calibrate", options),
             "--calibrate --out FILE, or --report",
         )
     from npu_sim.questions.measured_profile import read_profile

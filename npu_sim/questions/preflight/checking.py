@@ -118,9 +118,7 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
     except NotModelledError as error:
         return replace(answer, outcome=UNKNOWN, **error.as_dict())
     except UsageError as error:
-        raise MalformedLineError(
-            Text("inputs cannot be planned: {message}", message=error.message)
-        ) from None
+        raise MalformedLineError(Text("inputs cannot be planned: {message}", error)) from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise MalformedLineError(
             Text(

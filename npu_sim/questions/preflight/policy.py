@@ -54,12 +54,7 @@ class Policy:
         ):
             yield checked.label, checked.reason
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
-            yield (
-                WORKSPACE,
-                Text(
-                    "the workspace is above {max_workspace} bytes", max_workspace=self.max_workspace
-                ),
-            )
+            yield (WORKSPACE, Text("the workspace is above {max_workspace} bytes", self))
         if "caveat" in self.fail_on and facts.get("caveats"):
             yield "caveat", Text("caveats: {facts}", facts=", ".join(facts["caveats"]))
         if "timing" in self.fail_on and facts.get("timing"):

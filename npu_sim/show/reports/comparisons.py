@@ -97,7 +97,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
                 one.axis.name,
                 str(one.now),
                 str(one.value),
-                one.path or say("refused: {refusal}", refusal=one.refusal),
+                one.path or say("refused: {refusal}", one),
                 one.decision,
                 ", ".join(products),
             )
@@ -181,7 +181,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         "{title}: legal values of {axis}",
         title=operator_title(table.operator),
         axis=table.vary or "every size",
-    ) + (say(" along {along}", along=table.along) if along else "")
+    ) + (say(" along {along}", table) if along else "")
     fixed = Table(
         ("name", "value"),
         tuple((name, value) for name, value in table.fixed.items()),
@@ -235,7 +235,7 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
                 title = f"{product} ({socs}), {name}"
                 curves.append(Curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
-    y = Axis(say("largest {vary}", vary=table.vary), is_log=True)
+    y = Axis(say("largest {vary}", table), is_log=True)
     return curve_figure(x, y, curves) if curves else None
 
 

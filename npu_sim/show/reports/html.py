@@ -40,7 +40,7 @@ def asset(name: str) -> str:
 
 def render(document: Document) -> str:
     """Return a document as HTML; the plotting library is included only if there are curves."""
-    footer = say("Made by npu-sim {version}. {origin}", version=_version(), origin=document.origin)
+    footer = say("Made by npu-sim {version}. {origin}", document, version=_version())
     return (
         _environment()
         .get_template("report.html")

@@ -57,7 +57,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
         sections.append(Section("Measured beside bound", (Picture(time_bars(named), caption),)))
     sections += [
         Section(
-            say("Call {operator}", operator=calls.calls[0].case.plan.operator),
+            say("Call {operator}", calls.calls[0].case.plan),
             (
                 _call_picture(calls),
                 *_call_over_time(calls),

@@ -63,24 +63,18 @@ def memory_colours(memory: Memory) -> list[tuple[str, str]]:
         (f"c{number % COLOURS}", Text("{name} {bytes}", one))
         for number, one in enumerate(memory.allocations)
     ]
-    return (
-        [*named, ("free", say("free {free_bytes}", free_bytes=memory.free_bytes))]
-        if memory.free_bytes > 0
-        else named
-    )
+    return [*named, ("free", say("free {free_bytes}", memory))] if memory.free_bytes > 0 else named
 
 
 def memory_title(memory: Memory) -> str:
     """Return name and phase of a memory."""
-    return memory_name(memory) + (Text(", {phase}", phase=memory.phase) if memory.phase else "")
+    return memory_name(memory) + (Text(", {phase}", memory) if memory.phase else "")
 
 
 def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     """Draw a memory with its legend; return shapes and height."""
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
-    evidence = (
-        "" if memory.evidence is Evidence.EXACT else Text(" ({value})", value=memory.evidence.value)
-    )
+    evidence = "" if memory.evidence is Evidence.EXACT else Text(" ({value})", memory.evidence)
     caption = say(
         "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
         memory,
@@ -91,7 +85,7 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     x = 0.0
     for number, allocation in enumerate(memory.allocations):
         width = allocation.bytes * scale
-        note = Text(", {note}", note=allocation.note) if allocation.note else ""
+        note = Text(", {note}", allocation) if allocation.note else ""
         title = say("{name}: {bytes} bytes{note}", allocation, note=note)
         parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
         x += width
@@ -102,7 +96,7 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
                 memory.free_bytes * scale,
                 y + 20,
                 "free",
-                say("free: {free_bytes} bytes", free_bytes=memory.free_bytes),
+                say("free: {free_bytes} bytes", memory),
                 "free",
             )
         )
@@ -133,24 +127,13 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
         and len(rest) > 1
         and sum(part.bytes for part in rest) < largest.bytes / 8
     ):
-        drawn += _workspace_bar(
-            rest, parts, height + 8, say("without {name}, enlarged", name=largest.name)
-        )
+        drawn += _workspace_bar(rest, parts, height + 8, say("without {name}, enlarged", largest))
         height += BAR_HEIGHT + 36
     unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
     for number, part in enumerate(unknown):
-        title = say("{name}: size unknown", name=part.name) + (
-            Text(", {note}", note=part.note) if part.note else ""
-        )
+        title = say("{name}: size unknown", part) + (Text(", {note}", part) if part.note else "")
         drawn.append(
-            _segment(
-                number * 260,
-                250,
-                height + 8,
-                "unknown",
-                title,
-                say("{name}: unknown", name=part.name),
-            )
+            _segment(number * 260, 250, height + 8, "unknown", title, say("{name}: unknown", part))
         )
     return picture(
         height + (BAR_HEIGHT + 12 if unknown else 0),
@@ -180,7 +163,7 @@ def _workspace_bar(
         colour = workspace_colours(parts)[parts.index(part)]
         title = say(
             "{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value
-        ) + (Text(", {note}", note=part.note) if part.note else "")
+        ) + (Text(", {note}", part) if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
     return drawn

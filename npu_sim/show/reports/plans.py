@@ -438,7 +438,7 @@ def timeline_report(
 
 
 def _drawn_over_time(name: str, one: Timeline, work: Mapping[str, Any]) -> Section:
-    return time_section(work, say("Work over time: {name}, {soc}", name=name, soc=one.soc))
+    return time_section(work, say("Work over time: {name}, {soc}", one, name=name))
 
 
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
@@ -457,7 +457,7 @@ def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
 def _estimate_cell(launch: LaunchTime) -> str:
     """Return a launch's estimate with its range and evidence, or why there is none."""
     if launch.estimate is None:
-        return say("none: {estimate_missing}", estimate_missing=launch.estimate_missing)
+        return say("none: {estimate_missing}", launch)
     return Text(
         "{estimate}; {estimate_note}",
         estimate=estimate_text(launch.estimate),

@@ -123,14 +123,14 @@ def _checked(
         raise AclnnError(
             INVALID,
             "target",
-            Text("target is {dtype}; the product takes int64", dtype=target.dtype),
+            Text("target is {dtype}; the product takes int64", target),
             "target.long()",
         )
     if weight is not None and weight.dtype != torch.float32:
         raise AclnnError(
             INVALID,
             "weight",
-            Text("weight is {dtype}; the product takes float32", dtype=weight.dtype),
+            Text("weight is {dtype}; the product takes float32", weight),
             "weight.float()",
         )
     if torch.is_autocast_enabled("cpu"):

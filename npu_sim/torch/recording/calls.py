@@ -192,9 +192,7 @@ class Recording:
             first, *others = places
             name = first.text
             if others:
-                name = Text(
-                    "{text} and {others_count} more", text=first.text, others_count=len(others)
-                )
+                name = Text("{text} and {others_count} more", first, others_count=len(others))
             line: dict[str, Any] = {"op": call.operator, "inputs": json.loads(call.inputs)}
             line |= {"deterministic": True} if call.deterministic else {}
             line |= {"name": name} if name else {}

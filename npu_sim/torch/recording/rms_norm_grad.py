@@ -226,9 +226,7 @@ def _gamma(kernel: Kernel, normed: Term, gamma: Term) -> Term | None:
         return None
     kernel.span.retract(normed.listed)
     if gamma.offset:
-        why = Text(
-            "the factor is {offset} + weight, as in Gemma: gamma is this sum", offset=gamma.offset
-        )
+        why = Text("the factor is {offset} + weight, as in Gemma: gamma is this sum", gamma)
         kernel.span.remark(FORWARD, why, gamma.parameter)
     gamma_spec = str(TensorSpec(shape, str(gamma.dtype)))
     call = {"x": normed.x, "gamma": gamma_spec}
