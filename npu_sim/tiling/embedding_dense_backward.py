@@ -53,23 +53,18 @@ ELSEWHERE = Part(vendor="")
 class VectorSplit(NamedTuple):
     """A dim cut into whole vector instructions and a tail."""
 
-    compute_rep_time: Annotated[int, Field("vector instructions", "dim", vendor="ComputeRepTime")]
-    compute_former_num: Annotated[
-        int, Field("columns they cover", "dim", vendor="ComputeFormerNum")
-    ]
-    compute_tail_num: Annotated[int, Field("columns left", "dim", vendor="ComputeTailNum")]
+    compute_rep_time: Annotated[int, Field("vector instructions", "dim", "ComputeRepTime")]
+    compute_former_num: Annotated[int, Field("columns they cover", "dim", "ComputeFormerNum")]
+    compute_tail_num: Annotated[int, Field("columns left", "dim", "ComputeTailNum")]
 
 
 class RowSplit(NamedTuple):
     """Rows per core: ``former_row_num`` on ``former_row_rep_time`` cores, then ``tail_row_num``."""
 
-    former_row_num: Annotated[
-        int, Field("rows of the first cores", "rows + 1", vendor="formerRowNum")
-    ]
-    tail_row_num: Annotated[int, Field("rows of the other cores", "rows + 1", vendor="tailRowNum")]
+    former_row_num: Annotated[int, Field("rows of the first cores", "rows + 1", "formerRowNum")]
+    tail_row_num: Annotated[int, Field("rows of the other cores", "rows + 1", "tailRowNum")]
     former_row_rep_time: Annotated[
-        int,
-        Field("how many cores take the longer share", "vector_cores", vendor="formerRowRepTime"),
+        int, Field("how many cores take the longer share", "vector_cores", "formerRowRepTime")
     ]
 
 
@@ -77,16 +72,13 @@ class WeightSplit(NamedTuple):
     """The same split of weight rows, for the cores that scale them."""
 
     former_row_num: Annotated[
-        int, Field("weight rows of the first cores", "num_weights + 1", vendor="formerCoreRowNum")
+        int, Field("weight rows of the first cores", "num_weights + 1", "formerCoreRowNum")
     ]
     tail_row_num: Annotated[
-        int, Field("weight rows of the other cores", "num_weights + 1", vendor="tailCoreRowNum")
+        int, Field("weight rows of the other cores", "num_weights + 1", "tailCoreRowNum")
     ]
     former_row_rep_time: Annotated[
-        int,
-        Field(
-            "how many cores take the longer share", "vector_cores", vendor="formerCoreRowRepTime"
-        ),
+        int, Field("how many cores take the longer share", "vector_cores", "formerCoreRowRepTime")
     ]
 
 
@@ -95,21 +87,17 @@ class SmallDimSplit(NamedTuple):
 
     part_num: Annotated[int, Field("parts", vendor="partNum")]
     former_copy_row: Annotated[
-        int, Field("rows of every core but the last", "rows + 1", vendor="formerCopyRow")
+        int, Field("rows of every core but the last", "rows + 1", "formerCopyRow")
     ]
-    tail_copy_row: Annotated[int, Field("rows of the last core", "rows + 1", vendor="tailCopyRow")]
+    tail_copy_row: Annotated[int, Field("rows of the last core", "rows + 1", "tailCopyRow")]
     former_copy_time: Annotated[
-        int, Field("batches of every core but the last", "rows + 1", vendor="formerCopyTime")
+        int, Field("batches of every core but the last", "rows + 1", "formerCopyTime")
     ]
-    tail_copy_time: Annotated[
-        int, Field("batches of the last core", "rows + 1", vendor="tailCopyTime")
-    ]
-    max_row_in_ub: Annotated[int, Field("rows of one batch", BATCH_BOUND, vendor="maxRowInUb")]
-    former_last_row: Annotated[
-        int, Field("rows of the last batch", BATCH_BOUND, vendor="formerLastRow")
-    ]
+    tail_copy_time: Annotated[int, Field("batches of the last core", "rows + 1", "tailCopyTime")]
+    max_row_in_ub: Annotated[int, Field("rows of one batch", BATCH_BOUND, "maxRowInUb")]
+    former_last_row: Annotated[int, Field("rows of the last batch", BATCH_BOUND, "formerLastRow")]
     tail_last_row: Annotated[
-        int, Field("rows of the last batch of the last core", BATCH_BOUND, vendor="tailLastRow")
+        int, Field("rows of the last batch of the last core", BATCH_BOUND, "tailLastRow")
     ]
 
 
@@ -167,12 +155,10 @@ class Tiling(NamedTuple):
     dim: Annotated[int, Field("columns", vendor="embeddingDim")]
     scale_grad_by_freq: Annotated[int, Field("1 when rows are scaled", vendor="scaleGradByFreq")]
     former_dim: Annotated[
-        int, Field("columns of a whole piece of a row", "dim", vendor="formerEmbeddingDim")
+        int, Field("columns of a whole piece of a row", "dim", "formerEmbeddingDim")
     ]
-    former_dim_rep_time: Annotated[
-        int, Field("whole pieces of a row", "dim", vendor="formerDimRepTime")
-    ]
-    tail_dim: Annotated[int, Field("columns of the last piece", "dim", vendor="tailEmbeddingDim")]
+    former_dim_rep_time: Annotated[int, Field("whole pieces of a row", "dim", "formerDimRepTime")]
+    tail_dim: Annotated[int, Field("columns of the last piece", "dim", "tailEmbeddingDim")]
     row_split: Annotated[RowSplit, ELSEWHERE]
     weight_split: Annotated[WeightSplit, ELSEWHERE]
     former_vector: Annotated[VectorSplit, Part(vendor="", help=", whole piece")]
@@ -183,7 +169,7 @@ class Tiling(NamedTuple):
         Field(
             "elements of the counters in workspace",
             "num_weights + 8",
-            vendor="scaleWorkspaceLength",
+            "scaleWorkspaceLength",
             switch=WORKSPACE_FIELDS,
         ),
     ]
@@ -192,7 +178,7 @@ class Tiling(NamedTuple):
         Field(
             "elements of the stage area",
             STAGE_BOUND,
-            vendor="outStageWorkspaceLength",
+            "outStageWorkspaceLength",
             switch=WORKSPACE_FIELDS,
         ),
     ]
@@ -209,7 +195,7 @@ class Tiling(NamedTuple):
         Field(
             "elements of out in fp32",
             "num_weights * dim",
-            vendor="outCastedWorkspaceLength",
+            "outCastedWorkspaceLength",
             switch=WORKSPACE_FIELDS,
         ),
     ]

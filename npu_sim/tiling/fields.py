@@ -5,7 +5,7 @@ A planner's result is a NamedTuple whose fields are annotated with :class:`Field
 
     class Tiling(NamedTuple):
         status: int
-        block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="blockDim")]
+        block_dim: Annotated[int, Field("cores that work", "vector_cores", "blockDim")]
 
 The record of a call without a tiling, the vendor's structure and the columns of sweeps derive from
 these annotations.

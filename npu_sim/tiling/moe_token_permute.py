@@ -102,40 +102,34 @@ class Problem(NamedTuple):
 class Sort(NamedTuple):
     """Split of a sort: ``last`` fields describe the last core, ``core`` fields every other."""
 
-    cores: Annotated[int, Field("cores that sort", "vector_cores", vendor="needCoreNum")]
-    core_entries: Annotated[
-        int, Field("entries that a core sorts", _ENTRIES, vendor="perCoreElements")
-    ]
+    cores: Annotated[int, Field("cores that sort", "vector_cores", "needCoreNum")]
+    core_entries: Annotated[int, Field("entries that a core sorts", _ENTRIES, "perCoreElements")]
     core_loops: Annotated[
-        int, Field("pieces that a core sorts by themselves", _ENTRIES, vendor="perCoreLoops")
+        int, Field("pieces that a core sorts by themselves", _ENTRIES, "perCoreLoops")
     ]
-    core_piece: Annotated[
-        int, Field("entries of a piece", _ENTRIES, vendor="perCorePerLoopElements")
-    ]
+    core_piece: Annotated[int, Field("entries of a piece", _ENTRIES, "perCorePerLoopElements")]
     core_last_piece: Annotated[
-        int, Field("entries of a core's last piece", _ENTRIES, vendor="perCoreLastLoopElements")
+        int, Field("entries of a core's last piece", _ENTRIES, "perCoreLastLoopElements")
     ]
     last_entries: Annotated[
-        int, Field("entries that the last core sorts", _ENTRIES, vendor="lastCoreElements")
+        int, Field("entries that the last core sorts", _ENTRIES, "lastCoreElements")
     ]
-    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, vendor="lastCoreLoops")]
+    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, "lastCoreLoops")]
     last_piece: Annotated[
-        int,
-        Field("entries of a piece of the last core", _ENTRIES, vendor="lastCorePerLoopElements"),
+        int, Field("entries of a piece of the last core", _ENTRIES, "lastCorePerLoopElements")
     ]
     last_last_piece: Annotated[
-        int,
-        Field("entries of the last core's last piece", _ENTRIES, vendor="lastCoreLastLoopElements"),
+        int, Field("entries of the last core's last piece", _ENTRIES, "lastCoreLastLoopElements")
     ]
     most_entries: Annotated[
-        int, Field("entries that fit a core at a time", "ub_bytes", vendor="oneLoopMaxElements")
+        int, Field("entries that fit a core at a time", "ub_bytes", "oneLoopMaxElements")
     ]
     last_half: Annotated[
         int,
         Field(
             "1 when the last core's list ends in the other half of the workspace",
             "1",
-            vendor="lastCoreWSindex",
+            "lastCoreWSindex",
         ),
     ]
 
@@ -244,78 +238,60 @@ def sort_buffers(sort: Sort) -> SortBuffers:
 class CoreLoops(NamedTuple):
     """Loops of a core: groups of tokens whose positions are loaded together, copies in a group."""
 
-    groups: Annotated[int, Field("groups of tokens", "num_tokens", vendor="CoreLoop")]
+    groups: Annotated[int, Field("groups of tokens", "num_tokens", "CoreLoop")]
     last_tokens: Annotated[
-        int,
-        Field("tokens of the last group", "max(num_tokens, ub_bytes)", vendor="CoreLastTokenNums"),
+        int, Field("tokens of the last group", "max(num_tokens, ub_bytes)", "CoreLastTokenNums")
     ]
     last_copies: Annotated[
         int,
         Field(
-            "copies in the last group",
-            "max(num_tokens, ub_bytes)",
-            vendor="LastonceIndicesTokenMoveTimes",
+            "copies in the last group", "max(num_tokens, ub_bytes)", "LastonceIndicesTokenMoveTimes"
         ),
     ]
     last_rows: Annotated[
-        int,
-        Field(
-            "rows of the last copy", "max(num_tokens, ub_bytes)", vendor="LastIndicesLastTokenNums"
-        ),
+        int, Field("rows of the last copy", "max(num_tokens, ub_bytes)", "LastIndicesLastTokenNums")
     ]
 
 
 class Copies(NamedTuple):
     """Split of the copies of rows; front cores take one token more than tail cores."""
 
-    cores: Annotated[int, Field("cores that move rows", "vector_cores", vendor="needCoreNum")]
+    cores: Annotated[int, Field("cores that move rows", "vector_cores", "needCoreNum")]
     front_cores: Annotated[
-        int, Field("cores with the longer share of tokens", "vector_cores", vendor="frontCoreNum")
+        int, Field("cores with the longer share of tokens", "vector_cores", "frontCoreNum")
     ]
     tail_cores: Annotated[
-        int, Field("cores with the shorter share of tokens", "vector_cores", vendor="tailCoreNum")
+        int, Field("cores with the shorter share of tokens", "vector_cores", "tailCoreNum")
     ]
-    front_tokens: Annotated[
-        int, Field("tokens of a front core", "num_tokens", vendor="coreCalcNum")
-    ]
-    tail_tokens: Annotated[int, Field("tokens of a tail core", "num_tokens", vendor="coreCalcTail")]
+    front_tokens: Annotated[int, Field("tokens of a front core", "num_tokens", "coreCalcNum")]
+    tail_tokens: Annotated[int, Field("tokens of a tail core", "num_tokens", "coreCalcTail")]
     row_bytes: Annotated[int, Field("bytes of a row", vendor="oneTokenBtypeSize")]
     group_copies: Annotated[
-        int, Field("copies of rows in a group", "ub_bytes", vendor="onceIndicesTokenMoveTimes")
+        int, Field("copies of rows in a group", "ub_bytes", "onceIndicesTokenMoveTimes")
     ]
-    copy_rows: Annotated[int, Field("rows of one copy", str(MOST_ROWS), vendor="onceUbTokenNums")]
+    copy_rows: Annotated[int, Field("rows of one copy", str(MOST_ROWS), "onceUbTokenNums")]
     group_tokens: Annotated[
-        int,
-        Field(
-            "tokens whose positions are loaded together", "ub_bytes", vendor="onceIndicesTokenNums"
-        ),
+        int, Field("tokens whose positions are loaded together", "ub_bytes", "onceIndicesTokenNums")
     ]
-    group_positions: Annotated[int, Field("their positions", "ub_bytes", vendor="onceIndices")]
+    group_positions: Annotated[int, Field("their positions", "ub_bytes", "onceIndices")]
     last_piece: Annotated[
         int,
-        Field(
-            "elements of a row's last piece; 1 for whole rows",
-            "ub_bytes",
-            vendor="oneTokenlastMove",
-        ),
+        Field("elements of a row's last piece; 1 for whole rows", "ub_bytes", "oneTokenlastMove"),
     ]
     piece: Annotated[
-        int,
-        Field(
-            "elements of a piece of a row; 1 for whole rows", "ub_bytes", vendor="oneTokenOnceMove"
-        ),
+        int, Field("elements of a piece of a row; 1 for whole rows", "ub_bytes", "oneTokenOnceMove")
     ]
-    pieces: Annotated[int, Field("pieces of a row", "hidden", vendor="oneTokenMoveTimes")]
+    pieces: Annotated[int, Field("pieces of a row", "hidden", "oneTokenMoveTimes")]
     front: Annotated[CoreLoops, Part("front{}", " of a front core")]
     tail: Annotated[CoreLoops, Part("tail{}", " of a tail core")]
     kept_rows: Annotated[
-        int, Field("rows of permuted_tokens", "num_tokens * num_topk", vendor="numOutTokens")
+        int, Field("rows of permuted_tokens", "num_tokens * num_topk", "numOutTokens")
     ]
     row_buffer_bytes: Annotated[
-        int, Field("bytes of one of the two row buffers", "ub_bytes", vendor="tokenUB")
+        int, Field("bytes of one of the two row buffers", "ub_bytes", "tokenUB")
     ]
     position_buffer_bytes: Annotated[
-        int, Field("bytes of the buffer of positions", "ub_bytes", vendor="indicesUB")
+        int, Field("bytes of the buffer of positions", "ub_bytes", "indicesUB")
     ]
 
 
@@ -439,11 +415,11 @@ class Tiling(NamedTuple):
             "workspace of the kernel", "system_workspace_bytes + 24 * 16777214 + 64 * vector_cores"
         ),
     ]
-    sorters: Annotated[int, Field("cores that may sort", "vector_cores", vendor="coreNum")]
+    sorters: Annotated[int, Field("cores that may sort", "vector_cores", "coreNum")]
     tokens: Annotated[int, Field("tokens", vendor="n")]
     columns: Annotated[int, Field("columns", vendor="cols")]
     columns_aligned: Annotated[
-        int, Field("columns of a row in whole blocks", "hidden + 15", vendor="colsAlign")
+        int, Field("columns of a row in whole blocks", "hidden + 15", "colsAlign")
     ]
     top_k: Annotated[int, Field("experts of a token", vendor="topK")]
     sort: Annotated[Sort, ELSEWHERE]

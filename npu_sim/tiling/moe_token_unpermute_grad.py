@@ -91,42 +91,31 @@ class Tiling(NamedTuple):
     hidden: Annotated[int, Field("columns", vendor="hiddenSize")]
     rows: Annotated[int, Field("where indices are dropped from", vendor="numOutTokens")]
     former_cores: Annotated[
-        int, Field("cores that take one token more", "vector_cores", vendor="formerCoreNum")
+        int, Field("cores that take one token more", "vector_cores", "formerCoreNum")
     ]
-    tail_cores: Annotated[int, Field("the other cores", "vector_cores", vendor="tailCoreNum")]
-    core_tokens: Annotated[
-        int, Field("tokens of the first cores", "tokens", vendor="tokenNumEachCore")
-    ]
-    tail_tokens: Annotated[
-        int, Field("tokens of the other cores", "tokens", vendor="tokenNumTailCore")
-    ]
+    tail_cores: Annotated[int, Field("the other cores", "vector_cores", "tailCoreNum")]
+    core_tokens: Annotated[int, Field("tokens of the first cores", "tokens", "tokenNumEachCore")]
+    tail_tokens: Annotated[int, Field("tokens of the other cores", "tokens", "tokenNumTailCore")]
     core_entries: Annotated[
-        int, Field("entries of the first cores", "tokens * num_topk", vendor="rowIdMapEachCore")
+        int, Field("entries of the first cores", "tokens * num_topk", "rowIdMapEachCore")
     ]
     tail_entries: Annotated[
-        int, Field("entries of the other cores", "tokens * num_topk", vendor="rowIdMapTailCore")
+        int, Field("entries of the other cores", "tokens * num_topk", "rowIdMapTailCore")
     ]
     piece_columns: Annotated[
         int,
-        Field(
-            "columns taken at a time, padded",
-            "max(hidden + 256, ub_bytes)",
-            vendor="hiddenSizeAlign",
-        ),
+        Field("columns taken at a time, padded", "max(hidden + 256, ub_bytes)", "hiddenSizeAlign"),
     ]
-    pieces: Annotated[int, Field("pieces of a row", "hidden", vendor="hiddenSizeLoopTimes")]
-    last_columns: Annotated[
-        int, Field("columns of the last piece", "hidden", vendor="hiddenSizeTail")
-    ]
+    pieces: Annotated[int, Field("pieces of a row", "hidden", "hiddenSizeLoopTimes")]
+    last_columns: Annotated[int, Field("columns of the last piece", "hidden", "hiddenSizeTail")]
     input_rows: Annotated[
-        int, Field("rows of the experts taken at a time", "ub_bytes", vendor="inputReserveNum")
+        int, Field("rows of the experts taken at a time", "ub_bytes", "inputReserveNum")
     ]
     group_entries: Annotated[
-        int, Field("entries taken at a time", "max(ub_bytes, num_topk)", vendor="indicesReserveNum")
+        int, Field("entries taken at a time", "max(ub_bytes, num_topk)", "indicesReserveNum")
     ]
     group_entries_aligned: Annotated[
-        int,
-        Field("the same, padded", "max(ub_bytes, num_topk + 16)", vendor="indicesReserveNumAlign"),
+        int, Field("the same, padded", "max(ub_bytes, num_topk + 16)", "indicesReserveNumAlign")
     ]
     ub_bytes: Annotated[int, Field("usable Unified Buffer", vendor="totalUbSize")]
 

@@ -284,52 +284,44 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
     rows: Annotated[int, Field("rows", vendor="num_row")]
     columns: Annotated[int, Field("columns", vendor="num_col")]
-    columns_aligned: Annotated[
-        int, Field("columns of a padded row", "col + 15", vendor="num_col_align")
-    ]
-    block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor")]
+    columns_aligned: Annotated[int, Field("columns of a padded row", "col + 15", "num_col_align")]
+    block_factor: Annotated[int, Field("rows of a core", "row", "block_factor")]
     row_factor: Annotated[
-        int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", vendor="row_factor")
+        int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", "row_factor")
     ]
     ub_factor: Annotated[
         int,
         Field(
             "elements of x in the Unified Buffer at a time",
             f"max(ub_bytes, {WIDEST_16_BIT})",
-            vendor="ub_factor",
+            "ub_factor",
         ),
     ]
-    average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, vendor="avg_factor")]
+    average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, "avg_factor")]
     last_block_factor: Annotated[
-        int,
-        Field(
-            "rows of the last core", "row", vendor="last_block_factor", switch=PERFORMANCE_FIELDS
-        ),
+        int, Field("rows of the last core", "row", "last_block_factor", switch=PERFORMANCE_FIELDS)
     ]
     row_loop: Annotated[
-        int, Field("groups of rows of a core", "row", vendor="row_loop", switch=PERFORMANCE_FIELDS)
+        int, Field("groups of rows of a core", "row", "row_loop", switch=PERFORMANCE_FIELDS)
     ]
     last_block_row_loop: Annotated[
         int,
         Field(
             "groups of rows of the last core",
             "row",
-            vendor="last_block_row_loop",
+            "last_block_row_loop",
             switch=PERFORMANCE_FIELDS,
         ),
     ]
     row_tail: Annotated[
-        int,
-        Field(
-            "rows of the last group of a core", "row", vendor="row_tail", switch=PERFORMANCE_FIELDS
-        ),
+        int, Field("rows of the last group of a core", "row", "row_tail", switch=PERFORMANCE_FIELDS)
     ]
     last_block_row_tail: Annotated[
         int,
         Field(
             "rows of the last group of the last core",
             "row",
-            vendor="last_block_row_tail",
+            "last_block_row_tail",
             switch=PERFORMANCE_FIELDS,
         ),
     ]
@@ -338,7 +330,7 @@ class Tiling(NamedTuple):
         Field(
             "whole vector instructions in a padded row",
             "col",
-            vendor="mul_loop",
+            "mul_loop",
             switch=PERFORMANCE_FIELDS,
         ),
     ]
@@ -347,7 +339,7 @@ class Tiling(NamedTuple):
         Field(
             "elements of a padded row that are left for a last one",
             "64",
-            vendor="mul_tail",
+            "mul_tail",
             switch=PERFORMANCE_FIELDS,
         ),
     ]
@@ -356,7 +348,7 @@ class Tiling(NamedTuple):
         Field(
             "blocks from one row of the buffer to the next, modulo 256",
             "255",
-            vendor="dst_rep_stride",
+            "dst_rep_stride",
             switch=PERFORMANCE_FIELDS,
         ),
     ]
@@ -365,7 +357,7 @@ class Tiling(NamedTuple):
         Field(
             "1 where merged rows are multiplied without broadcasting first",
             "1",
-            vendor="is_performance",
+            "is_performance",
             switch=PERFORMANCE_FIELDS,
         ),
     ]

@@ -216,54 +216,51 @@ class RowBatches(NamedTuple):
     ``loop`` batches of ``num``; the last one has ``tail``, or ``num`` if ``tail`` is 0.
     """
 
-    num: Annotated[int, Field("rows or columns of a batch", ROWS_OR_COLUMNS, vendor="num")]
-    tail: Annotated[int, Field("rows or columns of the last batch", ROWS_OR_COLUMNS, vendor="tail")]
-    loop: Annotated[int, Field("batches", ROWS_OR_COLUMNS, vendor="loop")]
+    num: Annotated[int, Field("rows or columns of a batch", ROWS_OR_COLUMNS, "num")]
+    tail: Annotated[int, Field("rows or columns of the last batch", ROWS_OR_COLUMNS, "tail")]
+    loop: Annotated[int, Field("batches", ROWS_OR_COLUMNS, "loop")]
 
 
 class Chunks(NamedTuple):
     """Columns of dgamma reduced at a time; ``need`` is 0 if all are reduced at once."""
 
     size: Annotated[
-        int,
-        Field("columns of dgamma that are reduced at a time", "4294967296", vendor="chunk_size"),
+        int, Field("columns of dgamma that are reduced at a time", "4294967296", "chunk_size")
     ]
-    num: Annotated[int, Field("chunks", "col", vendor="chunk_num")]
-    tail: Annotated[int, Field("columns of the last chunk", "col", vendor="chunk_tail")]
-    need: Annotated[int, Field("whether dgamma is reduced in chunks", "1", vendor="need_chunk")]
+    num: Annotated[int, Field("chunks", "col", "chunk_num")]
+    tail: Annotated[int, Field("columns of the last chunk", "col", "chunk_tail")]
+    need: Annotated[int, Field("whether dgamma is reduced in chunks", "1", "need_chunk")]
 
 
 class Tiling(NamedTuple):
     """Result of the planner."""
 
     status: int
-    block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="block_dim")]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores", "block_dim")]
     tiling_key: Annotated[int, Field("tiling key: 1 whole rows, 2 rows in pieces", "2")]
     schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
     workspace_bytes: Annotated[int, Field("workspace of the kernel", WORKSPACE_BOUND)]
     rows: Annotated[int, Field("rows", vendor="row")]
     columns: Annotated[int, Field("columns", vendor="col")]
     columns_aligned: Annotated[int, Field("columns of a padded row", "col + 15")]
-    average_factor: Annotated[float, Field("1 / col in fp32", "fp32", vendor="avg_factor")]
-    dtype_code: Annotated[int, Field("dtype code of x and dy", "3", vendor="data_type")]
-    block_factor: Annotated[
-        int, Field("rows of a core", "row", vendor="block_factor core_calc_num")
-    ]
+    average_factor: Annotated[float, Field("1 / col in fp32", "fp32", "avg_factor")]
+    dtype_code: Annotated[int, Field("dtype code of x and dy", "3", "data_type")]
+    block_factor: Annotated[int, Field("rows of a core", "row", "block_factor core_calc_num")]
     core_tail: Annotated[
-        int, Field("rows of the last core, when it takes fewer", "row", vendor="core_calc_tail")
+        int, Field("rows of the last core, when it takes fewer", "row", "core_calc_tail")
     ]
     ub_factor: Annotated[
         int,
         Field(
             "rows (key 1) or columns (key 2) in the Unified Buffer at a time",
             ROWS_OR_COLUMNS,
-            vendor="ub_factor",
+            "ub_factor",
         ),
     ]
     batches: Annotated[RowBatches, Part("ub_calc_{}", " of a core")]
     tail_batches: Annotated[RowBatches, Part("ub_calc_tail_{}", " of the last core")]
     fixed_output: Annotated[
-        int, Field("1 when the order of additions is fixed", "1", vendor="fixed_output")
+        int, Field("1 when the order of additions is fixed", "1", "fixed_output")
     ]
     chunks: Annotated[Chunks, Part(switch="reduces_in_chunks")]
 

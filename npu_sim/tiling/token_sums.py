@@ -89,35 +89,27 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes")]
     hidden: Annotated[int, Field("columns", vendor="hidden_size")]
     top_k: Annotated[int, Field("entries of a token", vendor="top_k")]
-    rows: Annotated[
-        int, Field("rows that are summed", "tokens * num_topk", vendor="num_out_tokens")
-    ]
+    rows: Annotated[int, Field("rows that are summed", "tokens * num_topk", "num_out_tokens")]
     hidden_length: Annotated[
-        int, Field("columns taken at a time", "hidden", vendor="hidden_splited_length")
+        int, Field("columns taken at a time", "hidden", "hidden_splited_length")
     ]
-    hidden_pieces: Annotated[
-        int, Field("whole pieces of a row", "hidden", vendor="hidden_splited_num")
-    ]
+    hidden_pieces: Annotated[int, Field("whole pieces of a row", "hidden", "hidden_splited_num")]
     hidden_remainder: Annotated[
-        int, Field("columns of the last piece", "hidden", vendor="hidden_splited_remain")
+        int, Field("columns of the last piece", "hidden", "hidden_splited_remain")
     ]
-    core_tokens: Annotated[int, Field("tokens of a core", "tokens", vendor="tokens_core_length")]
+    core_tokens: Annotated[int, Field("tokens of a core", "tokens", "tokens_core_length")]
     core_remainder: Annotated[
-        int,
-        Field("how many cores take one token more", "vector_cores", vendor="tokens_core_remain"),
+        int, Field("how many cores take one token more", "vector_cores", "tokens_core_remain")
     ]
     batch_tokens: Annotated[
-        int,
-        Field(
-            "tokens whose entries are copied at a time", "tokens", vendor="tokens_splited_length"
-        ),
+        int, Field("tokens whose entries are copied at a time", "tokens", "tokens_splited_length")
     ]
-    batches: Annotated[int, Field("batches of a core", "tokens", vendor="tokens_splited_num")]
+    batches: Annotated[int, Field("batches of a core", "tokens", "tokens_splited_num")]
     batch_remainder: Annotated[
-        int, Field("tokens of the last batch", "tokens", vendor="tokens_splited_remain")
+        int, Field("tokens of the last batch", "tokens", "tokens_splited_remain")
     ]
     buffers: Annotated[
-        int, Field("rows in the Unified Buffer at a time", f"{MOST_BUFFERS}", vendor="buffer_num")
+        int, Field("rows in the Unified Buffer at a time", f"{MOST_BUFFERS}", "buffer_num")
     ]
 
 

@@ -7,23 +7,10 @@ Source: product document aclnnEmbeddingDenseBackward; specification page
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import (
-    PLAIN_FORMATS,
-    Attributes,
-    Dtypes,
-    Fits,
-    Formats,
-    Given,
-    Holds,
-    NothingToDo,
-    Ranks,
-    SameDtype,
-    Shapes,
-    Supported,
-)
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.operators.embedding_dense_backward import planner
@@ -194,22 +181,24 @@ OPERATOR = Operator(
     derived=(Derived("padding_idx", "-1"),),
     shards=("num_weights",),
     checks=(
-        Given(),
-        Supported(),
-        Attributes("num_weights padding_idx scale_grad_by_freq"),
-        Dtypes("grad", lambda profile: profile.product.dtypes),
-        Dtypes("indices", planner.INDEX_DTYPES),
-        SameDtype("out", "grad"),
-        Ranks("grad indices out", 0),
-        Ranks("grad", 2),
-        Ranks("indices", 1),
-        Shapes("grad"),
+        checks.Given(),
+        checks.Supported(),
+        checks.Attributes("num_weights padding_idx scale_grad_by_freq"),
+        checks.Dtypes("grad", lambda profile: profile.product.dtypes),
+        checks.Dtypes("indices", planner.INDEX_DTYPES),
+        checks.SameDtype("out", "grad"),
+        checks.Ranks("grad indices out", 0),
+        checks.Ranks("grad", 2),
+        checks.Ranks("indices", 1),
+        checks.Shapes("grad"),
         check_index_count,
-        Shapes("out"),
-        Formats(PLAIN_FORMATS),
-        NothingToDo("rows == 0 or dim == 0"),
-        Holds("num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_message),
-        Fits(planner.fits_scaled, "grad", _scaled_message),
+        checks.Shapes("out"),
+        checks.Formats(checks.PLAIN_FORMATS),
+        checks.NothingToDo("rows == 0 or dim == 0"),
+        checks.Holds(
+            "num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_message
+        ),
+        checks.Fits(planner.fits_scaled, "grad", _scaled_message),
     ),
     tiling=planner.CallTiling,
     tile=planner.tile_row,

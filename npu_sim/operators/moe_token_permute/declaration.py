@@ -8,22 +8,10 @@ Source: product document aclnnMoeTokenPermute; specification page ``moe_token_pe
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import (
-    ND,
-    Attributes,
-    Dtypes,
-    Formats,
-    Given,
-    Holds,
-    NothingToDo,
-    Ranks,
-    SameDtype,
-    Shapes,
-    Supported,
-)
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES, compute, data, formula
 from npu_sim.operators.moe_token_permute.plan import buffer_message, describe
@@ -132,21 +120,21 @@ OPERATOR = Operator(
         ),
     ),
     checks=(
-        Given(),
-        Supported(),
-        Dtypes("tokens", lambda profile: profile.product.dtypes),
-        SameDtype("permuted_tokens", "tokens"),
-        Dtypes("indices", ID_DTYPES),
-        Dtypes("sorted_indices", ("int32",)),
-        Formats(ND),
-        Attributes("num_out_tokens padded_mode"),
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("tokens", lambda profile: profile.product.dtypes),
+        checks.SameDtype("permuted_tokens", "tokens"),
+        checks.Dtypes("indices", ID_DTYPES),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Formats(checks.ND),
+        checks.Attributes("num_out_tokens padded_mode"),
         check_padding,
-        Ranks("tokens permuted_tokens", 2, status=TILING_FAILURE),
-        Ranks("indices", 1, 2, TILING_FAILURE),
-        Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
-        Holds(f"num_topk <= {tiler.MOST_TOPK}", "indices"),
-        Holds(f"entries <= {tiler.MOST_ENTRIES}", "indices"),
-        NothingToDo("entries == 0"),
+        checks.Ranks("tokens permuted_tokens", 2, status=TILING_FAILURE),
+        checks.Ranks("indices", 1, 2, TILING_FAILURE),
+        checks.Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
+        checks.Holds(f"num_topk <= {tiler.MOST_TOPK}", "indices"),
+        checks.Holds(f"entries <= {tiler.MOST_ENTRIES}", "indices"),
+        checks.NothingToDo("entries == 0"),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,

@@ -6,22 +6,10 @@ Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_toke
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import (
-    ND,
-    Attributes,
-    Dtypes,
-    Formats,
-    Given,
-    Holds,
-    NothingToDo,
-    Ranks,
-    SameDtype,
-    Shapes,
-    Supported,
-)
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula
@@ -159,28 +147,28 @@ OPERATOR = Operator(
     ),
     derived=(Derived("entries", "tokens * num_topk"), Derived("grad_rows", "entries")),
     checks=(
-        Given(),
-        Supported(),
-        Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
-        Dtypes("sorted_indices", ("int32",)),
-        SameDtype("out", "permuted_output_grad"),
-        Formats(ND),
-        Attributes("padded_mode"),
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.SameDtype("out", "permuted_output_grad"),
+        checks.Formats(checks.ND),
+        checks.Attributes("padded_mode"),
         check_padding,
-        Attributes("num_topk"),
-        Holds(
+        checks.Attributes("num_topk"),
+        checks.Holds(
             "num_topk <= num_topk_at_most",
             "num_topk",
             _documented_message,
             INVALID,
             documented=True,
         ),
-        Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
-        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        checks.Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
+        checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         check_entries,
-        Holds("hidden >= 1", "permuted_output_grad"),
-        Shapes("out", TILING_FAILURE),
-        NothingToDo("tokens == 0"),
+        checks.Holds("hidden >= 1", "permuted_output_grad"),
+        checks.Shapes("out", TILING_FAILURE),
+        checks.NothingToDo("tokens == 0"),
     ),
     tiling=moe.Tiling,
     tile=tiler.tile_row,

@@ -6,22 +6,10 @@ Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import (
-    ND,
-    Attributes,
-    Dtypes,
-    Formats,
-    Given,
-    Holds,
-    NothingToDo,
-    Ranks,
-    SameDtype,
-    Shapes,
-    Supported,
-)
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_unpermute.compute import compute, formula
@@ -111,25 +99,25 @@ OPERATOR = Operator(
     axes=unpermuted_tokens.axes("permuted_tokens"),
     derived=(*unpermuted_tokens.DERIVED, Derived("rows", "entries")),
     checks=(
-        Given(),
-        Supported(),
-        Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),
-        SameDtype("out", "permuted_tokens"),
-        Dtypes("sorted_indices", ("int32",)),
-        Dtypes("probs", FLOAT_DTYPES),
-        Formats(ND),
-        Attributes("padded_mode restore_shape"),
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),
+        checks.SameDtype("out", "permuted_tokens"),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Dtypes("probs", FLOAT_DTYPES),
+        checks.Formats(checks.ND),
+        checks.Attributes("padded_mode restore_shape"),
         check_padding,
-        Ranks("permuted_tokens", 2, 2, TILING_FAILURE),
-        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
-        Ranks("probs", 2, 2, TILING_FAILURE),
-        Shapes("permuted_tokens probs sorted_indices", TILING_FAILURE),
-        Holds(f"top_k <= {token_sums.MOST_TOPK}", "probs", _topk_message),
-        Holds("top_k >= 1 or tokens == 0", "probs"),
-        Holds("hidden >= 1", "permuted_tokens"),
-        Holds("rows <= entries", "permuted_tokens", _rows_message),
-        Shapes("out", TILING_FAILURE),
-        NothingToDo("tokens == 0"),
+        checks.Ranks("permuted_tokens", 2, 2, TILING_FAILURE),
+        checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        checks.Ranks("probs", 2, 2, TILING_FAILURE),
+        checks.Shapes("permuted_tokens probs sorted_indices", TILING_FAILURE),
+        checks.Holds(f"top_k <= {token_sums.MOST_TOPK}", "probs", _topk_message),
+        checks.Holds("top_k >= 1 or tokens == 0", "probs"),
+        checks.Holds("hidden >= 1", "permuted_tokens"),
+        checks.Holds("rows <= entries", "permuted_tokens", _rows_message),
+        checks.Shapes("out", TILING_FAILURE),
+        checks.NothingToDo("tokens == 0"),
     ),
     tiling=token_sums.Tiling,
     tile=tiler.tile_row,

@@ -8,22 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import (
-    ND,
-    Attributes,
-    Dtypes,
-    Formats,
-    Given,
-    Holds,
-    NothingToDo,
-    Ranks,
-    SameDtype,
-    Shapes,
-    Supported,
-)
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -151,38 +139,38 @@ OPERATOR = Operator(
     axes=(TOKENS, *unpermuted_tokens.axes("unpermuted_tokens_grad")),
     derived=(*unpermuted_tokens.DERIVED, Derived("rows", "entries", _rows_of)),
     checks=(
-        Given(),
-        Holds(
+        checks.Given(),
+        checks.Holds(
             "has_tokens == 1 or (has_probs == 0 and counts_rows == 0)",
             "permuted_tokens",
             _missing_message,
             MISSING,
         ),
-        Supported(),
-        Dtypes("unpermuted_tokens_grad", lambda profile: profile.product.dtypes),
-        SameDtype("permuted_tokens permuted_tokens_grad", "unpermuted_tokens_grad"),
-        Dtypes("sorted_indices", ("int32",)),
-        Dtypes("probs probs_grad", FLOAT_DTYPES),
-        SameDtype("probs_grad", "probs"),
-        Formats(ND),
-        Attributes("padded_mode restore_shape"),
+        checks.Supported(),
+        checks.Dtypes("unpermuted_tokens_grad", lambda profile: profile.product.dtypes),
+        checks.SameDtype("permuted_tokens permuted_tokens_grad", "unpermuted_tokens_grad"),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Dtypes("probs probs_grad", FLOAT_DTYPES),
+        checks.SameDtype("probs_grad", "probs"),
+        checks.Formats(checks.ND),
+        checks.Attributes("padded_mode restore_shape"),
         check_padding,
-        Ranks("unpermuted_tokens_grad", 2, 2, TILING_FAILURE),
-        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
-        Ranks("probs permuted_tokens", 2, 2, TILING_FAILURE),
-        Shapes("unpermuted_tokens_grad", TILING_FAILURE),
-        Holds("hidden >= 1", "unpermuted_tokens_grad"),
-        Shapes("probs", TILING_FAILURE),
-        Holds("top_k >= 1", "probs"),
-        Holds(f"top_k <= {MOST_TOPK}", "probs", unpermuted_tokens.topk_message),
-        Shapes("sorted_indices permuted_tokens", TILING_FAILURE),
-        Holds(
+        checks.Ranks("unpermuted_tokens_grad", 2, 2, TILING_FAILURE),
+        checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        checks.Ranks("probs permuted_tokens", 2, 2, TILING_FAILURE),
+        checks.Shapes("unpermuted_tokens_grad", TILING_FAILURE),
+        checks.Holds("hidden >= 1", "unpermuted_tokens_grad"),
+        checks.Shapes("probs", TILING_FAILURE),
+        checks.Holds("top_k >= 1", "probs"),
+        checks.Holds(f"top_k <= {MOST_TOPK}", "probs", unpermuted_tokens.topk_message),
+        checks.Shapes("sorted_indices permuted_tokens", TILING_FAILURE),
+        checks.Holds(
             "rows == entries or (rows < entries and counts_rows == 1)",
             "permuted_tokens",
             _rows_message,
         ),
-        Shapes("permuted_tokens_grad probs_grad", TILING_FAILURE),
-        NothingToDo("tokens == 0"),
+        checks.Shapes("permuted_tokens_grad probs_grad", TILING_FAILURE),
+        checks.NothingToDo("tokens == 0"),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,

@@ -7,22 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950, Profile
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import (
-    PLAIN_FORMATS,
-    Attributes,
-    DtypeTable,
-    Formats,
-    Given,
-    Holds,
-    Like,
-    NothingToDo,
-    Ranks,
-    Shapes,
-    Supported,
-)
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import shape_text
@@ -133,18 +121,18 @@ OPERATOR = Operator(
         LAST_AXIS_BYTES,
     ),
     checks=(
-        Given(),
-        Supported(),
-        DtypeTable("x gamma y rstd", dtype_rows),
-        Formats(PLAIN_FORMATS, status=TILING_FAILURE),
-        Ranks("x gamma", 1, status=TILING_FAILURE),
+        checks.Given(),
+        checks.Supported(),
+        checks.DtypeTable("x gamma y rstd", dtype_rows),
+        checks.Formats(checks.PLAIN_FORMATS, status=TILING_FAILURE),
+        checks.Ranks("x gamma", 1, status=TILING_FAILURE),
         check_gamma,
-        Like("y", "x", TILING_FAILURE),
-        Shapes("rstd", TILING_FAILURE),
-        NothingToDo("row == 0"),
-        Holds("col >= 1", "gamma"),
+        checks.Like("y", "x", TILING_FAILURE),
+        checks.Shapes("rstd", TILING_FAILURE),
+        checks.NothingToDo("row == 0"),
+        checks.Holds("col >= 1", "gamma"),
         LAST_AXIS,
-        Attributes("epsilon"),
+        checks.Attributes("epsilon"),
         check_epsilon,
     ),
     tiling=tiler.Tiling,

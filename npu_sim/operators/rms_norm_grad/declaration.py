@@ -6,19 +6,9 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import (
-    PLAIN_FORMATS,
-    Contiguous,
-    DtypeTable,
-    Fits,
-    Formats,
-    Given,
-    Holds,
-    Ranks,
-    Supported,
-)
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.language import Text
 from npu_sim.operators.rms_norm_grad.compute import compute, data, formula
@@ -126,18 +116,18 @@ OPERATOR = Operator(
     axes=normalised_rows.axes("dy, x and dx"),
     derived=(LAST_AXIS_BYTES,),
     checks=(
-        Given(),
-        Supported(),
-        Contiguous(),
-        DtypeTable("dy x rstd gamma dx dgamma", dtype_rows),
-        Formats(PLAIN_FORMATS, status=TILING_FAILURE),
+        checks.Given(),
+        checks.Supported(),
+        checks.Contiguous(),
+        checks.DtypeTable("dy x rstd gamma dx dgamma", dtype_rows),
+        checks.Formats(checks.PLAIN_FORMATS, status=TILING_FAILURE),
         check_shapes,
-        Ranks("rstd", 0, status=TILING_FAILURE),
-        Holds("row >= 1 and col >= 1", "dy"),
-        Holds(f"row < {SIZE_LIMIT}", "x", _wrap_message("row")),
-        Holds(f"col < {SIZE_LIMIT}", "gamma", _wrap_message("col")),
+        checks.Ranks("rstd", 0, status=TILING_FAILURE),
+        checks.Holds("row >= 1 and col >= 1", "dy"),
+        checks.Holds(f"row < {SIZE_LIMIT}", "x", _wrap_message("row")),
+        checks.Holds(f"col < {SIZE_LIMIT}", "gamma", _wrap_message("col")),
         LAST_AXIS,
-        Fits(tiler.accepts_row, "gamma", _width_message),
+        checks.Fits(tiler.accepts_row, "gamma", _width_message),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,

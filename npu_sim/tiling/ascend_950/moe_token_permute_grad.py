@@ -42,26 +42,21 @@ class Tiling(NamedTuple):
             "400003",
         ),
     ]
-    block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="numBlocks")]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores", "numBlocks")]
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
     hidden: Annotated[int, Field("columns", vendor="h")]
     tokens: Annotated[int, Field("tokens", vendor="n")]
     top_k: Annotated[int, Field("rows of a token", vendor="k")]
     active_rows: Annotated[int, Field("rows of permutedOutputGrad", vendor="activeNum")]
-    core_columns: Annotated[
-        int, Field("columns of a core, key 200003", "hidden", vendor="hBlockFactor")
-    ]
+    core_columns: Annotated[int, Field("columns of a core, key 200003", "hidden", "hBlockFactor")]
     core_tokens: Annotated[
-        int, Field("tokens of a core, keys 300003 and 400003", "tokens", vendor="nBlockFactor")
+        int, Field("tokens of a core, keys 300003 and 400003", "tokens", "nBlockFactor")
     ]
     ub_tokens: Annotated[
-        int,
-        Field("tokens at a time; key 200003 has them as kUbFactor", "ub_bytes", vendor="nUbFactor"),
+        int, Field("tokens at a time; key 200003 has them as kUbFactor", "ub_bytes", "nUbFactor")
     ]
-    ub_rows: Annotated[
-        int, Field("rows of a token at a time, key 400003", "ub_bytes", vendor="kUbFactor")
-    ]
-    ub_columns: Annotated[int, Field("columns at a time", "ub_bytes", vendor="hUbFactor")]
+    ub_rows: Annotated[int, Field("rows of a token at a time, key 400003", "ub_bytes", "kUbFactor")]
+    ub_columns: Annotated[int, Field("columns at a time", "ub_bytes", "hUbFactor")]
 
 
 NO_TILING: Tiling = nothing(Tiling)

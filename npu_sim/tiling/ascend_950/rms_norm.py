@@ -82,19 +82,15 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
     rows: Annotated[int, Field("rows", vendor="num_row")]
     columns: Annotated[int, Field("columns", vendor="num_col")]
-    columns_aligned: Annotated[
-        int, Field("columns of a padded row", "col + 255", vendor="num_col_align")
-    ]
-    block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor")]
-    last_block_factor: Annotated[
-        int, Field("rows of the last core", "row", vendor="last_block_factor")
-    ]
+    columns_aligned: Annotated[int, Field("columns of a padded row", "col + 255", "num_col_align")]
+    block_factor: Annotated[int, Field("rows of a core", "row", "block_factor")]
+    last_block_factor: Annotated[int, Field("rows of the last core", "row", "last_block_factor")]
     fold: Annotated[
         int,
         Field(
             "elements that the first fold of a row leaves; 0 on key 2001",
             str(WIDEST_FULL_LOAD),
-            vendor="col_flod_factor",
+            "col_flod_factor",
         ),
     ]
     ub_factor: Annotated[
@@ -102,16 +98,16 @@ class Tiling(NamedTuple):
         Field(
             "rows (key 5000) or columns (key 2001) in the Unified Buffer at a time",
             "ub_bytes",
-            vendor="ub_factor",
+            "ub_factor",
         ),
     ]
     ub_loop: Annotated[
-        int, Field("pieces of the power of two below a row; 0 on key 5000", "col", vendor="ub_loop")
+        int, Field("pieces of the power of two below a row; 0 on key 5000", "col", "ub_loop")
     ]
     multi_n_num: Annotated[
-        int, Field("a field that the kernel does not read", "ub_bytes", vendor="multi_n_num")
+        int, Field("a field that the kernel does not read", "ub_bytes", "multi_n_num")
     ]
-    average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, vendor="avg_factor")]
+    average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, "avg_factor")]
 
 
 NO_TILING: Tiling = nothing(Tiling)

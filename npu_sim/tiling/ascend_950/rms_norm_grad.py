@@ -59,11 +59,10 @@ class DxSplit(NamedTuple):
 
     rows: Annotated[int, Field("rows", vendor="rows")]
     columns: Annotated[int, Field("columns", vendor="cols")]
-    block_factor: Annotated[int, Field("rows of a core in dx", "row", vendor="blockFactorDx")]
-    cores: Annotated[int, Field("cores that make dx", "vector_cores", vendor="usedCoreNumDx")]
+    block_factor: Annotated[int, Field("rows of a core in dx", "row", "blockFactorDx")]
+    cores: Annotated[int, Field("cores that make dx", "vector_cores", "usedCoreNumDx")]
     body: Annotated[
-        int,
-        Field("columns that later ones are added to; 0 for whole rows", "col", vendor="bodyPart"),
+        int, Field("columns that later ones are added to; 0 for whole rows", "col", "bodyPart")
     ]
 
 
@@ -71,36 +70,28 @@ class ColumnSplit(NamedTuple):
     """Columns of dgamma over the cores in sets of 64, keys 7000 and 7001."""
 
     several_sets: Annotated[
-        int, Field("1 where a core has several sets of 64 columns", "1", vendor="isMultiColset")
+        int, Field("1 where a core has several sets of 64 columns", "1", "isMultiColset")
     ]
-    cores: Annotated[int, Field("cores that make dgamma", "vector_cores", vendor="usedCoreNumDG")]
-    columns: Annotated[int, Field("columns of a core", "col + 63", vendor="colsPerCoreDG")]
-    tail_cores: Annotated[
-        int, Field("cores with one set more", "vector_cores", vendor="tailCoreNumDG")
-    ]
-    tail_columns: Annotated[
-        int, Field("columns of such a core", "col + 127", vendor="colsPerTailCoreDG")
-    ]
-    last_columns: Annotated[int, Field("columns of the last set", "64", vendor="colsLastCoreDG")]
-    is_full_load: Annotated[int, Field("1 where all rows fit the buffer", "1", vendor="isFullLoad")]
+    cores: Annotated[int, Field("cores that make dgamma", "vector_cores", "usedCoreNumDG")]
+    columns: Annotated[int, Field("columns of a core", "col + 63", "colsPerCoreDG")]
+    tail_cores: Annotated[int, Field("cores with one set more", "vector_cores", "tailCoreNumDG")]
+    tail_columns: Annotated[int, Field("columns of such a core", "col + 127", "colsPerTailCoreDG")]
+    last_columns: Annotated[int, Field("columns of the last set", "64", "colsLastCoreDG")]
+    is_full_load: Annotated[int, Field("1 where all rows fit the buffer", "1", "isFullLoad")]
     rows_in_ub: Annotated[
-        int, Field("rows in the Unified Buffer at a time", "ub_bytes", vendor="rowsPerUBDG")
+        int, Field("rows in the Unified Buffer at a time", "ub_bytes", "rowsPerUBDG")
     ]
-    blocks: Annotated[int, Field("blocks of 64 rows", "row", vendor="totalBlockCountDG")]
-    whole_blocks: Annotated[int, Field("whole blocks", "row", vendor="mainBlockCountDG")]
-    partial_blocks: Annotated[
-        int, Field("blocks of fewer rows", "1", vendor="tailBlockCountwithPadDG")
-    ]
-    levels: Annotated[int, Field("levels of the tree over blocks", "63", vendor="binaryAddKDG")]
+    blocks: Annotated[int, Field("blocks of 64 rows", "row", "totalBlockCountDG")]
+    whole_blocks: Annotated[int, Field("whole blocks", "row", "mainBlockCountDG")]
+    partial_blocks: Annotated[int, Field("blocks of fewer rows", "1", "tailBlockCountwithPadDG")]
+    levels: Annotated[int, Field("levels of the tree over blocks", "63", "binaryAddKDG")]
     folded_blocks: Annotated[
-        int, Field("blocks that a fold leaves", "row", vendor="powerOfTwoBlockCountDG")
+        int, Field("blocks that a fold leaves", "row", "powerOfTwoBlockCountDG")
     ]
     other_blocks: Annotated[
-        int, Field("whole blocks that it adds to them", "row", vendor="tailBlockCountWithoutPadDG")
+        int, Field("whole blocks that it adds to them", "row", "tailBlockCountWithoutPadDG")
     ]
-    rows_beyond: Annotated[
-        int, Field("rows beyond the power of two below", "row", vendor="rowsTailDG")
-    ]
+    rows_beyond: Annotated[int, Field("rows beyond the power of two below", "row", "rowsTailDG")]
     always_0: Annotated[int, Field("0", vendor="powerofTwoValueDG")]
     block_bytes: Annotated[int, Field("bytes of a block", vendor="blockSize")]
     lanes: Annotated[int, Field("fp32 lanes", vendor="vlFp32")]
@@ -109,51 +100,46 @@ class ColumnSplit(NamedTuple):
 class RowBlocks(NamedTuple):
     """Blocks of 64 rows of one core on key 9000."""
 
-    rows: Annotated[int, Field("rows", "row + 1", vendor="MToProcess")]
-    whole: Annotated[int, Field("whole blocks", "row", vendor="MLoop")]
-    total: Annotated[int, Field("blocks", "row + 1", vendor="MTotalLoop")]
-    tail: Annotated[int, Field("rows of the last, partial block", "64", vendor="MTail")]
+    rows: Annotated[int, Field("rows", "row + 1", "MToProcess")]
+    whole: Annotated[int, Field("whole blocks", "row", "MLoop")]
+    total: Annotated[int, Field("blocks", "row + 1", "MTotalLoop")]
+    tail: Annotated[int, Field("rows of the last, partial block", "64", "MTail")]
     folded: Annotated[
-        int, Field("blocks that a fold leaves; 0 for one block", "row", vendor="BasicBlockLoop")
+        int, Field("blocks that a fold leaves; 0 for one block", "row", "BasicBlockLoop")
     ]
-    others: Annotated[
-        int, Field("whole blocks that it adds to them", "row", vendor="MainFoldCount")
-    ]
-    caches: Annotated[int, Field("sums kept at a time", "64", vendor="CacheBufferCount")]
-    result: Annotated[int, Field("the one with the result", "64", vendor="ResultCacheID")]
+    others: Annotated[int, Field("whole blocks that it adds to them", "row", "MainFoldCount")]
+    caches: Annotated[int, Field("sums kept at a time", "64", "CacheBufferCount")]
+    result: Annotated[int, Field("the one with the result", "64", "ResultCacheID")]
 
 
 class RowSplit(NamedTuple):
     """Rows of dgamma over the cores, key 9000."""
 
     cores: Annotated[
-        int, Field("cores that add rows of dgamma", "vector_cores", vendor="dgammaUsedCoreNum")
+        int, Field("cores that add rows of dgamma", "vector_cores", "dgammaUsedCoreNum")
     ]
-    rows: Annotated[int, Field("rows of a core", "row", vendor="dgammaMPerBlock")]
+    rows: Annotated[int, Field("rows of a core", "row", "dgammaMPerBlock")]
     longer: Annotated[
-        int, Field("first cores with one row more", "vector_cores", vendor="dgammaMReminder")
+        int, Field("first cores with one row more", "vector_cores", "dgammaMReminder")
     ]
-    whole_pieces: Annotated[int, Field("whole pieces of columns", "col", vendor="dgammaNloop")]
-    last_piece: Annotated[
-        int, Field("columns of the last, shorter piece", "col", vendor="dgammaNtail")
-    ]
-    block_rows: Annotated[int, Field("rows of a block", "64", vendor="dgammaMfactorBlockAligned")]
+    whole_pieces: Annotated[int, Field("whole pieces of columns", "col", "dgammaNloop")]
+    last_piece: Annotated[int, Field("columns of the last, shorter piece", "col", "dgammaNtail")]
+    block_rows: Annotated[int, Field("rows of a block", "64", "dgammaMfactorBlockAligned")]
     piece: Annotated[
         int,
         Field(
             "padded columns of a piece; 33 to 64 select the order of rows",
             "col + 15",
-            vendor="dgammaNfactorBlockAligned",
+            "dgammaNfactorBlockAligned",
         ),
     ]
     main: Annotated[RowBlocks, Part("dgamma{}MainBlock", " of the first cores")]
     other: Annotated[RowBlocks, Part("dgamma{}TailBlock", " of the other cores")]
     merge_columns: Annotated[
-        int,
-        Field("columns that core 0 merges at a time", "col + 7", vendor="dgammaAInnerAlignedStg1"),
+        int, Field("columns that core 0 merges at a time", "col + 7", "dgammaAInnerAlignedStg1")
     ]
-    merge_steps: Annotated[int, Field("steps of the merge", "col", vendor="dgammaAOuterStg1")]
-    merge_tail: Annotated[int, Field("columns of its last step", "col", vendor="dgammaATailStg1")]
+    merge_steps: Annotated[int, Field("steps of the merge", "col", "dgammaAOuterStg1")]
+    merge_tail: Annotated[int, Field("columns of its last step", "col", "dgammaATailStg1")]
 
 
 class NanSplit(NamedTuple):
@@ -161,20 +147,16 @@ class NanSplit(NamedTuple):
 
     columns: Annotated[int, Field("columns", vendor="cols")]
     ub_bytes: Annotated[int, Field("Unified Buffer", vendor="ubSize")]
-    cores: Annotated[int, Field("cores that fill dgamma", "vector_cores", vendor="usedCoreNumDG")]
-    core_columns: Annotated[int, Field("columns of a core", "col", vendor="colsPerCoreDG")]
+    cores: Annotated[int, Field("cores that fill dgamma", "vector_cores", "usedCoreNumDG")]
+    core_columns: Annotated[int, Field("columns of a core", "col", "colsPerCoreDG")]
     last_columns: Annotated[
-        int, Field("columns of the last core; may be negative", "col", vendor="colsLastCoreDG")
+        int, Field("columns of the last core; may be negative", "col", "colsLastCoreDG")
     ]
-    piece: Annotated[int, Field("columns of a piece", "col", vendor="colsPerUBDG")]
-    pieces: Annotated[int, Field("whole pieces of a core", "col", vendor="coreUbBlockCount")]
-    tail: Annotated[int, Field("columns of its last piece", "col", vendor="tailUbCols")]
-    last_pieces: Annotated[
-        int, Field("whole pieces of the last core", "col", vendor="lastCoreBlockCount")
-    ]
-    last_tail: Annotated[
-        int, Field("columns of its last piece", "col", vendor="lastCoreTailUbCols")
-    ]
+    piece: Annotated[int, Field("columns of a piece", "col", "colsPerUBDG")]
+    pieces: Annotated[int, Field("whole pieces of a core", "col", "coreUbBlockCount")]
+    tail: Annotated[int, Field("columns of its last piece", "col", "tailUbCols")]
+    last_pieces: Annotated[int, Field("whole pieces of the last core", "col", "lastCoreBlockCount")]
+    last_tail: Annotated[int, Field("columns of its last piece", "col", "lastCoreTailUbCols")]
 
 
 class Tiling(NamedTuple):

@@ -5,20 +5,8 @@ Source: specification page ``moe_token_permute_grad_950``.
 
 from typing import Any
 
+from npu_sim.framework import checks
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import (
-    ND,
-    Attributes,
-    Dtypes,
-    Formats,
-    Given,
-    Holds,
-    Ranks,
-    SameDtype,
-    Shapes,
-    Supported,
-    require_whole,
-)
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute_grad import contract
@@ -32,7 +20,7 @@ from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 def check_top_k(call: Inspection) -> None:
     """Check that num_topk is an integer; its planner checks the range."""
-    require_whole("num_topk", call.arguments.num_topk)
+    checks.require_whole("num_topk", call.arguments.num_topk)
 
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
@@ -57,23 +45,23 @@ def _study_hooks() -> dict[str, Any]:
 
 FIELDS: dict[str, Any] = {
     "checks": (
-        Given(),
-        Supported(),
-        Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
-        Dtypes("sorted_indices", ("int32",)),
-        SameDtype("out", "permuted_output_grad"),
-        Formats(ND),
-        Attributes("padded_mode"),
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.SameDtype("out", "permuted_output_grad"),
+        checks.Formats(checks.ND),
+        checks.Attributes("padded_mode"),
         check_padding,
         check_top_k,
-        Holds("num_topk >= 1", "num_topk"),
-        Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
-        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        checks.Holds("num_topk >= 1", "num_topk"),
+        checks.Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
+        checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         contract.check_entries,
-        Holds("tokens >= 1", "sorted_indices"),
-        Holds("grad_rows >= 1", "permuted_output_grad", _rows_message),
-        Holds("hidden >= 1", "permuted_output_grad"),
-        Shapes("out", TILING_FAILURE),
+        checks.Holds("tokens >= 1", "sorted_indices"),
+        checks.Holds("grad_rows >= 1", "permuted_output_grad", _rows_message),
+        checks.Holds("hidden >= 1", "permuted_output_grad"),
+        checks.Shapes("out", TILING_FAILURE),
     ),
     "tiling": tiler.Tiling,
     "tile": tiler.tile_row,

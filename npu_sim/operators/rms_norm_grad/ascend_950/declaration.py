@@ -5,17 +5,8 @@ Source: specification page ``rms_norm_grad_950``.
 
 from typing import Any
 
+from npu_sim.framework import checks
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import (
-    PLAIN_FORMATS,
-    Contiguous,
-    DtypeTable,
-    Formats,
-    Given,
-    Holds,
-    Ranks,
-    Supported,
-)
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
 from npu_sim.operators.rms_norm_grad import contract
@@ -57,15 +48,15 @@ def _study_hooks() -> dict[str, Any]:
 
 FIELDS: dict[str, Any] = {
     "checks": (
-        Given(),
-        Supported(),
-        Contiguous(),
-        DtypeTable("dy x rstd gamma dx dgamma", contract.dtype_rows),
-        Formats(PLAIN_FORMATS, status=TILING_FAILURE),
+        checks.Given(),
+        checks.Supported(),
+        checks.Contiguous(),
+        checks.DtypeTable("dy x rstd gamma dx dgamma", contract.dtype_rows),
+        checks.Formats(checks.PLAIN_FORMATS, status=TILING_FAILURE),
         check_shapes,
-        Ranks("rstd", 0, status=TILING_FAILURE),
-        Holds("col >= 1", "gamma"),
-        Holds(f"row <= {MOST_ROWS}", "x", _rows_message),
+        checks.Ranks("rstd", 0, status=TILING_FAILURE),
+        checks.Holds("col >= 1", "gamma"),
+        checks.Holds(f"row <= {MOST_ROWS}", "x", _rows_message),
     ),
     "tiling": tiler.Tiling,
     "tile": tiler.tile_row,
