@@ -113,11 +113,9 @@ def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
-    tokens, indices, probs = (
-        inputs["permuted_tokens_shape"],
-        inputs["sorted_indices_shape"],
-        inputs["probs_shape"],
-    )
+    tokens = inputs["permuted_tokens_shape"]
+    indices = inputs["sorted_indices_shape"]
+    probs = inputs["probs_shape"]
     if len(tokens) != 2 or len(indices) != 1 or (probs is not None and len(probs) != 2):
         return REFUSED  # the planner of 8.3 does not check, and is undefined from here on
     count, top_k = (indices[0], 1) if probs is None else probs

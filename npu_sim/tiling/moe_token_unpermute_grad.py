@@ -302,10 +302,8 @@ class Buffers(NamedTuple):
 
 def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
     """Return the bytes in the Unified Buffer of one core."""
-    row, fp32_row = (
-        BUFFERS_PER_QUEUE * tiling.piece_columns * size,
-        FP32_BYTES * tiling.piece_columns,
-    )
+    row = BUFFERS_PER_QUEUE * tiling.piece_columns * size
+    fp32_row = FP32_BYTES * tiling.piece_columns
     if probs == NO_PROBS:
         indices = BUFFERS_PER_QUEUE * INDEX_BYTES * tiling.group_entries
         return Buffers(indices, tiling.input_rows * row, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)

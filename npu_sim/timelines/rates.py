@@ -66,9 +66,9 @@ def rate_name(work: Work) -> str:
     """Return the name of a piece of work in lists of missing rates."""
     if isinstance(work, Instruction):
         return f"{work.kind} {work.dtype}"
-    return (
-        Text("cube product {dtype}", dtype=work.dtype) if isinstance(work, Multiply) else work.rate
-    )
+    if isinstance(work, Multiply):
+        return Text("cube product {dtype}", dtype=work.dtype)
+    return work.rate
 
 
 def copied_bytes(work: Work) -> int:

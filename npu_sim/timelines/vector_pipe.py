@@ -21,11 +21,9 @@ GROUP_BYTES = 32
 """Bytes of a block; a block lies in one bank group (page, "Bank groups")."""
 BANK_GROUPS = 16
 BLOCKS_OF_REPEAT = 8
-HALVES, LANE_ROWS, COPIED_ROWS = (
-    "the halves of a row",
-    "rows and the lanes they are summed in",
-    "the blocks of rows written at a time",
-)
+HALVES = "the halves of a row"
+LANE_ROWS = "rows and the lanes they are summed in"
+COPIED_ROWS = "the blocks of rows written at a time"
 """Captions of conflicts in instructions that several operators use."""
 ESTIMATED_ARCHITECTURES = (NPU_ARCH_A2_A3,)
 """Architectures with published start-ups."""

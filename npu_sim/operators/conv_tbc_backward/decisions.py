@@ -286,10 +286,8 @@ def _gate_flips(case: Case) -> tuple[Flip, ...]:
 
 def _split_decision(case: Case) -> Decision:
     tiling, parts = case.tiling.weight_model, case.tiling.grad_weight.splits
-    shared, whole = (
-        Text("{parts} cores add to every tile", parts=parts),
-        "one core computes a whole tile",
-    )
+    shared = Text("{parts} cores add to every tile", parts=parts)
+    whole = "one core computes a whole tile"
     return Decision(
         name="gradWeight split over cores",
         condition=(
@@ -344,10 +342,8 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
             "planned by the model",
             release=case.profile.release,
         )
-        message, code = (
-            Text("{message}, one core for every tile", message=message),
-            "deterministic_planner_unpublished",
-        )
+        message = Text("{message}, one core for every tile", message=message)
+        code = "deterministic_planner_unpublished"
         warnings.append(Caveat(code=code, argument="deterministic", message=message))
     if _is_unknown_on_training_series(case):
         message = Text(

@@ -372,10 +372,8 @@ def steps(plan: Plan) -> StepTable:
     for gradient, other in OTHERS.items():
         if gradient in plan.tiling:
             m, n, k = _largest_block(plan.tiling[gradient])
-            own, factor = (
-                Text("self of a {gradient} block", gradient=gradient),
-                Text("{other} of a {gradient} block", other=other, gradient=gradient),
-            )
+            own = Text("self of a {gradient} block", gradient=gradient)
+            factor = Text("{other} of a {gradient} block", other=other, gradient=gradient)
             result = Text("{gradient} block", gradient=gradient)
             by_m, by_n, by_k = {"m": 1.0}, {"n": 1.0}, {"k": 1.0}
             views += [

@@ -76,11 +76,9 @@ def _pieces(tiling: Tiling) -> int:
 
 
 def _row_text(tiling: Tiling) -> str:
-    return (
-        "whole rows"
-        if _pieces(tiling) == 1
-        else Text("rows in {pieces} pieces", pieces=_pieces(tiling))
-    )
+    if _pieces(tiling) == 1:
+        return "whole rows"
+    return Text("rows in {pieces} pieces", pieces=_pieces(tiling))
 
 
 def _path_reason(case: Case, tiling: Tiling) -> str:

@@ -127,10 +127,8 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     while experts < top_k:
         experts *= 2
     # An odd step modulo a power of two visits distinct experts.
-    start, step = (
-        random.integers(0, experts, (tokens, 1)),
-        2 * random.integers(0, experts // 2, (tokens, 1)) + 1,
-    )
+    start = random.integers(0, experts, (tokens, 1))
+    step = 2 * random.integers(0, experts // 2, (tokens, 1)) + 1
     chosen = (start + step * np.arange(top_k)) % experts
     return {
         "tokens": normal(random, arguments.tokens),

@@ -112,10 +112,8 @@ def _sort_in_pieces(
             "lastCorePerLoopElements" if core == len(core_ids) - 1 else "perCorePerLoopElements"
         ]
         cores[core] = _sorted_pieces(start, stop, piece, dtype)
-    phases, lists = (
-        [vector_phase(Text("sort {what}", what=what), cores)],
-        [stop - start for start, stop in core_ids],
-    )
+    phases = [vector_phase(Text("sort {what}", what=what), cores)]
+    lists = [stop - start for start, stop in core_ids]
     while len(lists) > MERGE_WAYS:
         lists = [
             sum(lists[first : first + MERGE_WAYS]) for first in range(0, len(lists), MERGE_WAYS)
@@ -229,10 +227,8 @@ def _move_rows(plan: Plan) -> Phase:
 def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tuple[Node, ...]]:
     """Return the function from rows in and copies out to tiles."""
     columns, row_bytes = plan.tiling["cols"], copies["oneTokenBtypeSize"]
-    tokens, permuted_bytes = (
-        TensorSpec.parse(plan.arguments["tokens"]),
-        copies["numOutTokens"] * row_bytes,
-    )
+    tokens = TensorSpec.parse(plan.arguments["tokens"])
+    permuted_bytes = copies["numOutTokens"] * row_bytes
 
     def piece(width: int, rows: int, copies_out: int) -> tuple[Node, ...]:
         whole = width == columns

@@ -65,10 +65,8 @@ def _token(
         (Copy(element_bytes * hidden, hidden, tensor_bytes=size),) for size in tensor_bytes
     )
     add = Instruction("add_sub_mul_max_min", "float32", hidden)
-    widen, narrow = (
-        Instruction("cast_16_to_32", "float32", hidden),
-        Instruction("cast_32_to_16", "float32", hidden),
-    )
+    widen = Instruction("cast_16_to_32", "float32", hidden)
+    narrow = Instruction("cast_32_to_16", "float32", hidden)
     is_fp32 = element_bytes == FP32
     first = vector_tile(copy_in, () if is_fp32 else (widen,), note="first row")
     other = vector_tile(copy_in, (add,) if is_fp32 else (widen, add), note="row")

@@ -223,11 +223,9 @@ def _copy_steps() -> dict[tuple[str, str], Step]:
 
 def _sum_steps() -> dict[tuple[str, str], Step]:
     where = "token {token} of entries {entries}, columns {columns}"
-    held, read, written = (
-        ("probs", "sorted_indices"),
-        ("permuted_tokens",),
-        ("permuted_tokens_grad",),
-    )
+    held = ("probs", "sorted_indices")
+    read = ("permuted_tokens",)
+    written = ("permuted_tokens_grad",)
     product = "the entry's sum += g * row of the experts, folded to one number"
     return {
         ("entries", "probs"): Step(

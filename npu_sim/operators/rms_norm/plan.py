@@ -153,13 +153,11 @@ def _path_reason(case: Case) -> str:
         return Text(
             "{width}: {row_factor} rows fit the buffer", width=width, row_factor=tiling.row_factor
         )
-    return (
-        Text(
+    if tiling.ub_factor >= case.row.col:
+        return Text(
             "{width} in the buffer of {ub_factor} columns", width=width, ub_factor=tiling.ub_factor
         )
-        if tiling.ub_factor >= case.row.col
-        else Text("{width} > {ub_factor}", width=width, ub_factor=tiling.ub_factor)
-    )
+    return Text("{width} > {ub_factor}", width=width, ub_factor=tiling.ub_factor)
 
 
 def _per_core(case: Case) -> str:
@@ -184,11 +182,9 @@ def _offset_bits(case: Case) -> int:
     """Return the width of the release's element offset of a core's first row (page, "Releases")."""
     if case.tiling.tiling_key == tiler.KEY_NORMAL:
         return int(case.rules.row_offset_bits)
-    return (
-        OFFSET_BITS
-        if case.tiling.tiling_key == tiler.KEY_SPLIT_D
-        else int(case.rules.core_offset_bits)
-    )
+    if case.tiling.tiling_key == tiler.KEY_SPLIT_D:
+        return OFFSET_BITS
+    return int(case.rules.core_offset_bits)
 
 
 def _caveats(case: Case) -> tuple[Caveat, ...]:

@@ -63,10 +63,8 @@ RowGroup = Callable[[int], tuple[Node, ...]]
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
-    x, gamma = (
-        TensorSpec.parse(plan.arguments["x"]),
-        TensorSpec.parse(plan.arguments["gamma"]).itemsize,
-    )
+    x = TensorSpec.parse(plan.arguments["x"])
+    gamma = TensorSpec.parse(plan.arguments["gamma"]).itemsize
     columns, key = plan.tiling["num_col"], plan.tiling_key
     once: tuple[Node, ...] = (_gamma_in(columns, gamma, widens=key == KEY_MERGE_N),)
     if key == KEY_SPLIT_D:
@@ -105,15 +103,15 @@ def _duplicate(elements: int) -> Work:
 
 
 def _widen(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    return (
-        () if element_bytes == FP32_BYTES else (Instruction("cast_16_to_32", "float32", elements),)
-    )
+    if element_bytes == FP32_BYTES:
+        return ()
+    return (Instruction("cast_16_to_32", "float32", elements),)
 
 
 def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    return (
-        () if element_bytes == FP32_BYTES else (Instruction("cast_32_to_16", "float32", elements),)
-    )
+    if element_bytes == FP32_BYTES:
+        return ()
+    return (Instruction("cast_32_to_16", "float32", elements),)
 
 
 def _halving(columns: int) -> tuple[Work, ...]:

@@ -76,11 +76,9 @@ def formula(
     """Return the gradients by their formulas (page, "Formulas")."""
     shape, gamma = tensors["x"].shape, tensors["gamma"].astype(precision).reshape(-1)
     rows = tensors["x"].size // gamma.size
-    dy, x, rstd = (
-        tensors["dy"].reshape(rows, -1),
-        tensors["x"].reshape(rows, -1),
-        tensors["rstd"].reshape(rows, 1),
-    )
+    dy = tensors["dy"].reshape(rows, -1)
+    x = tensors["x"].reshape(rows, -1)
+    rstd = tensors["rstd"].reshape(rows, 1)
     dx, dgamma = np.empty((rows, gamma.size), precision), np.zeros(gamma.size, precision)
     step = max(1, normalised_rows.BLOCK_ELEMENTS // gamma.size)
     for begin in range(0, rows, step):

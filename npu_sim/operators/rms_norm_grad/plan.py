@@ -109,11 +109,9 @@ def _count(number: int, name: str) -> str:
 
 def _cores_note(tiling: tiler.Tiling) -> str:
     each = Text("{count} each", count=_count(tiling.block_factor, "row"))
-    return (
-        Text("{each}, the last one {core_tail}", each=each, core_tail=tiling.core_tail)
-        if tiling.core_tail
-        else each
-    )
+    if tiling.core_tail:
+        return Text("{each}, the last one {core_tail}", each=each, core_tail=tiling.core_tail)
+    return each
 
 
 def _per_core(tiling: tiler.Tiling) -> str:
@@ -349,10 +347,8 @@ def if_asked(case: Case) -> str:
 
 
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    used, usable = (
-        sum(tiler.buffers(tiling, case.profile.npu_arch, case.rules)),
-        case.device.ub_bytes,
-    )
+    used = sum(tiler.buffers(tiling, case.profile.npu_arch, case.rules))
+    usable = case.device.ub_bytes
     if used <= usable:
         return ()
     message = Text(

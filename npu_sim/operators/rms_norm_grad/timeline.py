@@ -61,17 +61,15 @@ def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
 
 
 def _widen(elements: int, element_bytes: int, count: int) -> tuple[Work, ...]:
-    return (
-        ()
-        if element_bytes == FP32_BYTES
-        else (Instruction("cast_16_to_32", "float32", elements, times=count),)
-    )
+    if element_bytes == FP32_BYTES:
+        return ()
+    return (Instruction("cast_16_to_32", "float32", elements, times=count),)
 
 
 def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    return (
-        () if element_bytes == FP32_BYTES else (Instruction("cast_32_to_16", "float32", elements),)
-    )
+    if element_bytes == FP32_BYTES:
+        return ()
+    return (Instruction("cast_32_to_16", "float32", elements),)
 
 
 def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:

@@ -37,10 +37,8 @@ def token_sums(
     if weighted:
         views.insert(2, View("probs", tokens, top_k, TOKENS, {"expert": 1}))
     entries = ("sorted_indices", *(("probs",) if weighted else ()))
-    row, where = (
-        "probs * row" if weighted else "row",
-        "token {token} of tokens {tokens}, columns {columns}",
-    )
+    row = "probs * row" if weighted else "row"
+    where = "token {token} of tokens {tokens}, columns {columns}"
     come = " and ".join(entries)
     table = {
         "indices": Step("tokens {tokens}: where their rows are", entries, live=ENTRIES),

@@ -161,17 +161,13 @@ def measured(product: CubeProduct, device: Device, base_m: int, base_n: int) -> 
     if tile_bytes > device.l0c_bytes:
         shortage, needed, available = BUFFER_L0C, tile_bytes, device.l0c_bytes
     elif L0_BUFFERS * base_m * base_k * element_bytes > device.l0a_bytes:
-        shortage, needed, available = (
-            BUFFER_L0A,
-            L0_BUFFERS * base_m * base_k * element_bytes,
-            device.l0a_bytes,
-        )
+        shortage = BUFFER_L0A
+        needed = L0_BUFFERS * base_m * base_k * element_bytes
+        available = device.l0a_bytes
     elif L0_BUFFERS * base_n * base_k * element_bytes > device.l0b_bytes:
-        shortage, needed, available = (
-            BUFFER_L0B,
-            L0_BUFFERS * base_n * base_k * element_bytes,
-            device.l0b_bytes,
-        )
+        shortage = BUFFER_L0B
+        needed = L0_BUFFERS * base_n * base_k * element_bytes
+        available = device.l0b_bytes
     elif l1_length == 0:
         needed = content_bytes(product, base_m, base_n, unit)
         shortage, available = BUFFER_L1, device.l1_bytes

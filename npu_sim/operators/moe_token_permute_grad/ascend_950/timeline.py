@@ -50,10 +50,8 @@ class Call:
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call, tiling = Call(plan), plan.tiling
-    by_columns, in_chunks = (
-        "hBlockFactor" in tiling,
-        "nUbFactor" in tiling and "kUbFactor" in tiling,
-    )
+    by_columns = "hBlockFactor" in tiling
+    in_chunks = "nUbFactor" in tiling and "kUbFactor" in tiling
     at_once = tiling["kUbFactor"] if by_columns else tiling["nUbFactor"]
 
     def tokens(columns: int) -> tuple[Node, ...]:
