@@ -212,10 +212,7 @@ def near_soc(text: Any, socs: Iterable[str]) -> str:
 class ProductNames:
     """Look-up of products and SoCs by any of their names.
 
-    Parameters
-    ----------
-    products
-        The products. A name that several of them have is an error when it is used.
+    - ``products``: the products. A name that several of them have is an error when it is used.
     """
 
     def __init__(self, products: Iterable[Product]) -> None:
@@ -232,10 +229,7 @@ class ProductNames:
     def product(self, text: str) -> tuple[str, str | None]:
         """Return the product that a text names, and the SoC if it names one.
 
-        Raises
-        ------
-        UsageError
-            When it names none, or several are possible.
+        Raises UsageError when it names none, or several are possible.
         """
         meanings = self.meant(text)
         if len(meanings) == 1:
@@ -259,10 +253,7 @@ class ProductNames:
     def soc(self, text: str) -> tuple[str, str]:
         """Return the product and the SoC that a text names; a full SoC name is never ambiguous.
 
-        Raises
-        ------
-        UsageError
-            When no product has such a SoC, or several are possible.
+        Raises UsageError when no product has such a SoC, or several are possible.
         """
         for product in self._products.values():
             if text in product.socs:

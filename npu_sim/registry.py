@@ -116,10 +116,7 @@ def find_operator(name: str) -> OperatorEntry | None:
 
     ``rms_norm_grad``, ``RmsNormGrad``, ``aclnnRmsNormGrad`` and ``rms-norm-grad`` are one operator.
 
-    Raises
-    ------
-    UsageError
-        When ``name`` is not a string.
+    Raises UsageError when ``name`` is not a string.
     """
     if not isinstance(name, str):
         raise UsageError(
@@ -179,10 +176,7 @@ def add_operator(entry: OperatorEntry, declaration: Any) -> None:
 def load_operator(name: str) -> Any:
     """Return the declaration of an operator by its name here or in the product documents.
 
-    Raises
-    ------
-    UsageError
-        When there is no such operator, or its package cannot be loaded.
+    Raises UsageError when there is no such operator, or its package cannot be loaded.
     """
     entry = find_operator(name)
     if entry is None:

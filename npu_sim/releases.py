@@ -155,10 +155,7 @@ def default_release() -> str:
 def require_release(release: str | float) -> str:
     """Return the name of a release, which may be given as a number.
 
-    Raises
-    ------
-    UsageError
-        When there is no such release; the hint lists them.
+    Raises UsageError when there is no such release; the hint lists them.
     """
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
@@ -187,10 +184,7 @@ def is_older(release: str, oldest: str) -> bool:
 def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
     """Return the releases of some names: all for ``["all"]``, the default for None.
 
-    Raises
-    ------
-    UsageError
-        When there is no such release.
+    Raises UsageError when there is no such release.
     """
     if given is None:
         return (default_release(),)

@@ -33,12 +33,8 @@ def typed_arrays(
 
     Data is generated only for a call that is not refused.
 
-    Raises
-    ------
-    UsageError
-        When a file cannot be read.
-    AclnnError
-        With the product's status when the call is refused.
+    Raises UsageError when a file cannot be read; AclnnError with the product's status when the call
+    is refused.
     """
     from npu_sim.registry import load_operator
 

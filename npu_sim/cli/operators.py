@@ -57,12 +57,8 @@ def add_action(
 ) -> None:
     """Add a group with one command per operator.
 
-    Parameters
-    ----------
-    panel
-        Heading under which the help of ``app`` lists the group.
-    within
-        Name of ``app`` on the command line, if it is a group itself.
+    - ``panel``: heading under which the help of ``app`` lists the group.
+    - ``within``: name of ``app`` on the command line, if it is a group itself.
     """
     summary = " ".join((inspect.getdoc(action.handler) or "").split("\n\n", 1)[0].split())
     named = replace(action, name=f"{within} {action.name}".strip())

@@ -66,10 +66,7 @@ def _default_of(field: "Field[Any]") -> Any:
 def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a file can be written, while options are read and before any work is done.
 
-    Raises
-    ------
-    UsageError
-        For a path that cannot be written, or that npu_sim does not replace.
+    Raises UsageError for a path that cannot be written, or that npu_sim does not replace.
     """
     assert parameter.name in OUTPUT_FILES
     if path is not None:
@@ -82,10 +79,7 @@ def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None
 def require_separate_files(ctx: typer.Context) -> None:
     """Check that the files of a command to be written are none of the others it names.
 
-    Raises
-    ------
-    UsageError
-        For an output that is an input or another output.
+    Raises UsageError for an output that is an input or another output.
     """
     options = {**ctx.find_root().params, **ctx.params}
     outputs = {name: Path(options.pop(name)) for name in OUTPUT_FILES if options.get(name)}

@@ -23,12 +23,8 @@ def reproducing_command(
 ) -> str:
     """Return the running command as a line for the shell.
 
-    Parameters
-    ----------
-    defaults
-        Such as ``{("--release",): "9.1"}``; options that were not typed are added.
-    more
-        Further arguments, added as they are.
+    - ``defaults``: such as ``{("--release",): "9.1"}``; options that were not typed are added.
+    - ``more``: further arguments, added as they are.
     """
     line = ["npu-sim", *sys.argv[1:]]
     typed = {argument.partition("=")[0] for argument in line}

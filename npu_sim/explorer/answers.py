@@ -53,12 +53,8 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
 
     The slower part is in :func:`work_answer`.
 
-    Parameters
-    ----------
-    state
-        State of one pane.
-    products
-        Products that can be chosen.
+    - ``state``: state of one pane.
+    - ``products``: products that can be chosen.
     """
     start = time.perf_counter()
     numbers = axis_numbers(state)

@@ -107,10 +107,7 @@ class Explorer:
     def socket(self) -> socket:
         """The listening socket, bound on first use.
 
-        Raises
-        ------
-        OSError
-            If the address or port cannot be used.
+        Raises OSError if the address or port cannot be used.
         """
         listening = socket()
         try:
@@ -198,10 +195,7 @@ def application(explorer: Explorer) -> Starlette:
 def _query(request: Request) -> dict[str, str]:
     """Return the fields of the address.
 
-    Raises
-    ------
-    HTTPException
-        If there are too many.
+    Raises HTTPException if there are too many.
     """
     text = request.url.query
     try:
@@ -215,10 +209,8 @@ def _query(request: Request) -> dict[str, str]:
 def _body_length(request: Request, kind: str, most: int) -> int:
     """Return the length of a request's body, which is checked before any of it is read.
 
-    Raises
-    ------
-    HTTPException
-        If the body is not of the kind that the address takes, or longer than ``most`` bytes.
+    Raises HTTPException if the body is not of the kind that the address takes, or longer than
+    ``most`` bytes.
     """
     if request.headers.get("Content-Type") != kind:
         raise HTTPException(404)

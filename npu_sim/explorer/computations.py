@@ -50,10 +50,7 @@ class Task:
 def compute(task: Task, report: Report) -> dict[str, Any]:
     """Compute a task and report its progress.
 
-    Raises
-    ------
-    NpuSimError
-        If the call is refused, or the file is invalid.
+    Raises NpuSimError if the call is refused, or the file is invalid.
     """
     if task.kind == "run":
         return run_answer(task, report)

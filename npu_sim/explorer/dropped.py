@@ -35,10 +35,7 @@ NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
 def kind_of(name: str) -> str:
     """Return the kind of a file; see ``KINDS``.
 
-    Raises
-    ------
-    UsageError
-        If the suffix is unknown, or the name is not a plain file name.
+    Raises UsageError if the suffix is unknown, or the name is not a plain file name.
     """
     kind = KINDS.get(Path(name).suffix.lower())
     if kind is None or not NAME.fullmatch(name):
@@ -63,17 +60,10 @@ class DroppedFiles:
     def keep(self, name: str, body: IO[bytes], length: int) -> Path:
         """Store a file, replacing one of the same name, and remove the oldest files.
 
-        Parameters
-        ----------
-        name
-            Name that :func:`kind_of` accepts.
-        body, length
-            Content, and its length in bytes.
+        - ``name``: name that :func:`kind_of` accepts.
+        - ``body``, ``length``: content, and its length in bytes.
 
-        Raises
-        ------
-        UsageError
-            If the file is too large for its kind, or shorter than ``length``.
+        Raises UsageError if the file is too large for its kind, or shorter than ``length``.
         """
         most = MOST_BYTES[kind_of(name)]
         if length > most:

@@ -18,7 +18,7 @@ from npu_sim.questions.nearest_calls import NearestCall, nearest_calls
 from npu_sim.registry import load_operator
 from npu_sim.show.reports.document import Picture, Section
 from npu_sim.show.reports.pictures import memory_map
-from npu_sim.show.reports.svg import BAR_HEIGHT, WIDTH, element, picture
+from npu_sim.show.reports.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, picture
 from npu_sim.status import NpuSimError
 
 MOST_CHANGES = 8
@@ -27,12 +27,8 @@ MOST_CHANGES = 8
 def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
     """Return the changes that make a refused call run, nearest first, with pictures.
 
-    Parameters
-    ----------
-    state
-        State of one pane.
-    products
-        Products that can be chosen.
+    - ``state``: state of one pane.
+    - ``products``: products that can be chosen.
     """
     try:
         call = call_of(state, products)
@@ -94,18 +90,16 @@ def _planned(call: Call, profile: Profile) -> Plan | None:
 
 
 def _pictures(near: NearestCall) -> list[Section]:
-    accepted = joined(
-        (
-            str(first) if first == last else Text("{first} to {last}", first=first, last=last)
-            for first, last in near.ranges[:3]
-        ),
-        ", ",
+    ranges = (
+        str(first) if first == last else Text("{first} to {last}", first=first, last=last)
+        for first, last in near.ranges[:3]
     )
-    caption = Text(
+    accepted = joined(ranges, ", ")
+    now = Text(
         "now {name} = {now}; accepted: {accepted}", near.axis, now=near.now, accepted=accepted
     )
     shown = (
-        [Section(Text("Legal values of {name}", near.axis), (Picture(reach_map(near), caption),))]
+        [Section(Text("Legal values of {name}", near.axis), (Picture(reach_map(near), now),))]
         if int(near.value) >= 0 <= int(near.now)
         else []
     )
@@ -119,46 +113,18 @@ def reach_map(near: NearestCall) -> Markup:
     """Draw the legal values of a number from 0 on, and a mark at the given value."""
     now, value = int(near.now), int(near.value)
     end = max(now, value) * 1.1 + 1
-    parts = [element("rect", x=0, y=20, width=WIDTH, height=BAR_HEIGHT, class_="free")]
+    parts = [bar(0, 20, WIDTH, "free")]
     for first, last in near.ranges:
         if first <= end:
-            x = first * WIDTH / end
-            parts.append(
-                element(
-                    "rect",
-                    x=x,
-                    y=20,
-                    width=(min(last + 1, end) - first) * WIDTH / end,
-                    height=BAR_HEIGHT,
-                    class_="c0 legal",
-                )
-            )
+            width = (min(last + 1, end) - first) * WIDTH / end
+            parts.append(bar(first * WIDTH / end, 20, width, "c0 legal"))
     edge = now * WIDTH / end
-    parts.append(element("line", x1=edge, x2=edge, y1=14, y2=26 + BAR_HEIGHT, class_="over"))
-    anchor = "end" if edge > WIDTH / 2 else "start"
-    parts.append(
-        element(
-            "text",
-            text=f"{near.axis.name} = {now}",
-            x=edge,
-            y=10,
-            class_="caption",
-            text_anchor=anchor,
-        )
-    )
-    parts.append(element("text", text="0", x=0, y=BAR_HEIGHT + 40, class_="caption"))
-    parts.append(
-        element(
-            "text",
-            text=str(value),
-            x=value * WIDTH / end,
-            y=BAR_HEIGHT + 40,
-            class_="caption",
-            text_anchor="middle",
-        )
-    )
-    return picture(
-        BAR_HEIGHT + 46,
-        parts,
-        Text("{name} = {now}, nearest accepted value {value}", near.axis, now=now, value=value),
-    )
+    anchor, y = "end" if edge > WIDTH / 2 else "start", BAR_HEIGHT + 40
+    parts += [
+        mark(edge, 14),
+        caption(f"{near.axis.name} = {now}", 10, edge, anchor),
+        caption("0", y),
+        caption(str(value), y, value * WIDTH / end, "middle"),
+    ]
+    label = Text("{name} = {now}, nearest accepted value {value}", near.axis, now=now, value=value)
+    return picture(BAR_HEIGHT + 46, parts, label)

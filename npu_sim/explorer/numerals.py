@@ -22,10 +22,7 @@ def whole_number(name: str, text: str) -> int:
     Factors are separated by ``*``; each is a decimal number, optionally with an exponent and with
     K, M or G for powers of 1024.
 
-    Raises
-    ------
-    UsageError
-        If the text denotes no integer.
+    Raises UsageError if the text denotes no integer.
     """
     unsigned = text.strip().removeprefix("-")
     factors = (

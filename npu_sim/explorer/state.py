@@ -56,10 +56,7 @@ class Call:
 def call_of(state: State, products: Mapping[str, Profile]) -> Call:
     """Return the call of a state.
 
-    Raises
-    ------
-    UsageError
-        If a value is invalid, with the message of the command line.
+    Raises UsageError if a value is invalid, with the message of the command line.
     """
     declared: Operator = load_operator(state.get("operator", ""))
     return Call(
@@ -77,10 +74,7 @@ def call_of(state: State, products: Mapping[str, Profile]) -> Call:
 def profile_of(state: State, products: Mapping[str, Profile]) -> Profile:
     """Return the product of a state, with its SoC and release.
 
-    Raises
-    ------
-    UsageError
-        If the product, SoC or release is unknown.
+    Raises UsageError if the product, SoC or release is unknown.
     """
     product, soc = state.get("product", ""), state.get("soc") or None
     if product not in products:  # links may name a product in any way the command line accepts
@@ -124,10 +118,7 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
 def axis_value(axis: Axis, text: str) -> Value:
     """Return the value of an axis given as text.
 
-    Raises
-    ------
-    UsageError
-        If the text is empty or invalid.
+    Raises UsageError if the text is empty or invalid.
     """
     if not text.strip():
         raise UsageError(

@@ -82,10 +82,7 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
     Axes are separated by commas and tensors by semicolons, in quotes or brackets; an empty shape is
     a scalar.
 
-    Raises
-    ------
-    ValueError
-        For a malformed shape, or a different number of shapes and dtypes.
+    Raises ValueError for a malformed shape, or a different number of shapes and dtypes.
     """
     if shapes.strip().upper() in MISSING or dtypes.strip().upper() in MISSING:
         return None

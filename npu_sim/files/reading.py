@@ -24,10 +24,7 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
 
     A pipe or a device, which might never end, is refused without waiting for it.
 
-    Raises
-    ------
-    UsageError
-        For any other kind of file, and for one that cannot be read.
+    Raises UsageError for any other kind of file, and for one that cannot be read.
     """
     try:
         descriptor = os.open(
@@ -51,10 +48,7 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:
     """Return the content of a regular file of at most ``most_bytes`` bytes.
 
-    Raises
-    ------
-    UsageError
-        When the file is not regular, cannot be read, or is larger.
+    Raises UsageError when the file is not regular, cannot be read, or is larger.
     """
     with open_plain(argument, path, hint) as file:
         content = file.read(most_bytes + 1)

@@ -18,10 +18,7 @@ from npu_sim.status import UsageError
 def read_tensor(name: str, text: str) -> np.ndarray:
     """Return the tensor in ``file.npy``; with ``file.npy:bf16`` its integers are bits of bfloat16.
 
-    Raises
-    ------
-    UsageError
-        When the file cannot be read as an array of a known dtype.
+    Raises UsageError when the file cannot be read as an array of a known dtype.
     """
     path, _, dtype = text.partition(".npy:")
     path = path + ".npy" if dtype else path
@@ -63,10 +60,7 @@ def read_tensor(name: str, text: str) -> np.ndarray:
 def _require_whole(file: IO[bytes]) -> None:
     """Check that a .npy file holds as many bytes as its header states, before allocating them.
 
-    Raises
-    ------
-    ValueError
-        When it is not a .npy file, contains Python objects, or is truncated.
+    Raises ValueError when it is not a .npy file, contains Python objects, or is truncated.
     """
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -98,10 +92,7 @@ def _require_whole(file: IO[bytes]) -> None:
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write one array to ``.npy`` or several to ``.npz``.
 
-    Raises
-    ------
-    UsageError
-        When the ending does not fit, or the file cannot be written.
+    Raises UsageError when the ending does not fit, or the file cannot be written.
     """
     require_room(path, sum(array.nbytes for array in arrays.values()))
     if path.suffix == ".npz":

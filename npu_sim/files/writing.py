@@ -40,10 +40,7 @@ def require_target(path: Path, argument: str = "out") -> None:
     Its folder must exist and be writable, and the path must be free or a regular file. A link
     stands for its target.
 
-    Raises
-    ------
-    UsageError
-        With the obstacle.
+    Raises UsageError with the obstacle.
     """
     try:
         folder = link_target(path).parent
@@ -76,15 +73,9 @@ def require_separate(outputs: Mapping[str, Path], inputs: Iterable[Path]) -> Non
 
     Files are compared by identity: links and other spellings of a path name the same file.
 
-    Parameters
-    ----------
-    outputs
-        Paths by the names of their arguments.
+    - ``outputs``: paths by the names of their arguments.
 
-    Raises
-    ------
-    UsageError
-        With the output and what it would replace.
+    Raises UsageError with the output and what it would replace.
     """
     used = dict.fromkeys(map(_identity, inputs), "")
     for argument, path in outputs.items():
@@ -116,10 +107,7 @@ def _identity(path: Path) -> object:
 def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
     """Check that the disk of a file has room for ``needed_bytes``.
 
-    Raises
-    ------
-    UsageError
-        With the needed and the free bytes.
+    Raises UsageError with the needed and the free bytes.
     """
     try:
         free = shutil.disk_usage(link_target(path).parent).free
@@ -141,10 +129,7 @@ def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
 
     Readers see the old file or the complete new one. A link stays, and its target is replaced.
 
-    Raises
-    ------
-    UsageError
-        When it cannot be written, or the disk becomes full.
+    Raises UsageError when it cannot be written, or the disk becomes full.
     """
     require_target(path, argument)
     target = link_target(path)
@@ -195,15 +180,9 @@ def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
 def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out") -> None:
     """Remove a regular file, or a folder that contains only files of npu_sim, if it exists.
 
-    Parameters
-    ----------
-    is_own
-        Whether npu_sim writes a file of this name into such a folder.
+    - ``is_own``: whether npu_sim writes a file of this name into such a folder.
 
-    Raises
-    ------
-    UsageError
-        When there is a foreign entry; nothing is removed then.
+    Raises UsageError when there is a foreign entry; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
         raise UsageError(

@@ -101,18 +101,11 @@ class YamlDocument:
 def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
     """Read a YAML file whose top level is a mapping.
 
-    Parameters
-    ----------
-    path
-        The file.
-    argument, hint
-        Argument that named the file, and hint of errors.
+    - ``path``: the file.
+    - ``argument``, ``hint``: argument that named the file, and hint of errors.
 
-    Raises
-    ------
-    UsageError
-        When the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or
-        deeper than a profile is.
+    Raises UsageError when the file cannot be read, is not YAML, is not a mapping, repeats a key, or
+    is larger or deeper than a profile is.
     """
     refusal = partial(UsageError, argument)
     content = read_limited(argument, path, YAML_BYTES, hint)

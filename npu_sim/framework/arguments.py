@@ -231,10 +231,7 @@ def cache_key(arguments: Arguments) -> Signature | None:
 def require_known(known: Collection[str], names: Iterable[str]) -> None:
     """Check that every name is that of an argument.
 
-    Raises
-    ------
-    UsageError
-        For the first one that is not.
+    Raises UsageError for the first one that is not.
     """
     for name in names:
         if name not in known:
@@ -249,10 +246,8 @@ def require_known(known: Collection[str], names: Iterable[str]) -> None:
 def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
     """Build arguments from tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
 
-    Raises
-    ------
-    UsageError
-        For an unknown argument, a tensor that is none, and an argument that is missing.
+    Raises UsageError for an unknown argument, a tensor that is none, and an argument that is
+    missing.
     """
     require_known(known, values)
     built: dict[str, Any] = {}
@@ -280,10 +275,7 @@ def plain_value(attribute: Attribute, value: Any) -> Any:
 def tensor_of(name: str, value: Any) -> np.ndarray:
     """Return the values of a tensor; see :func:`npu_sim.numbers.arrays.as_array`.
 
-    Raises
-    ------
-    UsageError
-        For what is no array of a known dtype.
+    Raises UsageError for what is no array of a known dtype.
     """
     if type(value) is np.ndarray and _is_taken(value.dtype):
         return value
@@ -310,10 +302,7 @@ def _is_taken(dtype: np.dtype[Any]) -> bool:
 def spec_of(name: str, value: Any) -> TensorSpec | None:
     """Return the spec of a tensor given as one, as text or as an array.
 
-    Raises
-    ------
-    UsageError
-        For what is no tensor.
+    Raises UsageError for what is no tensor.
     """
     if value is None or isinstance(value, TensorSpec):
         return value

@@ -164,10 +164,7 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
 def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
     """Check that an option of npu_sim is an integer of at least ``low``.
 
-    Raises
-    ------
-    UsageError
-        When it is not an integer, or is below ``low``.
+    Raises UsageError when it is not an integer, or is below ``low``.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         message = Text("{name} = {value} is not an integer", name=name, value=shown(value))

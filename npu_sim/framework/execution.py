@@ -381,12 +381,8 @@ def compute_case(
 ) -> Result:
     """Compute a checked call; see :func:`npu_sim.run`.
 
-    Parameters
-    ----------
-    outs
-        Arrays to write the results to, one for every output in order; new ones where None.
-    areas
-        The workspace in memory: tensors that the plan places there then pass through it.
+    - ``outs``: arrays to write the results to, one for every output in order; new ones where None.
+    - ``areas``: the workspace in memory: tensors that the plan places there then pass through it.
 
     Raises
     ------
@@ -484,10 +480,7 @@ def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
 def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
     """Compute a checked call; return its result, or a tuple with None for outputs not written.
 
-    Parameters
-    ----------
-    out
-        As for :func:`npu_sim.run`.
+    - ``out``: as for :func:`npu_sim.run`.
     """
     _, given = computed(case, tensors, arrays_of(out))
     names = case.operator.result_names

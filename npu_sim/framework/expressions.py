@@ -24,10 +24,7 @@ class ExpressionError(ValueError):
 def parse(text: str) -> ast.Expression:
     """Parse an expression of integers, names, arithmetic, comparisons, and/or/not, min and max.
 
-    Raises
-    ------
-    ExpressionError
-        For any other text.
+    Raises ExpressionError for any other text.
     """
     try:
         tree = ast.parse(text, mode="eval")

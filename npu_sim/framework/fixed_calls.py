@@ -48,12 +48,7 @@ class FixedCall:
     def checked_with(self, axis: Axis, value: Value, target: Target) -> Case:
         """Check the call with another value of one axis, determinism switch and limits included.
 
-        Raises
-        ------
-        AclnnError
-            When the changed call is refused.
-        UsageError
-            When the value is invalid.
+        Raises AclnnError when the changed call is refused; UsageError when the value is invalid.
         """
         if axis is LIMITS:
             target = replace(target, limits=require_limits(value))
@@ -68,10 +63,7 @@ def fixed_call(
 ) -> FixedCall:
     """Build a call from natural names and arguments; others take the default of their axis.
 
-    Raises
-    ------
-    UsageError
-        For an unknown name.
+    Raises UsageError for an unknown name.
     """
     axes = {axis.name: axis for axis in operator.axes}
     known = {one.name for one in operator.arguments} - axes.keys()

@@ -49,10 +49,7 @@ class PatternError(ValueError):
 def parse(pattern: str) -> tuple[Token, ...]:
     """Read a pattern.
 
-    Raises
-    ------
-    PatternError
-        For a part that is none.
+    Raises PatternError for a part that is none.
     """
     tokens = []
     for text in pattern.split():
@@ -172,19 +169,10 @@ def build(
 ) -> Shape:
     """Return the shape that sizes give; a group has the axes it has in ``groups``, or one.
 
-    Parameters
-    ----------
-    pattern
-        The pattern.
-    values
-        Sizes by name.
-    groups
-        Axes of groups; where their product is not the size, :func:`reshape` fits them.
+    - ``values``: sizes by name.
+    - ``groups``: axes of groups; where their product is not the size, :func:`reshape` fits them.
 
-    Raises
-    ------
-    KeyError
-        For a size that is not known.
+    Raises KeyError for a size that is not known.
     """
     shape: list[int] = []
     for token in parse(pattern):

@@ -188,12 +188,8 @@ def try_flips(
 
     Flips that change nothing or leave the range of an axis are omitted.
 
-    Parameters
-    ----------
-    plan, decisions
-        The plan of the call, and its decisions.
-    call, target
-        The call, and what it is planned for.
+    - ``plan``, ``decisions``: the plan of the call, and its decisions.
+    - ``call``, ``target``: the call, and what it is planned for.
     """
     if all(flip.outcome for decision in decisions for flip in decision.flips):
         return decisions

@@ -131,10 +131,7 @@ def check_declaration(operator: Operator) -> None:
     Checks of dtypes must stand next to each other, because sweeps run them as one; a check that
     sweeps omit, such as :class:`~npu_sim.framework.checks.Formats`, may stand between them.
 
-    Raises
-    ------
-    UsageError
-        With the first fault.
+    Raises UsageError with the first fault.
     """
     for find in (
         _name_faults,

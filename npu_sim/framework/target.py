@@ -79,11 +79,8 @@ def target_of(
 ) -> Target:
     """Return the target that the keywords of a public function name.
 
-    Raises
-    ------
-    UsageError
-        For an unknown product, SoC, release, order or set of limits, and for a switch that is
-        neither True nor False.
+    Raises UsageError for an unknown product, SoC, release, order or set of limits, and for a switch
+    that is neither True nor False.
     """
     return Target(
         load_profile(product, soc, release),

@@ -10,10 +10,7 @@ from npu_sim.tiling.structures import find_structure, pack
 def tiling_bytes(plan: Plan) -> bytes:
     """Return the bytes of the tiling structure of a plan at its release.
 
-    Raises
-    ------
-    UsageError
-        When the plan has no tiling, or not every field of the structure.
+    Raises UsageError when the plan has no tiling, or not every field of the structure.
     """
     found = find_structure(plan.kernel)
     if found is None or not plan.tiling or plan.npu_arch == NPU_ARCH_ASCEND_950:

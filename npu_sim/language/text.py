@@ -110,15 +110,11 @@ class Verbatim(str):
 class Text(str):
     """A sentence in English with its template and fields.
 
-    Parameters
-    ----------
-    template
-        The sentence with named fields, as for ``str.format``. Without fields it is used as it is.
-    source
-        Object whose attributes are the values of the fields that are not given by name.
-    fields
-        Values of the fields. Texts are rendered in turn; other strings are looked up as a
-        template without fields and stay as they are when the catalogue does not have them.
+    - ``template``: the sentence with named fields, as for ``str.format``. Without fields it is used
+      as it is.
+    - ``source``: object whose attributes are the values of the fields that are not given by name.
+    - ``fields``: values of the fields. Texts are rendered in turn; other strings are looked up as a
+      template without fields and stay as they are when the catalogue does not have them.
     """
 
     __slots__ = ("fields", "template")

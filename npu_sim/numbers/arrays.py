@@ -41,10 +41,7 @@ def as_array(obj: Any) -> np.ndarray[Any, Any]:
     DLPack (bfloat16 included, which NumPy itself refuses), objects with ``__array__``, numbers and
     nested sequences. Arrays in foreign byte order are copied to the native one, which kernels need.
 
-    Raises
-    ------
-    TypeError
-        When the memory cannot be reached, for instance a tensor on another device.
+    Raises TypeError when the memory cannot be reached, for instance a tensor on another device.
     """
     array = obj if type(obj) is np.ndarray else _as_given(obj)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -56,10 +53,8 @@ def memory_of(obj: Any) -> np.ndarray[Any, Any]:
     Accepts what :func:`as_array` accepts without a copy. No attribute tells for certain that an
     object gives copies, so it is converted twice: two copies have different addresses.
 
-    Raises
-    ------
-    TypeError
-        For an object that gives copies, such as a list, or whose memory cannot be reached.
+    Raises TypeError for an object that gives copies, such as a list, or whose memory cannot be
+    reached.
     """
     array = _as_given(obj)
     if isinstance(obj, np.ndarray) or array.size == 0:

@@ -19,10 +19,7 @@ def shape_text(shape: Sequence[int]) -> str:
 def parse_shape(text: str) -> tuple[int, ...]:
     """Read a shape as users write it; an empty text and ``scalar`` have rank 0.
 
-    Raises
-    ------
-    ValueError
-        For a size that is not an integer of 0 or more.
+    Raises ValueError for a size that is not an integer of 0 or more.
     """
     if text in ("", "scalar"):
         return ()

@@ -79,12 +79,8 @@ def lane_sum(terms: Sequence[Tree | None]) -> Tree | None:
 def evaluate(tree: Tree, terms: np.ndarray) -> np.ndarray:
     """Return the fp32 sum that a tree computes.
 
-    Parameters
-    ----------
-    tree
-        The tree.
-    terms : float32 (terms, ...)
-        Value of every term; further axes are summed independently.
+    ``terms``, float32 of shape (terms, ...), has the value of every term; further axes are summed
+    independently.
     """
     done: list[np.ndarray] = []
     stack: list[tuple[Tree, bool]] = [(tree, False)]
@@ -211,10 +207,7 @@ def meeting_sizes(tree: Tree, terms: int) -> np.ndarray:
 def from_meeting_sizes(sizes: np.ndarray) -> Tree:
     """Rebuild the tree from the size of the smallest part that holds each pair of terms.
 
-    Raises
-    ------
-    ValueError
-        When no tree of two-term additions has these sizes.
+    Raises ValueError when no tree of two-term additions has these sizes.
     """
     trees: dict[int, Tree] = {term: term for term in range(sizes.shape[0])}
     members = {term: [term] for term in trees}

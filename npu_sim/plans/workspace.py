@@ -151,12 +151,8 @@ def lay_out(
 def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspace:
     """Return size and parts of the workspace of several kernels.
 
-    Parameters
-    ----------
-    launches
-        The kernels in launch order; launches that are not nodes need no workspace.
-    kernel_bytes
-        Workspace of the main kernel alone, from its tiling.
+    - ``launches``: the kernels in launch order; launches that are not nodes need no workspace.
+    - ``kernel_bytes``: workspace of the main kernel alone, from its tiling.
     """
     parts: list[WorkspacePart] = []
     alignment = 0
@@ -198,14 +194,9 @@ def kernel_workspace(
 ) -> Workspace:
     """Return the workspace of a single kernel, with a copy of every non-contiguous input.
 
-    Parameters
-    ----------
-    parts
-        The kernel's own workspace by part.
-    copies
-        Launches that make inputs contiguous, each copy aligned and never sharing memory.
-    kernel
-        Name of the kernel.
+    - ``parts``: the kernel's own workspace by part.
+    - ``copies``: launches that make inputs contiguous, each copy aligned and never sharing memory.
+    - ``kernel``: name of the kernel.
     """
     last = len(copies)
     copied = [
@@ -240,12 +231,8 @@ Array = np.ndarray[Any, Any]
 class Areas:
     """The areas of one call in the memory the caller gave.
 
-    Parameters
-    ----------
-    memory : uint8 (at least ``workspace.total_bytes``,)
-        Contiguous, its address a multiple of 8.
-    workspace
-        Layout of the memory.
+    ``memory`` is a contiguous uint8 array of at least ``workspace.total_bytes`` elements, its
+    address a multiple of 8; ``workspace`` is its layout.
     """
 
     def __init__(self, memory: Array, workspace: Workspace) -> None:
@@ -268,10 +255,7 @@ class Areas:
         Areas of one bucket share memory: a node may write only its own areas, and read those that
         live while it runs.
 
-        Raises
-        ------
-        ValueError
-            When the plan gave the area fewer bytes than the array has.
+        Raises ValueError when the plan gave the area fewer bytes than the array has.
         """
         area = self._areas[name]
         kind = numpy_dtype(dtype)

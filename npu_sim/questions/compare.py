@@ -31,7 +31,7 @@ class Compared:
     """Product with the first of the SoCs."""
     socs: tuple[str, ...]
     releases: tuple[str, ...]
-    """``socs`` and ``releases``: soCs of the product and releases with this outcome."""
+    """``socs`` and ``releases``: SoCs of the product and releases with this outcome."""
     plan: Plan | None
     refusal: Unplanned | None
     """``plan`` and ``refusal``: the plan, or the error (refused, or not modelled); the other one is

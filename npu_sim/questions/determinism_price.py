@@ -14,10 +14,7 @@ def mode_prices(
     A mode has no bound if it launches kernels that the other mode does not and of which only the
     traffic is known. Its bound would lack their computation and make the mode look fast.
 
-    Parameters
-    ----------
-    modes
-        The plan and the timeline in both modes.
+    - ``modes``: the plan and the timeline in both modes.
     """
     launched = [Counter(launch.kernel for launch in plan.launches) for plan, _ in modes]
     prices = []

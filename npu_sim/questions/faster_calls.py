@@ -30,12 +30,8 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
     the declaration allows to be split over devices. A change is reported if it launches fewer or
     smaller kernels and lowers the bound.
 
-    Parameters
-    ----------
-    found
-        Timeline of the plan.
-    plan, profile
-        The plan, and the product it was made for.
+    - ``found``: timeline of the plan.
+    - ``plan``, ``profile``: the plan, and the product it was made for.
     """
     if not found.bound_us:
         return found

@@ -29,19 +29,12 @@ def legal_ranges(
 ) -> list[Interval]:
     """Return the intervals of ``low .. high`` on which ``legal`` holds, in ascending order.
 
-    Parameters
-    ----------
-    legal
-        The test.
-    low, high
-        Domain, both ends included.
-    landmarks
-        Integers with dense probes around them, such as the current value.
-    per_octave
-        Probes between two powers of two.
-    window
-        Distance around a change within which every integer is tested; twice the number of cores
-        finds changes that depend on remainders.
+    - ``legal``: the test.
+    - ``low``, ``high``: domain, both ends included.
+    - ``landmarks``: integers with dense probes around them, such as the current value.
+    - ``per_octave``: probes between two powers of two.
+    - ``window``: distance around a change within which every integer is tested; twice the number of
+      cores finds changes that depend on remainders.
     """
     if high - low < EXHAUSTIVE:
         return _runs((number, legal(number)) for number in range(low, high + 1))

@@ -24,12 +24,8 @@ def measured_ceilings(
 ) -> tuple[dict[str, Ceiling], dict[str, int]]:
     """Return the throughput ceiling of every kind, and the number of unused launches by reason.
 
-    Parameters
-    ----------
-    launches
-        Launches on one device.
-    vector_cores
-        Vector cores of its SoC; launches on fewer cores are not used.
+    - ``launches``: launches on one device.
+    - ``vector_cores``: vector cores of its SoC; launches on fewer cores are not used.
     """
     skipped: Counter[str] = Counter()
     shapes: dict[str, dict[object, tuple[int, list[float]]]] = {kind: {} for kind in KINDS}

@@ -50,10 +50,7 @@ def chosen_profile(product: str | Path | None, soc: str | None) -> Profile | Non
 def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> MeasuredDevice:
     """Return the device of a profile: the chosen one, or the first SoC that fits the file.
 
-    Raises
-    ------
-    UsageError
-        When no device was chosen and the file does not identify one, or no SoC fits.
+    Raises UsageError when no device was chosen and the file does not identify one, or no SoC fits.
     """
     clock = measured_clock(launches)
     cores = max((launch.block_dim or 0 for launch in launches if launch.is_vector), default=0)

@@ -27,10 +27,7 @@ from npu_sim.status import UsageError
 def number_of(call: FixedCall, name: str) -> Number:
     """Return the axis of a size or number by name.
 
-    Raises
-    ------
-    UsageError
-        For any other name; for a tensor the hint lists its sizes.
+    Raises UsageError for any other name; for a tensor the hint lists its sizes.
     """
     operator = call.operator
     for tensor in operator.tensors:
@@ -66,19 +63,12 @@ def chosen_profiles(
 ) -> list[Profile]:
     """Return every SoC of the chosen products, each at every chosen release.
 
-    Parameters
-    ----------
-    products
-        Names or YAML files, also separated by commas; ``"all"`` or None for all shipped ones.
-    socs
-        Names of SoCs to keep; None keeps all.
-    releases
-        Names, also as text separated by commas; ``"all"``, or None for the newest.
+    - ``products``: names or YAML files, also separated by commas; ``"all"`` or None for all shipped
+      ones.
+    - ``socs``: names of SoCs to keep; None keeps all.
+    - ``releases``: names, also as text separated by commas; ``"all"``, or None for the newest.
 
-    Raises
-    ------
-    UsageError
-        For an unknown product, SoC or release.
+    Raises UsageError for an unknown product, SoC or release.
     """
     profiles = list(
         dict.fromkeys(load_distinct(product_names("all" if products is None else products)))
@@ -97,17 +87,10 @@ def load_distinct(names: Sequence[Any], every_soc: bool = True) -> list[Profile]
     A product file with the name of another product, such as an edited copy, gets its file name
     appended.
 
-    Parameters
-    ----------
-    names
-        Products, by name or file.
-    every_soc
-        Whether to return all SoCs of a product or its default one.
+    - ``names``: products, by name or file.
+    - ``every_soc``: whether to return all SoCs of a product or its default one.
 
-    Raises
-    ------
-    UsageError
-        For an unknown product.
+    Raises UsageError for an unknown product.
     """
     loaded = [(name, all_socs(name) if every_soc else [load_profile(name)]) for name in names]
     titles = Counter(

@@ -385,10 +385,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
 
     SoCs with equal rows are joined; refusals follow, each reason once.
 
-    Parameters
-    ----------
-    compared
-        Name of the call, SoC, and timeline or refusal.
+    - ``compared``: name of the call, SoC, and timeline or refusal.
     """
     shown = [one for _, _, one in compared if isinstance(one, Timeline)]
     fastest = min(shown, key=lambda one: one.bound_us)

@@ -83,10 +83,7 @@ def meeting_sizes(
 def probed_tree(terms: int, outside: Outside) -> trees.Tree:
     """Return the tree over ``terms`` terms, recovered from runs of the kernel.
 
-    Raises
-    ------
-    ValueError
-        When no tree has the measured sizes.
+    Raises ValueError when no tree has the measured sizes.
     """
     firsts, seconds = np.triu_indices(terms, 1)
     sizes = np.eye(terms, dtype=np.int64)

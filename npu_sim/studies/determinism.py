@@ -136,12 +136,9 @@ def rows_that_can_differ(
 ) -> tuple[OpenRows, ...]:
     """Return the rows, columns or elements of every output that can differ between runs.
 
-    Parameters
-    ----------
-    operator, random_orders, seed, **call
-        As for :func:`study_determinism`, and ``deterministic`` of the call.
-    result
-        Result of the call.
+    - ``operator``, ``random_orders``, ``seed``, ``**call``: as for :func:`study_determinism`, and
+      ``deterministic`` of the call.
+    - ``result``: result of the call.
     """
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial=True)
     answers = []

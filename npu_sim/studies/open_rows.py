@@ -91,16 +91,9 @@ def open_rows_of(
 ) -> NDArray[Any]:
     """Return the records of some parts of an output.
 
-    Parameters
-    ----------
-    parts
-        Contributions of the parts.
-    lowest, highest, ulps : (parts, columns)
-        Extreme results over the tried orders, and their distance in ulp.
-    axis, units
-        Unit of the records, and their number in the output.
-    shape
-        Shape of the output.
+    ``lowest``, ``highest`` and ``ulps``, of shape (parts, columns), are the extreme results over
+    the tried orders and their distance in ulp; ``axis`` and ``units`` are the unit of the records
+    and their number in the output of that ``shape``.
     """
     begins = parts.starts[:-1]
     first = np.array(

@@ -45,10 +45,8 @@ def open_engine(
 ) -> Iterator["LocalEngine | DaskEngine"]:
     """Open the engine of a sweep.
 
-    Raises
-    ------
-    UsageError
-        For an unknown engine, one that is not installed, or an invalid number of threads.
+    Raises UsageError for an unknown engine, one that is not installed, or an invalid number of
+    threads.
     """
     engine, scheduler, threads = options
     if threads is not None:
@@ -83,12 +81,8 @@ def usable_cores() -> int:
 class LocalEngine:
     """Fills records on the threads of this process.
 
-    Parameters
-    ----------
-    space, columns
-        The sweep.
-    threads
-        Number of threads; every core when None.
+    - ``space``, ``columns``: the sweep.
+    - ``threads``: number of threads; every core when None.
     """
 
     def __init__(
@@ -162,12 +156,8 @@ class DaskEngine:
     Every task carries the sweep, so no task depends on data in the memory of a worker. When workers
     die, others compute their tasks.
 
-    Parameters
-    ----------
-    space, columns
-        The sweep.
-    client
-        A connected ``distributed.Client``.
+    - ``space``, ``columns``: the sweep.
+    - ``client``: a connected ``distributed.Client``.
     """
 
     def __init__(self, space: Space, columns: tuple[RecordColumn, ...], client: Any) -> None:
@@ -180,10 +170,7 @@ class DaskEngine:
     ) -> Iterator[np.ndarray]:
         """Yield the records chunk by chunk.
 
-        Raises
-        ------
-        UsageError
-            When the cluster is gone, or several workers died at the same task.
+        Raises UsageError when the cluster is gone, or several workers died at the same task.
         """
         done = first_chunk * rows
         for records in self._results(rows, first_chunk):
@@ -237,10 +224,7 @@ def compute_range(
 def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """Connect to a cluster, or start one of processes on this machine for the time of the sweep.
 
-    Raises
-    ------
-    UsageError
-        When Dask is not installed or the scheduler does not answer.
+    Raises UsageError when Dask is not installed or the scheduler does not answer.
     """
     try:
         from distributed import Client, LocalCluster

@@ -52,17 +52,10 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
 
     The release is left out when every row has the default one.
 
-    Parameters
-    ----------
-    space
-        The sweep.
-    wanted
-        Names of the columns to return; all when None.
+    - ``space``: the sweep.
+    - ``wanted``: names of the columns to return; all when None.
 
-    Raises
-    ------
-    UsageError
-        For an unknown name, or sizes whose products exceed 64 bits.
+    Raises UsageError for an unknown name, or sizes whose products exceed 64 bits.
     """
     columns = [
         RecordColumn(name, _narrowest(name, len(words)), name, PLACES[name], words)

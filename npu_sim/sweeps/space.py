@@ -27,10 +27,7 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
     Products, SoCs and releases are ``all`` or names; without SoCs every product has its default
     one.
 
-    Raises
-    ------
-    UsageError
-        For an unknown product, SoC or release.
+    Raises UsageError for an unknown product, SoC or release.
     """
     names = chosen_releases(None if releases is None else items_of(releases))
     return tuple(
@@ -223,24 +220,15 @@ def make_space(
 ) -> Space:
     """Build the space of a sweep.
 
-    Parameters
-    ----------
-    operator
-        The operator.
-    grid
-        Values by axis name: one value, a list, a ``range``, or text such as
-        ``"128,512,1..8,16..4096:*2"``. ``product``, ``soc`` and ``release`` choose the devices.
-        What is not given keeps its default. ``product="all"`` are the products that the operator's
-        own declaration serves: another family of products has other columns.
-    sample
-        Number of random rows instead of every combination.
-    seed
-        Seed of the sample.
+    - ``grid``: values by axis name: one value, a list, a ``range``, or text such as
+      ``"128,512,1..8,16..4096:*2"``. ``product``, ``soc`` and ``release`` choose the devices. What
+      is not given keeps its default. ``product="all"`` are the products that the operator's own
+      declaration serves: another family of products has other columns.
+    - ``sample``: number of random rows instead of every combination.
+    - ``seed``: seed of the sample.
 
-    Raises
-    ------
-    UsageError
-        For an unknown name or value, and for a sample or a seed that is not an integer.
+    Raises UsageError for an unknown name or value, and for a sample or a seed that is not an
+    integer.
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         raise UsageError(
@@ -289,12 +277,8 @@ def _is_served(operator: Operator, profile: Profile) -> bool:
 def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:
     """Return the declaration that serves the architectures of all devices.
 
-    Raises
-    ------
-    NotModelledError
-        When one of them has the operator and npu_sim does not model it there.
-    UsageError
-        When they need different declarations, whose records have different columns.
+    Raises NotModelledError when one of them has the operator and npu_sim does not model it there;
+    UsageError when they need different declarations, whose records have different columns.
     """
     families: dict[Operator, list[str]] = {}
     for profile in profiles:
@@ -323,10 +307,7 @@ def _single(axis: Axis) -> AxisValues:
 def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
     """Read the values of one axis.
 
-    Raises
-    ------
-    UsageError
-        When there are none, or one does not belong to the axis.
+    Raises UsageError when there are none, or one does not belong to the axis.
     """
     if isinstance(given, range) and isinstance(axis, Number) and given:
         for end in (given[0], given[-1]):

@@ -61,17 +61,10 @@ class Writer(Protocol):
 class Store:
     """The output of one sweep: a writer, and the file that records its progress.
 
-    Parameters
-    ----------
-    target
-        Final file or folder. The ending selects the format: none for a folder of ``.npy`` columns,
-        ``.csv``, or ``.parquet``.
-    space, columns
-        The sweep.
-    chunk_rows
-        Rows of a chunk.
-    overwrite
-        Whether a new sweep may replace the output of an earlier one.
+    - ``target``: final file or folder. The ending selects the format: none for a folder of ``.npy``
+      columns, ``.csv``, or ``.parquet``.
+    - ``space``, ``columns``: the sweep.
+    - ``overwrite``: whether a new sweep may replace the output of an earlier one.
     """
 
     def __init__(
@@ -101,12 +94,9 @@ class Store:
     def begin(self, resume: bool) -> tuple[int, dict[str, Any]]:
         """Open the output; return the number of complete chunks and their saved summary.
 
-        Raises
-        ------
-        UsageError
-            When the folder is not writable or full, one of the names is taken, the target exists
-            and may not be overwritten, or an interrupted sweep is there: a different one, or the
-            same without ``resume``.
+        Raises UsageError when the folder is not writable or full, one of the names is taken, the
+        target exists and may not be overwritten, or an interrupted sweep is there: a different one,
+        or the same without ``resume``.
         """
         require_target(self.progress_file)
         with self._written(self.partial):

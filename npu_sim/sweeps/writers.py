@@ -129,15 +129,9 @@ def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, An
 def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
     """Open the columns of a sweep as memory-mapped arrays.
 
-    Parameters
-    ----------
-    folder
-        Output of ``npu-sim sweep ... --out FOLDER``.
+    - ``folder``: output of ``npu-sim sweep ... --out FOLDER``.
 
-    Raises
-    ------
-    UsageError
-        When the folder holds no sweep.
+    Raises UsageError when the folder holds no sweep.
     """
     path = Path(folder)
     names = _read_description(path)["columns"]

@@ -206,16 +206,10 @@ def define(
 ) -> Any:
     """Register an operator with PyTorch, in place of an earlier one of the same name.
 
-    Parameters
-    ----------
-    schema
-        Its schema, ``name(Tensor x, float epsilon) -> Tensor``.
-    kernel
-        Computes the results on CPU tensors.
-    shapes
-        Returns results without values, on the device of the inputs.
-    gradient
-        Its autograd formula.
+    - ``schema``: its schema, ``name(Tensor x, float epsilon) -> Tensor``.
+    - ``kernel``: computes the results on CPU tensors.
+    - ``shapes``: returns results without values, on the device of the inputs.
+    - ``gradient``: its autograd formula.
     """
     name = schema.partition("(")[0]
     if name in _libraries:

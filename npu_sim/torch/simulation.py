@@ -29,10 +29,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 def tensor_as_array(tensor: torch.Tensor) -> Array:
     """Return a CPU tensor as an array; it shares memory unless the negative bit is set.
 
-    Raises
-    ------
-    TypeError
-        For a sparse tensor, a tensor on another device or one without memory.
+    Raises TypeError for a sparse tensor, a tensor on another device or one without memory.
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise TypeError(
@@ -63,16 +60,10 @@ def inputs_of(operator: Operator) -> list[inspect.Parameter]:
 def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any = None) -> Outputs:
     """Run an operator on tensors; return its outputs in order, None for one that is not written.
 
-    Parameters
-    ----------
-    operator
-        Name of the operator.
-    target
-        Simulated device.
-    arguments
-        The operator's arguments; the simulator uses the memory of tensors.
-    out
-        Tensor or tuple of tensors for the results; new ones if None.
+    - ``operator``: name of the operator.
+    - ``target``: simulated device.
+    - ``arguments``: the operator's arguments; the simulator uses the memory of tensors.
+    - ``out``: tensor or tuple of tensors for the results; new ones if None.
     """
     arrays: dict[str, Any] = {
         name: tensor_as_array(value) if isinstance(value, torch.Tensor) else value

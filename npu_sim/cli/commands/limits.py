@@ -87,10 +87,7 @@ def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOpti
 def named_values(option: str, texts: list[str]) -> dict[str, str]:
     """Read ``name=value`` options.
 
-    Raises
-    ------
-    UsageError
-        When one has another form.
+    Raises UsageError when one has another form.
     """
     named = {}
     for text in texts:

@@ -33,14 +33,10 @@ def check_lines(
 ) -> Iterator[Checked]:
     """Yield the result of every line; empty lines and the head of a recording are skipped.
 
-    Parameters
-    ----------
-    lines
-        Lines of JSON.
-    product
-        Product of lines that name neither product nor SoC.
-    directory
-        Folder for relative product files named in lines; the working directory when None.
+    - ``lines``: lines of JSON.
+    - ``product``: product of lines that name neither product nor SoC.
+    - ``directory``: folder for relative product files named in lines; the working directory when
+      None.
     """
     for number, line in enumerate(lines, 1):
         if line.strip() and not is_head(line):

@@ -69,10 +69,7 @@ def _shown(value: Any) -> str:
 def parse(line: str | bytes) -> dict[str, Any]:
     """Return the object of a line.
 
-    Raises
-    ------
-    MalformedLineError
-        When the line is not a JSON object.
+    Raises MalformedLineError when the line is not a JSON object.
     """
     if len(line) > LINE_BYTES:
         raise MalformedLineError(
@@ -92,10 +89,7 @@ def parse(line: str | bytes) -> dict[str, Any]:
 def call_of(values: Mapping[str, Any]) -> Call:
     """Return the call of a line's object.
 
-    Raises
-    ------
-    MalformedLineError
-        For an unknown key or an illegal value.
+    Raises MalformedLineError for an unknown key or an illegal value.
     """
     for name in values:
         if name not in KEYS:
@@ -176,10 +170,7 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
 def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operator's call.
 
-    Raises
-    ------
-    MalformedLineError
-        For an unknown argument, and for a malformed tensor.
+    Raises MalformedLineError for an unknown argument, and for a malformed tensor.
     """
     names = [argument.name for argument in operator.arguments]
     for name in inputs:

@@ -150,23 +150,14 @@ def check_file(
 ) -> Matrix:
     """Check a file of calls.
 
-    Parameters
-    ----------
-    lines
-        Lines of JSON; empty ones are skipped.
-    targets
-        Columns for lines that name neither product nor SoC.
-    policy
-        Rule for accepting calls; None accepts calls that run.
-    directory
-        Folder for relative product files named in lines; the working directory when None.
-    whole
-        Whether results include complete plans.
+    - ``lines``: lines of JSON; empty ones are skipped.
+    - ``targets``: columns for lines that name neither product nor SoC.
+    - ``policy``: rule for accepting calls; None accepts calls that run.
+    - ``directory``: folder for relative product files named in lines; the working directory when
+      None.
+    - ``whole``: whether results include complete plans.
 
-    Raises
-    ------
-    UsageError
-        When no line is a call.
+    Raises UsageError when no line is a call.
     """
     reader = _Reader(targets, Matrix(policy or Policy()), directory, whole)
     for number, line in enumerate(lines, 1):

@@ -79,10 +79,7 @@ class Policy:
 def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = None) -> Policy:
     """Return the policy for texts such as ``"refused,timing"`` and ``"256MiB"``.
 
-    Raises
-    ------
-    UsageError
-        For an unknown kind, and for a malformed size.
+    Raises UsageError for an unknown kind, and for a malformed size.
     """
     words = items_of(fail_on)
     for word in words:
@@ -100,10 +97,7 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
 def size_of(text: str) -> int:
     """Return the bytes of a text such as ``256MiB``.
 
-    Raises
-    ------
-    UsageError
-        For a malformed size.
+    Raises UsageError for a malformed size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:

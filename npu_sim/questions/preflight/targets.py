@@ -27,19 +27,13 @@ def chosen_targets(
 ) -> tuple[Column, ...]:
     """Return the columns of the chosen products, SoCs and releases.
 
-    Parameters
-    ----------
-    products
-        Names or product files separated by commas, or ``all``; None for those of the SoCs.
-    socs
-        SoCs separated by commas, which imply their products, or ``all``; None for default SoCs.
-    releases
-        Releases separated by commas; None for the newest.
+    - ``products``: names or product files separated by commas, or ``all``; None for those of the
+      SoCs.
+    - ``socs``: SoCs separated by commas, which imply their products, or ``all``; None for default
+      SoCs.
+    - ``releases``: releases separated by commas; None for the newest.
 
-    Raises
-    ------
-    UsageError
-        For an unknown product, SoC or release.
+    Raises UsageError for an unknown product, SoC or release.
     """
     profiles = _profiles(products, socs)
     wanted: Sequence[str | None] = items_of(releases) if releases else [None]
@@ -79,10 +73,7 @@ def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
 def profile_of_line(values: Mapping[str, Any], default: str, directory: Path | None) -> Profile:
     """Return the profile named by a line, or the default one.
 
-    Raises
-    ------
-    UsageError
-        For an unknown product, SoC or release.
+    Raises UsageError for an unknown product, SoC or release.
     """
     product, soc, release = values.get("product"), values.get("soc"), values.get("release")
     if product is None and soc is not None:

@@ -16,7 +16,7 @@ from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Picture, Table, table_report
 from npu_sim.show.reports.figures import Axis, Curve, curve_figure
 from npu_sim.show.reports.html import embedded
-from npu_sim.show.reports.svg import WIDTH, element, picture
+from npu_sim.show.reports.svg import WIDTH, bar, caption, element, picture
 from npu_sim.show.text import overflow_text
 from npu_sim.status import AclnnError, NotModelledError, Unplanned
 
@@ -274,12 +274,7 @@ RangeRow = tuple[str, Sequence[tuple[int, int]], bool, str, str]
 def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     """Draw ranges, one bar per row.
 
-    Parameters
-    ----------
-    rows
-        The rows.
-    name
-        Name of the varied argument.
+    - ``name``: name of the varied argument.
     """
     longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
     scale = (WIDTH - ARROW) / longest
@@ -288,22 +283,9 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
         parts += _row(row, place * ROW, scale)
     y = len(rows) * ROW
     for value in (0, longest):
-        anchor = "start" if value == 0 else "end"
-        parts.append(
-            element(
-                "text",
-                text=str(value),
-                x=value * scale,
-                y=y + 14,
-                class_="caption",
-                text_anchor=anchor,
-            )
-        )
-    return picture(
-        y + 22,
-        parts,
-        say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest),
-    )
+        parts.append(caption(str(value), y + 14, value * scale, "end" if value else "start"))
+    label = say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest)
+    return picture(y + 22, parts, label)
 
 
 HATCHES = element(
@@ -328,29 +310,10 @@ def _reach(ranges: Sequence[tuple[int, int]], is_open: bool) -> int:
 
 def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
     label, ranges, is_open, words, reason = row
-    parts = [
-        element(
-            "text",
-            text=Text("{label}: {words}", label=label, words=words),
-            x=0,
-            y=y + 14,
-            class_="caption",
-        )
-    ]
+    parts = [caption(Text("{label}: {words}", label=label, words=words), y + 14)]
     if not ranges:
-        parts.append(
-            element(
-                "rect",
-                say("refused: {reason}", reason=reason),
-                x=0,
-                y=y + 20,
-                width=WIDTH - ARROW,
-                height=BAR,
-                fill="url(#range-refused)",
-                class_="no",
-            )
-        )
-        return parts
+        title, style = say("refused: {reason}", reason=reason), {"fill": "url(#range-refused)"}
+        return [*parts, bar(0, y + 20, WIDTH - ARROW, "no", title, height=BAR, **style)]
     colour = "c0" if label.endswith("hardware") else "c1"
     for place, (first, last) in enumerate(ranges[-MOST_RANGES:]):
         endless = is_open and place == len(ranges[-MOST_RANGES:]) - 1
@@ -361,18 +324,7 @@ def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
             else Text("{label}: {first}..{last}", label=label, first=first, last=last)
         )
         ends: dict[str, Any] = {} if endless else {"data_first": first, "data_last": last}
-        parts.append(
-            element(
-                "rect",
-                text,
-                **ends,
-                x=start,
-                y=y + 20,
-                width=max(stop - start, 0.5),
-                height=BAR,
-                class_=colour,
-            )
-        )
+        parts.append(bar(start, y + 20, max(stop - start, 0.5), colour, text, height=BAR, **ends))
         if endless:
             points = (
                 f"{WIDTH - ARROW},{y + 16} {WIDTH - 4},{y + 20 + BAR / 2} "

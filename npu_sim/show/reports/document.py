@@ -132,18 +132,11 @@ def table_report(
 ) -> Document:
     """Return a report of tables and curves, for comparisons, limits, sweeps and preflights.
 
-    Parameters
-    ----------
-    title, sentence
-        Title and outcome.
-    tables
-        Tables; their captions become the titles of the sections.
-    pictures
-        Curves and other pictures, shown first.
-    notes
-        Paragraphs at the end.
-    call
-        Command that reproduces the report.
+    - ``title``, ``sentence``: title and outcome.
+    - ``tables``: tables; their captions become the titles of the sections.
+    - ``pictures``: curves and other pictures, shown first.
+    - ``notes``: paragraphs at the end.
+    - ``call``: command that reproduces the report.
     """
     sections = []
     if pictures:

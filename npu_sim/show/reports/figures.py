@@ -74,18 +74,11 @@ def curve_figure(
     The x axis covers the data: a bound beyond it becomes an arrow at the edge. Each label of an x
     bound has a row of its own.
 
-    Parameters
-    ----------
-    x, y
-        The axes.
-    curves
-        The lines.
-    bounds
-        Straight lines with their names.
-    caption
-        Description of the figure.
-    refused
-        Hatched ranges: ``first``, ``last``, ``end``, ``reason`` and ``soc``.
+    - ``x``, ``y``: the axes.
+    - ``curves``: the lines.
+    - ``bounds``: straight lines with their names.
+    - ``caption``: description of the figure.
+    - ``refused``: hatched ranges: ``first``, ``last``, ``end``, ``reason`` and ``soc``.
     """
     span = x.span or _span(curves)
     traces = [_trace(curve) for curve in curves] + [

@@ -28,7 +28,7 @@ from npu_sim.show.reports.document import (
 )
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.plans import PERFETTO
-from npu_sim.show.reports.svg import WIDTH, element, picture
+from npu_sim.show.reports.svg import WIDTH, bar, caption, picture
 
 ROW = 40
 """Height of a row of bars in pixels."""
@@ -53,8 +53,8 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
             )
             for _, facts in bars
         ]
-        caption = "Median measured time; the pink part is the lower bound from published rates."
-        sections.append(Section("Measured beside bound", (Picture(time_bars(named), caption),)))
+        note = "Median measured time; the pink part is the lower bound from published rates."
+        sections.append(Section("Measured beside bound", (Picture(time_bars(named), note),)))
     sections += [
         Section(
             say("Call {operator}", calls.calls[0].case.plan),
@@ -116,17 +116,14 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
         "core": None,
         "pipes": [],
     }
-    caption = "Measured above, the lower bounds of the same launches below."
-    return (Drawing("drawGantt", data, caption), Prose(PERFETTO))
+    note = "Measured above, the lower bounds of the same launches below."
+    return (Drawing("drawGantt", data, note), Prose(PERFETTO))
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
     """Draw measured times as bars from 0, with the part that is their lower bound.
 
-    Parameters
-    ----------
-    rows
-        Name, measured time and bound in microseconds; the bound is None if unknown.
+    - ``rows``: name, measured time and bound in microseconds; the bound is None if unknown.
     """
     scale = WIDTH / (
         max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0
@@ -134,23 +131,16 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
-        text = f"{name}: {time_text(measured)}"
-        bars = [
-            (say("{name}: measured {time}", name=name, time=time_text(measured)), measured, "c0")
-        ]
+        time = time_text(measured)
+        text = f"{name}: {time}"
+        bars = [(say("{name}: measured {time}", name=name, time=time), measured, "c0")]
         if bound is not None:
+            least = time_text(bound)
             text = say(
-                "{name}: {measured}, at least {bound}",
-                name=name,
-                measured=time_text(measured),
-                bound=time_text(bound),
+                "{name}: {measured}, at least {bound}", name=name, measured=time, bound=least
             )
-            bars.append(
-                (say("{name}: bound {time}", name=name, time=time_text(bound)), bound, "c3")
-            )
-        parts.append(element("text", text=text, x=0, y=y + 14, class_="caption"))
+            bars.append((say("{name}: bound {time}", name=name, time=least), bound, "c3"))
+        parts.append(caption(text, y + 14))
         for title, us, colour in bars:
-            parts.append(
-                element("rect", title, x=0, y=y + 20, width=us * scale, height=BAR, class_=colour)
-            )
+            parts.append(bar(0, y + 20, us * scale, colour, title, height=BAR))
     return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")

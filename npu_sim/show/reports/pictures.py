@@ -11,36 +11,23 @@ from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, WorkspacePart
-from npu_sim.show.reports.svg import (
-    BAR_HEIGHT,
-    CHARACTER_WIDTH,
-    COLOURS,
-    WIDTH,
-    element,
-    legend,
-    picture,
-)
+from npu_sim.show.reports import svg
+from npu_sim.show.reports.svg import BAR_HEIGHT, COLOURS, WIDTH, element, legend, picture
 from npu_sim.show.text import memory_name
 
 LETTER_ROOM = 5
 
 
+def _note(part: Any) -> str:
+    """Return the remark on a buffer or a part of the workspace, to follow other text."""
+    return Text(", {note}", part) if part.note else ""
+
+
 def _segment(x: float, width: float, y: float, colour: str, title: str, label: str) -> Markup:
-    shape = element(
-        "rect", title, x=x, y=y, width=max(width, 0.5), height=BAR_HEIGHT, class_=colour
-    )
-    if len(label) * CHARACTER_WIDTH + LETTER_ROOM > width:
+    shape = svg.bar(x, y, max(width, 0.5), colour, title)
+    if len(label) * svg.CHARACTER_WIDTH + LETTER_ROOM > width:
         return shape
-    text = element(
-        "text",
-        text=label,
-        x=x + width / 2,
-        y=y + BAR_HEIGHT / 2,
-        class_="on",
-        text_anchor="middle",
-        dominant_baseline="central",
-    )
-    return shape + text
+    return shape + svg.centred(label, x + width / 2, y + BAR_HEIGHT / 2, "on")
 
 
 # On-chip memories
@@ -81,33 +68,20 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
         memory_title=memory_title(memory),
         evidence=evidence,
     )
-    parts = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
+    parts = [svg.caption(caption, y + 12)]
     x = 0.0
     for number, allocation in enumerate(memory.allocations):
         width = allocation.bytes * scale
-        note = Text(", {note}", allocation) if allocation.note else ""
-        title = say("{name}: {bytes} bytes{note}", allocation, note=note)
+        title = say("{name}: {bytes} bytes{note}", allocation, note=_note(allocation))
         parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
         x += width
     if memory.free_bytes > 0:
-        parts.append(
-            _segment(
-                x,
-                memory.free_bytes * scale,
-                y + 20,
-                "free",
-                say("free: {free_bytes} bytes", memory),
-                "free",
-            )
-        )
+        title = say("free: {free_bytes} bytes", memory)
+        parts.append(_segment(x, memory.free_bytes * scale, y + 20, "free", title, "free"))
     elif memory.free_bytes < 0:
         edge = memory.capacity_bytes * scale
         title = say("does not fit: {used_bytes} of {capacity_bytes} bytes", memory)
-        parts.append(
-            element(
-                "line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"
-            )
-        )
+        parts.append(svg.mark(edge, y + 14, title))
     marks, height = legend(memory_colours(memory), y + 22 + BAR_HEIGHT)
     return parts + marks, BAR_HEIGHT + 36 + height
 
@@ -122,48 +96,37 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
     height = BAR_HEIGHT + 28.0
     largest = max(known, key=lambda part: part.bytes, default=None)
     rest = [part for part in known if part is not largest]
-    if (
-        largest is not None
-        and len(rest) > 1
-        and sum(part.bytes for part in rest) < largest.bytes / 8
-    ):
+    rest_bytes = sum(part.bytes for part in rest)
+    if largest is not None and len(rest) > 1 and rest_bytes < largest.bytes / 8:
         drawn += _workspace_bar(rest, parts, height + 8, say("without {name}, enlarged", largest))
         height += BAR_HEIGHT + 36
     unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
     for number, part in enumerate(unknown):
-        title = say("{name}: size unknown", part) + (Text(", {note}", part) if part.note else "")
-        drawn.append(
-            _segment(number * 260, 250, height + 8, "unknown", title, say("{name}: unknown", part))
-        )
-    return picture(
-        height + (BAR_HEIGHT + 12 if unknown else 0),
-        drawn,
-        say("workspace of {total} bytes", total=total),
-    )
+        title, label = say("{name}: size unknown", part) + _note(part), say("{name}: unknown", part)
+        drawn.append(_segment(number * 260, 250, height + 8, "unknown", title, label))
+    height += BAR_HEIGHT + 12 if unknown else 0
+    return picture(height, drawn, say("workspace of {total} bytes", total=total))
 
 
 def workspace_colours(parts: Sequence[WorkspacePart]) -> tuple[str, ...]:
     """Return the colour of each part."""
-    return tuple(_workspace_colour(number, part.evidence) for number, part in enumerate(parts))
-
-
-def _workspace_colour(number: int, evidence: Evidence) -> str:
-    if evidence is Evidence.UNKNOWN:
-        return "unknown"
-    return f"c{number % COLOURS}" + ("" if evidence is Evidence.EXACT else " model")
+    kinds = {Evidence.EXACT: "", Evidence.MODEL: " model"}
+    return tuple(
+        "unknown" if part.evidence is Evidence.UNKNOWN else f"c{n % COLOURS}{kinds[part.evidence]}"
+        for n, part in enumerate(parts)
+    )
 
 
 def _workspace_bar(
     shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart], y: float, caption: str
 ) -> list[Markup]:
     scale = WIDTH / max(sum(part.bytes for part in shown), 1)
-    drawn = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
+    drawn = [svg.caption(caption, y + 12)]
     x = 0.0
     for part in shown:
         colour = workspace_colours(parts)[parts.index(part)]
-        title = say(
-            "{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value
-        ) + (Text(", {note}", part) if part.note else "")
+        size = say("{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value)
+        title = size + _note(part)
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
     return drawn
@@ -183,43 +146,23 @@ def order_strip(strip: dict[str, Any]) -> Markup:
     bins, runs = strip["bins"], strip["runs"]
     total = max((one["stop"] for one in bins), default=1)
     parts = [
-        element(
-            "text",
-            text=say("{output}, by {axis}", output=strip["output"], axis=strip["axis"]),
-            x=0,
-            y=12,
-            class_="caption",
-        )
+        svg.caption(say("{output}, by {axis}", output=strip["output"], axis=strip["axis"]), 12)
     ]
     for one in bins:
-        size = one["stop"] - one["start"]
-        share = (
-            max(one["order_dependent"] / max(size, 1), LEAST_OPACITY)
-            if one["order_dependent"]
-            else 0
-        )
-        x, width = one["start"] * WIDTH / total, size * WIDTH / total
+        first, last, count = one["start"], one["stop"], one["order_dependent"]
+        size = last - first
+        opacity = max(count / max(size, 1), LEAST_OPACITY) if count else 0
+        x, width = first * WIDTH / total, size * WIDTH / total
         title = say(
             "{axis}s {first}..{last}: {count} of {size} depend on timing",
             axis=strip["axis"],
-            first=one["start"],
-            last=one["stop"],
-            count=one["order_dependent"],
+            first=first,
+            last=last,
+            count=count,
             size=size,
         )
-        parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
-        parts.append(
-            element(
-                "rect",
-                title,
-                x=x,
-                y=20,
-                width=width,
-                height=BAR_HEIGHT,
-                class_="timing",
-                fill_opacity=share,
-            )
-        )
+        parts.append(svg.bar(x, 20, width, "fixed"))
+        parts.append(svg.bar(x, 20, width, "timing", title, fill_opacity=opacity))
     height = BAR_HEIGHT + 22.0
     if runs:
         parts += _magnified(strip["axis"], runs, height)
@@ -236,21 +179,13 @@ def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Mark
         first=runs[0]["start"],
         last=runs[-1]["stop"] - 1,
     )
-    parts = [element("text", text=text, x=0, y=y + 14, class_="caption")]
+    parts = [svg.caption(text, y + 14)]
     x = 0.0
     for one in runs:
-        width = (one["stop"] - one["start"]) * WIDTH / count
-        title = say(
-            "{axis}s {first}..{last} depend on timing",
-            axis=axis,
-            first=one["start"],
-            last=one["stop"],
-        )
-        parts.append(
-            element(
-                "rect", title, x=x, y=y + 22, width=width, height=BAR_HEIGHT, class_="timing apart"
-            )
-        )
+        first, last = one["start"], one["stop"]
+        width = (last - first) * WIDTH / count
+        title = say("{axis}s {first}..{last} depend on timing", axis=axis, first=first, last=last)
+        parts.append(svg.bar(x, y + 22, width, "timing apart", title))
         x += width
     return parts
 
@@ -283,13 +218,11 @@ def core_map(plan: Plan) -> Markup:
         parts += _core_strip(plan, name, y, number)
         y += BAR_HEIGHT + 30
     if plan.cores_available <= MOST_CELLS:
-        for core in range(plan.cores_available):
-            parts.append(_core_cell(plan, loads, core, y))
+        parts += [_core_cell(plan, loads, core, y) for core in range(plan.cores_available)]
         y += -(-plan.cores_available // CELLS_IN_A_ROW) * CELL
         if len(loads) > 1:
-            marks, height = legend(
-                [(f"c{number % COLOURS}", name) for number, name in enumerate(loads)], y
-            )
+            colours = [(f"c{number % COLOURS}", name) for number, name in enumerate(loads)]
+            marks, height = legend(colours, y)
             parts += marks
             y += height
     return picture(y + 2, parts, say("{block_dim} of {cores_available} {core_kind} work", plan))
@@ -305,25 +238,15 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
     shares = [(work.core, *work.ranges[name]) for work in plan.cores if name in work.ranges]
     low, high = min(start for _, start, _ in shares), max(stop for _, _, stop in shares)
     scale = WIDTH / max(high - low, 1)
-    narrowest = (
-        min((stop - start) * scale for _, start, stop in shares if stop > start)
-        if high > low
-        else 0
+    narrowest = min(
+        ((stop - start) * scale for _, start, stop in shares if stop > start), default=0
     )
     digits = len(str(max(core for core, *_ in shares)))
     kind = next(
         (kind for width, kind in UPRIGHT if digits * width <= narrowest),
         "on turned" if narrowest >= TURNED else "",
     )
-    parts = [
-        element(
-            "text",
-            text=Text("{name} {low}..{high}", name=name, low=low, high=high),
-            x=0,
-            y=y + 12,
-            class_="caption",
-        )
-    ]
+    parts = [svg.caption(Text("{name} {low}..{high}", name=name, low=low, high=high), y + 12)]
     for core, start, stop in shares:
         colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
         x, width = (start - low) * scale, (stop - start) * scale
@@ -335,17 +258,7 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
             stop=stop,
             count=stop - start,
         )
-        parts.append(
-            element(
-                "rect",
-                title,
-                x=x,
-                y=y + 20,
-                width=max(width, 0.5),
-                height=BAR_HEIGHT,
-                class_=colour,
-            )
-        )
+        parts.append(svg.bar(x, y + 20, max(width, 0.5), colour, title))
         if kind and stop > start:
             parts.append(_number_of(core, x + width / 2, y + 20 + BAR_HEIGHT / 2, kind))
     return parts
@@ -355,16 +268,7 @@ def _number_of(core: int, x: float, y: float, kind: str) -> Markup:
     turned: dict[str, Any] = (
         {"transform": f"rotate(-90 {x:.2f} {y:.2f})"} if kind == "on turned" else {}
     )
-    return element(
-        "text",
-        text=str(core),
-        x=x,
-        y=y,
-        class_=kind,
-        text_anchor="middle",
-        dominant_baseline="central",
-        **turned,
-    )
+    return svg.centred(str(core), x, y, kind, **turned)
 
 
 class Box(NamedTuple):
@@ -387,19 +291,17 @@ def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> Marku
     if work is None:
         title, state = say("core {core}: idle", core=core), "cell idle"
     else:
-        title = say("core {core}: ", core=core) + joined(
-            (
-                Text(
-                    "{name} {start}..{stop} ({stop_text})",
-                    name=name,
-                    start=start,
-                    stop=stop,
-                    stop_text=stop - start,
-                )
-                for name, (start, stop) in work.ranges.items()
-            ),
-            ", ",
-        )
+        ranges = [
+            Text(
+                "{name} {start}..{stop} ({size})",
+                name=name,
+                start=start,
+                stop=stop,
+                size=stop - start,
+            )
+            for name, (start, stop) in work.ranges.items()
+        ]
+        title = say("core {core}: ", core=core) + joined(ranges, ", ")
         state, chosen = "cell", {"data_cell": core}
         bars = _cell_bars(plan, names, work.ranges, box)
     frame = element("rect", title, **box._asdict(), rx=4, class_=state)
@@ -417,27 +319,15 @@ def _cell_bars(
         start, stop = ranges.get(name, (0, 0))
         share = (stop - start) / max(_largest(plan, name), 1)
         filled = box.height * share
-        bars.append(
-            element(
-                "rect",
-                x=box.x + number * width,
-                y=box.y + box.height - filled,
-                width=width,
-                height=filled,
-                fill_opacity=FULL * share,
-                class_=f"load c{number % COLOURS}",
-            )
-        )
+        x, y, opacity = box.x + number * width, box.y + box.height - filled, FULL * share
+        colour = f"load c{number % COLOURS}"
+        bars.append(svg.bar(x, y, width, colour, height=filled, fill_opacity=opacity))
     return bars
 
 
 def _largest(plan: Plan, name: str) -> int:
-    return max(
-        stop - start
-        for work in plan.cores
-        for one, (start, stop) in work.ranges.items()
-        if one == name
-    )
+    ranges = (work.ranges[name] for work in plan.cores if name in work.ranges)
+    return max(stop - start for start, stop in ranges)
 
 
 MOST_BINS = 200
@@ -447,12 +337,8 @@ MOST_RUNS = 400
 def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
     """Count flags in at most ``MOST_BINS`` equal bins.
 
-    Parameters
-    ----------
-    output
-        Name of the output.
-    mask
-        Rows, columns or elements that depend on the order of atomic additions.
+    - ``output``: name of the output.
+    - ``mask``: rows, columns or elements that depend on the order of atomic additions.
     """
     flags = np.ravel(mask.mask)
     edges = np.unique(np.linspace(0, flags.size, MOST_BINS + 1).astype(np.int64))

@@ -253,14 +253,8 @@ def steps_section(plan: Plan) -> Section:
 def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = None) -> Document:
     """Return the report of a plan.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    call
-        Command that reproduces it; the plain ``npu-sim plan`` command if empty.
-    work
-        Work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
+    - ``call``: command that reproduces it; the plain ``npu-sim plan`` command if empty.
+    - ``work``: work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
     """
     headline = plan_headline(plan)
     sections = (*plan_sections(plan), *_drawn(plan, work))
@@ -281,16 +275,10 @@ def result_report(
 ) -> Document:
     """Return the report of a run: its results, then its plan.
 
-    Parameters
-    ----------
-    result
-        The results.
-    call
-        Command that reproduces the run; empty for data of a program.
-    rows
-        Rows that can differ between runs.
-    work
-        Work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
+    - ``result``: the results.
+    - ``call``: command that reproduces the run; empty for data of a program.
+    - ``rows``: rows that can differ between runs.
+    - ``work``: work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
     """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
@@ -391,15 +379,10 @@ def timeline_report(
 ) -> Document:
     """Return the report of named timelines: comparison, launches, and what the bounds leave out.
 
-    Parameters
-    ----------
-    timelines
-        Timelines with the names of their calls.
-    works
-        Work over time of the first ``MOST_DRAWN`` of them, from
-        :func:`npu_sim.timelines.tracks.tracks`.
-    call
-        Command that reproduces the report.
+    - ``timelines``: timelines with the names of their calls.
+    - ``works``: work over time of the first ``MOST_DRAWN`` of them, from
+      :func:`npu_sim.timelines.tracks.tracks`.
+    - ``call``: command that reproduces the report.
     """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)

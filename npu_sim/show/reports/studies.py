@@ -40,18 +40,11 @@ def write_study_report(
 ) -> None:
     """Write the report of a study.
 
-    Parameters
-    ----------
-    path
-        File to write.
-    headline, lines
-        Text of the study.
-    data
-        The study in JSON form.
-    call
-        Command that reproduces the report.
-    rows
-        Rows that can differ between runs.
+    - ``path``: file to write.
+    - ``headline``, ``lines``: text of the study.
+    - ``data``: the study in JSON form.
+    - ``call``: command that reproduces the report.
+    - ``rows``: rows that can differ between runs.
     """
     sections = (
         [Section("Result: summation trees", _trees(data["certificates"]))]

@@ -6,6 +6,7 @@ readers read it.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -26,18 +27,11 @@ def element(
 ) -> Markup:
     """Return one SVG element; every text and attribute value is escaped.
 
-    Parameters
-    ----------
-    name
-        Name of the element.
-    title
-        Content of its ``<title>``; none when empty.
-    text
-        Text content.
-    children
-        Elements inside it, after the text.
-    **attributes
-        Attributes; underscores in names become hyphens, ``class_`` is ``class``.
+    - ``name``: name of the element.
+    - ``title``: content of its ``<title>``; none when empty.
+    - ``text``: text content.
+    - ``children``: elements inside it, after the text.
+    - ``**attributes``: attributes; underscores in names become hyphens, ``class_`` is ``class``.
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
@@ -46,6 +40,31 @@ def element(
     heading = f"<title>{escape(title)}</title>" if title else ""
     inner = "".join(map(escape, children))  # elements are Markup, which escape() leaves as it is
     return Markup(f"<{name}{written}>{heading}{escape(text)}{inner}</{name}>")
+
+
+def caption(text: str, y: float, x: float = 0, anchor: str = "start") -> Markup:
+    """Return a line of text at a point of its baseline: ``start``, ``middle`` or ``end``."""
+    place: dict[str, Any] = {} if anchor == "start" else {"text_anchor": anchor}
+    return element("text", text=text, x=x, y=y, class_="caption", **place)
+
+
+def bar(
+    x: float, y: float, width: float, class_: str, title: str = "", **attributes: Any
+) -> Markup:
+    """Return a rectangle; ``height`` replaces that of a bar."""
+    height = attributes.pop("height", BAR_HEIGHT)
+    return element("rect", title, x=x, y=y, width=width, height=height, class_=class_, **attributes)
+
+
+def mark(x: float, y: float, title: str = "") -> Markup:
+    """Return a vertical line that extends beyond a bar on both sides."""
+    return element("line", title, x1=x, x2=x, y1=y, y2=y + BAR_HEIGHT + 12, class_="over")
+
+
+def centred(text: str, x: float, y: float, class_: str, **attributes: Any) -> Markup:
+    """Return a text around a point."""
+    middle: dict[str, Any] = {"text_anchor": "middle", "dominant_baseline": "central"}
+    return element("text", text=text, x=x, y=y, class_=class_, **middle, **attributes)
 
 
 def picture(height: float, parts: Iterable[Markup], label: str) -> Markup:
@@ -66,6 +85,6 @@ def legend(entries: Sequence[tuple[str, str]], y: float) -> tuple[list[Markup], 
         if x and x + width > WIDTH:
             x, top = 0.0, top + LEGEND_HEIGHT
         parts.append(element("rect", x=x, y=top + 4, width=12, height=12, class_=colour))
-        parts.append(element("text", text=name, x=x + 18, y=top + 14, class_="caption"))
+        parts.append(caption(name, top + 14, x + 18))
         x += width
     return parts, top + LEGEND_HEIGHT - y

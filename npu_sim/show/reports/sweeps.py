@@ -124,10 +124,7 @@ def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
 def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Return the corners of a staircase; the extremes of each bin if there are too many.
 
-    Parameters
-    ----------
-    x, y
-        Positions in ascending order, and values, both of shape (points,).
+    - ``x``, ``y``: positions in ascending order, and values, both of shape (points,).
     """
     changes = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
     corners = np.union1d(changes, [len(x) - 1])
@@ -210,16 +207,10 @@ def sweep_report(
 ) -> Document:
     """Return the report of a sweep.
 
-    Parameters
-    ----------
-    summary
-        Counts of the sweep.
-    area
-        Its map, from :func:`npu_sim.sweeps.maps.sweep_map`.
-    curves
-        A cut through the sweep, from :func:`sweep_curves`.
-    call
-        Command that reproduces the report.
+    - ``summary``: counts of the sweep.
+    - ``area``: its map, from :func:`npu_sim.sweeps.maps.sweep_map`.
+    - ``curves``: a cut through the sweep, from :func:`sweep_curves`.
+    - ``call``: command that reproduces the report.
     """
     data = summary.as_dict()
     sentence = say(
@@ -256,14 +247,9 @@ def sweep_figures(
 ) -> tuple[Block, ...]:
     """Return the pictures of a sweep.
 
-    Parameters
-    ----------
-    area
-        Map, from :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
-    curves
-        Cut, from :func:`sweep_curves`; may be empty.
-    counts
-        Number of calls by field and value.
+    - ``area``: map, from :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
+    - ``curves``: cut, from :func:`sweep_curves`; may be empty.
+    - ``counts``: number of calls by field and value.
     """
     drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
     return (

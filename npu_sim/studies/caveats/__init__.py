@@ -24,10 +24,7 @@ CAVEATS: tuple[Caveat, ...] = tuple(
 def find_caveat(name: str) -> Caveat:
     """Return a caveat by name.
 
-    Raises
-    ------
-    UsageError
-        For an unknown name.
+    Raises UsageError for an unknown name.
     """
     for caveat in CAVEATS:
         if caveat.name == name:

@@ -42,17 +42,10 @@ def spec_of(
 ) -> str:
     """Return the spec of a tensor as text.
 
-    Parameters
-    ----------
-    shape
-        Shape in the recorded call; the tensor's own if None.
-    copied
-        Whether the call takes a contiguous copy, as :mod:`npu_sim.torch` does.
+    - ``shape``: shape in the recorded call; the tensor's own if None.
+    - ``copied``: whether the call takes a contiguous copy, as :mod:`npu_sim.torch` does.
 
-    Raises
-    ------
-    ValueError
-        For a dtype that no product supports.
+    Raises ValueError for a dtype that no product supports.
     """
     sizes = tuple(tensor.shape) if shape is None else shape
     return str(TensorSpec(sizes, str(tensor.dtype), copied or tensor.is_contiguous()))
