@@ -319,9 +319,9 @@ def _cell_bars(
         start, stop = ranges.get(name, (0, 0))
         share = (stop - start) / max(_largest(plan, name), 1)
         filled = box.height * share
-        x, y, opacity = box.x + number * width, box.y + box.height - filled, FULL * share
+        place = Box(box.x + number * width, box.y + box.height - filled, width, filled)._asdict()
         colour = f"load c{number % COLOURS}"
-        bars.append(svg.bar(x, y, width, colour, height=filled, fill_opacity=opacity))
+        bars.append(element("rect", **place, fill_opacity=FULL * share, class_=colour))
     return bars
 
 
