@@ -182,6 +182,18 @@ def ranged(
     return tuple(nodes)
 
 
+def ranged_cores(
+    plan: Plan, axis: str, step: int, body: Callable[[int], tuple[Node, ...]]
+) -> dict[int, tuple[Node, ...]]:
+    """Return the work of every core: its rows (:func:`rows_of_cores`), cut by :func:`ranged`."""
+    return {core: ranged(axis, *rows, step, body) for core, rows in rows_of_cores(plan).items()}
+
+
+def dropped_tokens(live: int, of: int) -> str:
+    """Return the assumption about dropped tokens when ``live`` rows ``of`` some are not dropped."""
+    return "no token is dropped" if live == of else "dropped tokens are spread evenly"
+
+
 def rows_of_cores(plan: Plan) -> dict[int, tuple[int, int]]:
     """Return the rows of every core: the first of its ranges in the plan."""
     return {work.core: next(iter(work.ranges.values())) for work in plan.cores}

@@ -23,6 +23,7 @@ from npu_sim.tiling.moe_token_permute import (
     aligned_row_bytes,
     merge_rounds,
 )
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     VECTOR_PIPES,
     Copy,
@@ -74,16 +75,8 @@ def program(plan: Plan) -> Program:
 def _scores(entries: int, dtype: str, cast: int, negated: int) -> tuple[Work, ...]:
     """Return the conversion to fp32, the negation, and the fill of unused sort lanes."""
     kind = "cast_int32_float32" if dtype == "int32" else "cast_to_or_from_int64"
-    unused = (
-        (Instruction("duplicate_create_index", "float32", REPEAT),)
-        if entries % SORT_ENTRIES
-        else ()
-    )
-    return (
-        Instruction(kind, dtype, cast),
-        Instruction("adds_muls_maxs_mins", "float32", negated),
-        *unused,
-    )
+    unused = (fp32.fill(REPEAT),) if entries % SORT_ENTRIES else ()
+    return Instruction(kind, dtype, cast), fp32.combine_scalar(negated), *unused
 
 
 def _ordered(entries: int) -> Work:
@@ -120,12 +113,8 @@ def _sort_in_pieces(
         ]
         merging: Cores = {core: _merged(entries, ENTRY_BYTES) for core, entries in enumerate(lists)}
         phases.append(vector_phase(Text("merge {what}", what=what), merging))
-    return [
-        *phases,
-        vector_phase(
-            Text("merge last {what}", what=what), {0: _merged(sum(lists), POSITION_BYTES)}
-        ),
-    ]
+    last = {0: _merged(sum(lists), POSITION_BYTES)}
+    return [*phases, vector_phase(Text("merge last {what}", what=what), last)]
 
 
 def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node, ...]:
@@ -139,32 +128,23 @@ def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node,
             *((step,) if moves_on else ()),
         )
         copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
-        return (
-            vector_tile(copy_in, vector, (Copy(ENTRY_BYTES * entries, entries),), note="piece"),
-        )
+        out = (Copy(ENTRY_BYTES * entries, entries),)
+        return (vector_tile(copy_in, vector, out, note="piece"),)
 
     loops = ceil_div(stop - start, piece)
     last = start + (loops - 1) * piece
     rounds = Loop(_merged(stop - start, ENTRY_BYTES), merge_rounds(loops))
     positions = vector_tile(vector=_positions(piece), note="positions")
-    others = ranged("ids", start, last, piece, lambda entries: sorted_piece(entries, moves_on=True))
-    return (
-        positions,
-        *others,
-        *ranged("ids", last, stop, piece, lambda entries: sorted_piece(entries, moves_on=False)),
-        rounds,
-    )
+    others = ranged("ids", start, last, piece, partial(sorted_piece, moves_on=True))
+    final = ranged("ids", last, stop, piece, partial(sorted_piece, moves_on=False))
+    return positions, *others, *final, rounds
 
 
 def _positions(entries: int) -> tuple[Work, ...]:
     """Return the generation of positions: within a repeat, then repeat after repeat."""
-    if entries <= REPEAT:
-        return (
-            Instruction(
-                "adds_muls_maxs_mins", "int32", REPEAT, max(ceil_div(entries, BLOCK) - 1, 0)
-            ),
-        )
     times = BLOCK - 1 + entries // REPEAT - 1 + (entries % REPEAT > 0)
+    if entries <= REPEAT:
+        times = max(ceil_div(entries, BLOCK) - 1, 0)
     return (Instruction("adds_muls_maxs_mins", "int32", REPEAT, times),)
 
 
@@ -172,14 +152,8 @@ def _merged(entries: int, out_bytes: int) -> tuple[Node, ...]:
     """Return one round of merging in steps of the buffer size."""
 
     def piece(count: int) -> tuple[Node, ...]:
-        return (
-            vector_tile(
-                (Copy(ENTRY_BYTES * count, count),),
-                (_ordered(count),),
-                (Copy(out_bytes * count, count),),
-                note="merge",
-            ),
-        )
+        copy_in, out = (Copy(ENTRY_BYTES * count, count),), (Copy(out_bytes * count, count),)
+        return (vector_tile(copy_in, (_ordered(count),), out, note="merge"),)
 
     return ranged("entries", 0, entries, MERGE_ENTRIES, piece)
 
@@ -192,19 +166,10 @@ def _move_rows(plan: Plan) -> Phase:
     even = ceil_div(copies["numOutTokens"], copies["needCoreNum"])
 
     def group(tokens: int, each: int) -> tuple[Node, ...]:
-        places = vector_tile(
-            (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),), note="places"
-        )
-        return (
-            places,
-            *ranged(
-                "rows",
-                0,
-                tokens,
-                copies["onceUbTokenNums"],
-                lambda count: rows(count, each * count),
-            ),
-        )
+        copy_in = (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),)
+        step = copies["onceUbTokenNums"]
+        moved = ranged("rows", 0, tokens, step, lambda count: rows(count, each * count))
+        return vector_tile(copy_in, note="places"), *moved
 
     cores: Cores = {}
     for work in plan.cores:
@@ -214,12 +179,9 @@ def _move_rows(plan: Plan) -> Phase:
             each, others = divmod(min(even, own) if drops else own, stop - start)
             # Every row goes out ``each`` times; the bound moves the remaining copies to the start.
             first = rows(0, others) if others else ()
-            cores[work.core] = (
-                *first,
-                *ranged(
-                    "tokens", start, stop, copies["onceIndicesTokenNums"], partial(group, each=each)
-                ),
-            )
+            step = copies["onceIndicesTokenNums"]
+            groups = ranged("tokens", start, stop, step, partial(group, each=each))
+            cores[work.core] = (*first, *groups)
     held = (Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), ROW_BUFFERS),)
     return Phase("move rows", VECTOR_PIPES, held, cores)
 
@@ -231,28 +193,18 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
     permuted_bytes = copies["numOutTokens"] * row_bytes
 
     def piece(width: int, rows: int, copies_out: int) -> tuple[Node, ...]:
-        whole = width == columns
         own_bytes = tokens.itemsize * width
-        copy_in = Copy(
-            (aligned_row_bytes(row_bytes) if whole else own_bytes) * rows,
-            width * rows,
-            tensor_bytes=tokens.nbytes,
-        )
-        copy_out = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
-        return (
-            vector_tile(
-                (copy_in,) if rows else (), (), (copy_out,) if copies_out else (), note="rows"
-            ),
-        )
+        read_bytes = aligned_row_bytes(row_bytes) if width == columns else own_bytes
+        read = Copy(read_bytes * rows, width * rows, tensor_bytes=tokens.nbytes)
+        written = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
+        copy_in, out = (read,) if rows else (), (written,) if copies_out else ()
+        return (vector_tile(copy_in, (), out, note="rows"),)
 
     if copies["oneTokenMoveTimes"] == 1:
         return partial(piece, columns)
+    step = copies["oneTokenOnceMove"]
     return lambda rows, copies_out: ranged(
-        "columns",
-        0,
-        columns,
-        copies["oneTokenOnceMove"],
-        lambda width: piece(width, rows, copies_out),
+        "columns", 0, columns, step, lambda width: piece(width, rows, copies_out)
     )
 
 
@@ -274,55 +226,37 @@ def steps(plan: Plan) -> StepTable:
         View("permuted_tokens", kept_rows, columns, by_column={"columns": 1}),
     )
     out = ("permuted_tokens",)
+    places = "tokens {tokens}: where each of their copies goes"
+    moved = (
+        "rows {rows} of these tokens, columns {columns}: "
+        "in once, and out once for every expert of the token"
+    )
+    entries_of = ("sorted_indices",)
     descriptions = {
-        ("move rows", "places"): Step(
-            "tokens {tokens}: where each of their copies goes",
-            ("sorted_indices",),
-            live=("places",),
-        ),
-        ("move rows", "rows"): Step(
-            "rows {rows} of these tokens, columns {columns}: "
-            "in once, and out once for every expert of the token",
-            ("tokens",),
-            out,
-            ("sorted_indices",),
-            ("rows", "places"),
-            out,
-        ),
+        ("move rows", "places"): Step(places, entries_of, live=("places",)),
+        ("move rows", "rows"): Step(moved, ("tokens",), out, entries_of, ("rows", "places"), out),
     }
+    merged = "entries {entries}: up to four sorted pieces of this core are merged"
+    lists = "entries {entries}: sorted lists of up to four cores are merged"
+    last = "entries {entries}: the last lists are merged, positions go out"
     memories: dict[str, str] = {}
     for what, keys in KEYS.items():
         reads = ("indices",) if what == "ids" else ()
         written = ("sorted_indices",) if what == "order" else ()
+        whole = Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys)
         piece = Text(
             "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions", keys=keys
         )
+        sort, merge, merge_last = (
+            Text("{kind} {what}", kind=kind, what=what) for kind in ("sort", "merge", "merge last")
+        )
         descriptions |= {
-            (Text("sort {what}", what=what), ""): Step(
-                Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys),
-                reads,
-                written,
-                live=SORTING,
-            ),
-            (Text("sort {what}", what=what), "positions"): Step(
-                "positions are counted up", live=("positions",)
-            ),
-            (Text("sort {what}", what=what), "piece"): Step(piece, reads, live=SORTING),
-            (Text("sort {what}", what=what), "merge"): Step(
-                "entries {entries}: up to four sorted pieces of this core are merged", live=SORTING
-            ),
-            (Text("merge {what}", what=what), "merge"): Step(
-                "entries {entries}: sorted lists of up to four cores are merged", live=SORTING
-            ),
-            (Text("merge last {what}", what=what), "merge"): Step(
-                "entries {entries}: the last lists are merged, positions go out",
-                writes=written,
-                live=SORTING,
-                by_data=written,
-            ),
+            (sort, ""): Step(whole, reads, written, live=SORTING),
+            (sort, "positions"): Step("positions are counted up", live=("positions",)),
+            (sort, "piece"): Step(piece, reads, live=SORTING),
+            (sort, "merge"): Step(merged, live=SORTING),
+            (merge, "merge"): Step(lists, live=SORTING),
+            (merge_last, "merge"): Step(last, writes=written, live=SORTING, by_data=written),
         }
-        memories |= {
-            Text("{kind} {what}", kind=kind, what=what): "sort"
-            for kind in ("sort", "merge", "merge last")
-        }
+        memories |= dict.fromkeys((sort, merge, merge_last), "sort")
     return StepTable(views, descriptions, memories)

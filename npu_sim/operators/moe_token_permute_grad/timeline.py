@@ -6,22 +6,21 @@ Source: specification page ``moe_token_permute_grad``, "Tiling" and "Kernel and 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.token_sums_timeline import token_sums
 from npu_sim.plans.model import Plan
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Loop,
     Node,
     Program,
-    ranged,
+    dropped_tokens,
+    ranged_cores,
     row_pieces,
-    rows_of_cores,
     vector_phase,
     vector_tile,
 )
 from npu_sim.timelines.steps import StepTable
 
 INDEX_BYTES = 4
-FP32 = 4
 
 
 def program(plan: Plan) -> Program:
@@ -45,13 +44,9 @@ def program(plan: Plan) -> Program:
         return indices, Loop(token, count, "token", 1)
 
     length = max(tiling["tokens_splited_length"], 1)
-    cores = {
-        core: ranged("tokens", start, stop, length, batch)
-        for core, (start, stop) in rows_of_cores(plan).items()
-    }
+    cores = ranged_cores(plan, "tokens", length, batch)
     phase = vector_phase("tokens", cores, in_buffers=max(tiling["buffer_num"], 1))
-    dropped = "no token is dropped" if live == topk else "dropped tokens are spread evenly"
-    return Program((phase,), assumptions=(dropped,))
+    return Program((phase,), assumptions=(dropped_tokens(live, topk),))
 
 
 def _token(
@@ -64,13 +59,10 @@ def _token(
     copy_in, copy_out = (
         (Copy(element_bytes * hidden, hidden, tensor_bytes=size),) for size in tensor_bytes
     )
-    add = Instruction("add_sub_mul_max_min", "float32", hidden)
-    widen = Instruction("cast_16_to_32", "float32", hidden)
-    narrow = Instruction("cast_32_to_16", "float32", hidden)
-    is_fp32 = element_bytes == FP32
-    first = vector_tile(copy_in, () if is_fp32 else (widen,), note="first row")
-    other = vector_tile(copy_in, (add,) if is_fp32 else (widen, add), note="row")
-    result = vector_tile((), () if is_fp32 else (narrow,), copy_out, note="result")
+    widen = fp32.widen(hidden, element_bytes)
+    first = vector_tile(copy_in, widen, note="first row")
+    other = vector_tile(copy_in, (*widen, fp32.combine(hidden)), note="row")
+    result = vector_tile((), fp32.narrow(hidden, element_bytes), copy_out, note="result")
     nodes: list[Node] = [first] if live else []
     if live > 1:
         nodes.append(Loop((other,), live - 1, "expert", 1, 1))

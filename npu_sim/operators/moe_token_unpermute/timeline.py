@@ -6,24 +6,22 @@ Source: specification page ``moe_token_unpermute``, "Instructions and copies of 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.token_sums_timeline import token_sums
 from npu_sim.plans.model import Plan
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Loop,
     Node,
     Phase,
     Program,
-    Work,
-    ranged,
+    dropped_tokens,
+    ranged_cores,
     row_pieces,
-    rows_of_cores,
     vector_phase,
     vector_tile,
 )
 from npu_sim.timelines.steps import StepTable
 
 INDEX_BYTES = 4
-FP32 = 4
 
 
 def program(plan: Plan) -> Program:
@@ -33,7 +31,7 @@ def program(plan: Plan) -> Program:
     tokens = max(TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k, 1)
     live = min(top_k, rows // tokens)
     phase = _phase(plan, tokens, live)
-    dropped = "no token is dropped" if live == top_k else "dropped tokens are spread evenly"
+    dropped = dropped_tokens(live, top_k)
     if "probs" not in plan.arguments:
         return Program((phase,), assumptions=(dropped,))
     # The row of a probability of 0 is not read.
@@ -46,27 +44,18 @@ def _phase(plan: Plan, tokens: int, live: int) -> Phase:
     tiling, top_k = plan.tiling, plan.tiling["top_k"]
     rows = TensorSpec.parse(plan.arguments["permuted_tokens"])
     probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
+    sizes = rows.nbytes, tokens * rows.shape[-1] * rows.itemsize
     token = row_pieces(
         tiling["hidden_splited_length"],
         tiling["hidden_splited_num"],
         tiling["hidden_splited_remain"],
-        lambda columns: _token(
-            columns,
-            live,
-            rows.itemsize,
-            (rows.nbytes, tokens * rows.shape[-1] * rows.itemsize),
-            probs > 0,
-        ),
+        lambda columns: _token(columns, live, rows.itemsize, sizes, probs > 0),
     )
 
     def batch(count: int) -> tuple[Node, ...]:
         return _entries(top_k * count, probs), Loop(token, count, "token", 1)
 
-    length = tiling["tokens_splited_length"]
-    cores = {
-        core: ranged("tokens", start, stop, length, batch)
-        for core, (start, stop) in rows_of_cores(plan).items()
-    }
+    cores = ranged_cores(plan, "tokens", tiling["tokens_splited_length"], batch)
     return vector_phase("tokens", cores, in_buffers=tiling["buffer_num"])
 
 
@@ -75,7 +64,7 @@ def _entries(count: int, probs: int) -> Node:
     copies = [Copy(INDEX_BYTES * count, count)]
     if probs:
         copies.append(Copy(probs * count, count))
-    widen = (Instruction("cast_16_to_32", "float32", count),) if probs and probs != FP32 else ()
+    widen = fp32.widen(count, probs or fp32.BYTES)
     return vector_tile(tuple(copies), widen, note="indices and probs" if probs else "indices")
 
 
@@ -86,23 +75,15 @@ def _token(
 
     ``tensor_bytes`` are the sizes of the permuted tokens and of the output.
     """
-    is_fp32 = element_bytes == FP32
     row, result = (
         (Copy(element_bytes * columns, columns, tensor_bytes=size),) for size in tensor_bytes
     )
-    widen: tuple[Work, ...] = (Instruction("cast_16_to_32", "float32", columns),)
-    weigh: tuple[Work, ...] = (
-        (Instruction("adds_muls_maxs_mins", "float32", columns),) if weighted else ()
-    )
-    add = Instruction("add_sub_mul_max_min", "float32", columns)
-    narrow = () if is_fp32 else (Instruction("cast_32_to_16", "float32", columns),)
-    start: tuple[Work, ...] = (Instruction("copy", "float32", columns),) if is_fp32 else widen
-    first = vector_tile(row, (*start, *weigh), note="first row")
+    widen, narrow = fp32.widen(columns, element_bytes), fp32.narrow(columns, element_bytes)
+    weigh = (fp32.combine_scalar(columns),) if weighted else ()
+    first = vector_tile(row, (*(widen or (fp32.copy(columns),)), *weigh), note="first row")
     if not live:
-        first = vector_tile(
-            vector=(Instruction("duplicate_create_index", "float32", columns),), note="no row"
-        )
-    other = vector_tile(row, (*(() if is_fp32 else widen), *weigh, add), note="row")
+        first = vector_tile(vector=(fp32.fill(columns),), note="no row")
+    other = vector_tile(row, (*widen, *weigh, fp32.combine(columns)), note="row")
     nodes: list[Node] = [first]
     if live > 1:
         nodes.append(Loop((other,), live - 1, "expert", 1, 1))

@@ -9,6 +9,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.orders.trees import fold_adds, width_of
 from npu_sim.plans.model import Plan
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
     Instruction,
@@ -16,6 +17,7 @@ from npu_sim.timelines.program import (
     Node,
     Program,
     Work,
+    dropped_tokens,
     ranged,
     rows_of_cores,
     vector_phase,
@@ -24,7 +26,6 @@ from npu_sim.timelines.program import (
 from npu_sim.timelines.steps import Step, StepTable, View
 
 INDEX_BYTES = 4
-FP32 = 4
 BLOCK_SUM = 8
 """Numbers that one tree instruction reduces to one."""
 
@@ -57,12 +58,7 @@ def program(plan: Plan) -> Program:
             "entries", start * top_k, stop * top_k, plan.tiling["indicesReserveNum"], body
         )
     phase = vector_phase("entries", cores, in_buffers=2, out_buffers=2)
-    return Program(
-        (phase,),
-        assumptions=(
-            "no token is dropped" if call.live == entries else "dropped tokens are spread evenly",
-        ),
-    )
+    return Program((phase,), assumptions=(dropped_tokens(call.live, entries),))
 
 
 def _copies(call: _Call, count: int) -> tuple[Node, ...]:
@@ -84,17 +80,13 @@ def _sums(call: _Call, count: int) -> tuple[Node, ...]:
     copy = (Copy(probs * count, count),)
 
     def piece(columns: int) -> tuple[Node, ...]:
-        return Loop(_token(call, columns), count // top_k, "token", 1), vector_tile(
-            vector=(_add(count),), note="sums"
-        )
+        sums = vector_tile(vector=(fp32.combine(count),), note="sums")
+        return Loop(_token(call, columns), count // top_k, "token", 1), sums
 
     padded = call.tiling["indicesReserveNumAlign"]
-    first = vector_tile(copy, (*_widen(count, probs, padded), _duplicate(padded)), note="probs")
-    return (
-        first,
-        *_pieces(call, piece),
-        vector_tile(vector=_narrow(count, probs, padded), copy_out=copy, note="gradient of probs"),
-    )
+    first = vector_tile(copy, (*_widen(count, probs, padded), fp32.fill(padded)), note="probs")
+    last = vector_tile((), _narrow(count, probs, padded), copy, note="gradient of probs")
+    return first, *_pieces(call, piece), last
 
 
 def _pieces(call: _Call, body) -> tuple[Node, ...]:  # type: ignore[no-untyped-def]
@@ -107,24 +99,18 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     """Return the work of one token: its row of g, then the rows of its experts."""
     size, padded = call.element_bytes, call.tiling["hiddenSizeAlign"]
     copy, top_k = Copy(size * columns, columns), call.tiling["topK"]
-    wide = _widen(columns, size, padded)
-    weighted = Instruction("adds_muls_maxs_mins", "float32", columns)
-    product = (*wide, Instruction("add_sub_mul_max_min", "float32", columns), *_reduce(columns))
-    live = vector_tile(
-        vector=(weighted, *_narrow(columns, size, padded)),
-        copy_out=(copy,),
-        note="row of the gradient",
-    )
-    dropped = vector_tile(
-        vector=(_duplicate(padded), *_narrow(columns, size, padded)), note="no row"
-    )
+    wide, narrow = _widen(columns, size, padded), _narrow(columns, size, padded)
+    product = (*wide, fp32.combine(columns), *_reduce(columns))
+    weighted = (fp32.combine_scalar(columns), *narrow)
+    live = vector_tile((), weighted, (copy,), note="row of the gradient")
+    dropped = vector_tile(vector=(fp32.fill(padded), *narrow), note="no row")
     live_experts = call.live_of(top_k)
     nodes: list[Node] = [vector_tile((copy,), wide, note="g")]
     if live_experts:
         row = vector_tile((copy,), product, note="row of the experts")
         nodes.append(Loop((live, row), live_experts, "expert", 1))
     if live_experts < top_k:
-        nothing = vector_tile(vector=(_duplicate(padded), *product), note="zeros for a row")
+        nothing = vector_tile(vector=(fp32.fill(padded), *product), note="zeros for a row")
         nodes.append(Loop((dropped, nothing), top_k - live_experts, "expert", 1, live_experts))
     return tuple(nodes)
 
@@ -132,34 +118,22 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
 def _reduce(columns: int) -> tuple[Work, ...]:
     """Return a row sum: fold, block sums down to 8 lanes, and their sum in one repeat."""
     width = width_of(columns)
-    sums: list[Work] = [_add(count) for count in fold_adds(columns)]
+    sums = [fp32.combine(count) for count in fold_adds(columns)]
     lanes = width or columns
     while width and lanes > BLOCK_SUM:
         sums.append(Instruction("reduce_pair_or_block", "float32", lanes))
         lanes //= BLOCK_SUM
-    return (*sums, Instruction("reduce_repeat", "float32", lanes))
-
-
-def _add(elements: int) -> Work:
-    return Instruction("add_sub_mul_max_min", "float32", elements)
-
-
-def _duplicate(elements: int) -> Work:
-    return Instruction("duplicate_create_index", "float32", elements)
+    return (*sums, fp32.add_up(lanes))
 
 
 def _widen(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
-    """Return a cast to fp32; fp32 rows are copied, at an unpublished rate."""
-    if element_bytes == FP32:
-        return (Instruction("copy", "float32", padded),)
-    return (Instruction("cast_16_to_32", "float32", elements),)
+    """Return a cast to fp32; fp32 rows are copied."""
+    return fp32.widen(elements, element_bytes) or (fp32.copy(padded),)
 
 
 def _narrow(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
-    """Return a cast from fp32; fp32 rows are copied, at an unpublished rate."""
-    if element_bytes == FP32:
-        return (Instruction("copy", "float32", padded),)
-    return (Instruction("cast_32_to_16", "float32", elements),)
+    """Return a cast from fp32; fp32 rows are copied."""
+    return fp32.narrow(elements, element_bytes) or (fp32.copy(padded),)
 
 
 PROBS = ("probs", "probs in fp32", "probs gradients", "sums", "piece sums", "reserved")
@@ -202,82 +176,39 @@ def steps(plan: Plan) -> StepTable:
 
 
 def _copy_steps() -> dict[tuple[str, str], Step]:
-    written = ("permuted_tokens_grad",)
+    read, written = ("unpermuted_tokens_grad",), ("permuted_tokens_grad",)
+    indices = ("sorted_indices",)
+    where = "entries {entries}: where their rows are"
     moved = (
         "entries {entries}, columns {columns}: rows of the gradient go to where their indices say"
     )
     return {
-        ("entries", "indices"): Step(
-            "entries {entries}: where their rows are", ("sorted_indices",), live=("indices",)
-        ),
-        ("entries", "rows"): Step(
-            moved,
-            ("unpermuted_tokens_grad",),
-            written,
-            ("sorted_indices",),
-            ("indices", "g rows"),
-            written,
-        ),
+        ("entries", "indices"): Step(where, indices, live=("indices",)),
+        ("entries", "rows"): Step(moved, read, written, indices, ("indices", "g rows"), written),
     }
 
 
 def _sum_steps() -> dict[tuple[str, str], Step]:
     where = "token {token} of entries {entries}, columns {columns}"
-    held = ("probs", "sorted_indices")
-    read = ("permuted_tokens",)
+    held, read = ("probs", "sorted_indices"), ("permuted_tokens",)
     written = ("permuted_tokens_grad",)
+    probs = "entries {entries}: their probs come in, the sums are cleared"
+    g = Text("{where}: its row g of the gradient comes in", where=where)
+    gradient = Text("{where}, expert {{expert}}: g * probs goes out", where=where)
     product = "the entry's sum += g * row of the experts, folded to one number"
-    return {
-        ("entries", "probs"): Step(
-            "entries {entries}: their probs come in, the sums are cleared",
-            ("probs", "sorted_indices"),
-            live=PROBS,
-        ),
-        ("entries", "g"): Step(
-            Text("{where}: its row g of the gradient comes in", where=where),
-            ("unpermuted_tokens_grad",),
-            (),
-            held,
-            ROWS,
-        ),
-        ("entries", "row of the gradient"): Step(
-            Text("{where}, expert {{expert}}: g * probs goes out", where=where),
-            (),
-            written,
-            held,
-            ROWS,
-            written,
-        ),
-        ("entries", "row of the experts"): Step(
-            Text("{where}, expert {{expert}}: {product}", where=where, product=product),
-            read,
-            (),
-            held,
-            ROWS,
-            read,
-        ),
-        ("entries", "no row"): Step(
-            Text("{where}, expert {{expert}}: a dropped row, nothing goes out", where=where),
-            (),
-            (),
-            held,
-            ROWS,
-        ),
-        ("entries", "zeros for a row"): Step(
-            Text("{where}, expert {{expert}}: a dropped row counts as zeros", where=where),
-            (),
-            (),
-            held,
-            ROWS,
-        ),
-        ("entries", "sums"): Step(
-            "entries {entries}: the sums of these columns are added to those of the columns before",
-            (),
-            (),
-            held,
-            PROBS,
-        ),
-        ("entries", "gradient of probs"): Step(
-            "entries {entries}: their sums are rounded and go out", (), ("probs_grad",), held, PROBS
-        ),
+    row = Text("{where}, expert {{expert}}: {product}", where=where, product=product)
+    no_row = Text("{where}, expert {{expert}}: a dropped row, nothing goes out", where=where)
+    zeros = Text("{where}, expert {{expert}}: a dropped row counts as zeros", where=where)
+    sums = "entries {entries}: the sums of these columns are added to those of the columns before"
+    out = "entries {entries}: their sums are rounded and go out"
+    table = {
+        "probs": Step(probs, held, live=PROBS),
+        "g": Step(g, ("unpermuted_tokens_grad",), (), held, ROWS),
+        "row of the gradient": Step(gradient, (), written, held, ROWS, written),
+        "row of the experts": Step(row, read, (), held, ROWS, read),
+        "no row": Step(no_row, (), (), held, ROWS),
+        "zeros for a row": Step(zeros, (), (), held, ROWS),
+        "sums": Step(sums, (), (), held, PROBS),
+        "gradient of probs": Step(out, (), ("probs_grad",), held, PROBS),
     }
+    return {("entries", note): step for note, step in table.items()}

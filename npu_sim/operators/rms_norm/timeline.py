@@ -22,6 +22,7 @@ from npu_sim.operators.shared.normalised_rows_timeline import (
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES, ceil_div
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
     Instruction,
@@ -31,7 +32,7 @@ from npu_sim.timelines.program import (
     Tile,
     Work,
     ranged,
-    rows_of_cores,
+    ranged_cores,
     vector_phase,
     vector_tile,
 )
@@ -75,43 +76,12 @@ def program(plan: Plan) -> Program:
         )
     else:
         step = _whole_rows(columns, x, gamma, key == KEY_SINGLE_ROW)
-    cores = {
-        core: (*once, *ranged("rows", *rows, plan.tiling["row_factor"], step))
-        for core, rows in rows_of_cores(plan).items()
-    }
+    own = ranged_cores(plan, "rows", plan.tiling["row_factor"], step)
+    cores = {core: (*once, *nodes) for core, nodes in own.items()}
     # A 16-bit x frees its buffer once it is widened, except on key 3, where the squares replace it.
     early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
     broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()
     return Program((vector_phase("rows", cores, in_buffers=2 if early else 1),), broadcasts)
-
-
-def _multiply_or_add(elements: int, times: int = 1) -> Work:
-    return Instruction("add_sub_mul_max_min", "float32", elements, times)
-
-
-def _by_a_number(elements: int) -> Work:
-    """Return a multiplication by, or an addition of, a scalar."""
-    return Instruction("adds_muls_maxs_mins", "float32", elements)
-
-
-def _root_or_quotient(elements: int) -> Work:
-    return Instruction("exp_ln_sqrt_div", "float32", elements)
-
-
-def _duplicate(elements: int) -> Work:
-    return Instruction("duplicate_create_index", "float32", elements)
-
-
-def _widen(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    if element_bytes == FP32_BYTES:
-        return ()
-    return (Instruction("cast_16_to_32", "float32", elements),)
-
-
-def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    if element_bytes == FP32_BYTES:
-        return ()
-    return (Instruction("cast_32_to_16", "float32", elements),)
 
 
 def _halving(columns: int) -> tuple[Work, ...]:
@@ -123,21 +93,13 @@ def _halving(columns: int) -> tuple[Work, ...]:
     while front > VECTOR_LANES:
         front //= 2
         adds.append(front)
-    return (
-        *map(_multiply_or_add, adds),
-        Instruction("reduce_repeat", "float32", min(columns, VECTOR_LANES)),
-    )
+    return *map(fp32.combine, adds), fp32.add_up(min(columns, VECTOR_LANES))
 
 
 def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
     """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
-    return (
-        _by_a_number(rows),
-        _by_a_number(rows),
-        _root_or_quotient(rows),
-        _duplicate(rows),
-        _root_or_quotient(rows),
-    )
+    scalar, root = fp32.combine_scalar(rows), fp32.exp_root_or_quotient(rows)
+    return scalar, scalar, root, fp32.fill(rows), root
 
 
 def _copy(x: TensorSpec, elements: int) -> Copy:
@@ -146,7 +108,7 @@ def _copy(x: TensorSpec, elements: int) -> Copy:
 
 
 def _gamma_in(columns: int, gamma_bytes: int, widens: bool = False) -> Tile:
-    vector = _widen(columns, gamma_bytes) if widens else ()
+    vector = fp32.widen(columns, gamma_bytes) if widens else ()
     return vector_tile((Copy(gamma_bytes * columns, columns),), vector, note="gamma")
 
 
@@ -156,9 +118,9 @@ def _rstd_out(rows: int) -> Tile:
 
 def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> RowGroup:
     """Return the work of keys 0 and 3: row by row, widening a 16-bit gamma for each."""
-    copy, scale = _copy(x, columns), _by_a_number(columns)
-    total = (*_widen(columns, x.itemsize), _multiply_or_add(columns), *_halving(columns))
-    result = (*_widen(columns, gamma), _multiply_or_add(columns), *_narrow(columns, x.itemsize))
+    copy, scale = _copy(x, columns), fp32.combine_scalar(columns)
+    total = (*fp32.widen(columns, x.itemsize), fp32.combine(columns), *_halving(columns))
+    result = (*fp32.widen(columns, gamma), fp32.combine(columns), *fp32.narrow(columns, x.itemsize))
     reading, writing = (total, (scale, *result)) if squares_replace_x else ((*total, scale), result)
     row = vector_tile((copy,), reading, note="sum"), vector_tile((), writing, (copy,), note="y")
     return lambda rows: (Loop(row, rows, "row", 1), _rstd_out(rows))
@@ -169,30 +131,24 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
     last = (ceil_div(columns, length) - 1) * length
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
-        vector = (*_widen(width, x.itemsize), _multiply_or_add(width), *_halving(width))
+        vector = (*fp32.widen(width, x.itemsize), fp32.combine(width), *_halving(width))
         return (Loop((vector_tile((_copy(x, width),), vector, note="sum"),), rows, "row", 1),)
 
     def results(width: int, rows: int) -> tuple[Node, ...]:
         out, again = _copy(x, width), Copy(x.itemsize * width, width)
-        writing = (*_widen(width, gamma), _multiply_or_add(width), *_narrow(width, x.itemsize))
+        writing = (*fp32.widen(width, gamma), fp32.combine(width), *fp32.narrow(width, x.itemsize))
         reading = vector_tile(
-            (again,), (*_widen(width, x.itemsize), _by_a_number(width)), note="x again"
+            (again,), (*fp32.widen(width, x.itemsize), fp32.combine_scalar(width)), note="x again"
         )
-        return _gamma_in(width, gamma), Loop(
-            (reading, vector_tile((), writing, (out,), note="y")), rows, "row", 1
-        )
+        row = reading, vector_tile((), writing, (out,), note="y")
+        return _gamma_in(width, gamma), Loop(row, rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         ends = ranged("columns", last, columns, length, lambda width: results(width, rows))
         others = ranged("columns", 0, last, length, lambda width: results(width, rows))
-        return (
-            *first,
-            vector_tile(vector=_rstd_from_sums(VECTOR_LANES), note="rstd of sums"),
-            *ends,
-            *others,
-            _rstd_out(rows),
-        )
+        rstd = vector_tile(vector=_rstd_from_sums(VECTOR_LANES), note="rstd of sums")
+        return *first, rstd, *ends, *others, _rstd_out(rows)
 
     return group
 
@@ -204,18 +160,20 @@ def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool
         elements, lanes = rows * aligned, rows * VECTOR_LANES
         copy = _copy(x, rows * columns)
         sums = (
-            *(*_widen(elements, x.itemsize), _multiply_or_add(elements), _duplicate(lanes)),
-            _multiply_or_add(lanes, times=ceil_div(columns, VECTOR_LANES)),
-            Instruction("reduce_repeat", "float32", lanes),
+            *(*fp32.widen(elements, x.itemsize), fp32.combine(elements), fp32.fill(lanes)),
+            fp32.combine(lanes, times=ceil_div(columns, VECTOR_LANES)),
+            fp32.add_up(lanes),
             *_rstd_from_sums(rows),
         )
-        by_rstd: tuple[Work, ...] = (_multiply_or_add(elements),)
+        by_rstd: tuple[Work, ...] = (fp32.combine(elements),)
         by_gamma = by_rstd
         if is_performance:
-            by_gamma = (_multiply_or_add(lanes, times=ceil_div(aligned, VECTOR_LANES)),)
+            by_gamma = (fp32.combine(lanes, times=ceil_div(aligned, VECTOR_LANES)),)
             by_rstd = (Instruction("broadcast_block_out", "float32", lanes), *by_gamma)
         reading = vector_tile((copy,), (*sums, *by_rstd), note="sums")
-        writing = vector_tile((), (*by_gamma, *_narrow(elements, x.itemsize)), (copy,), note="y")
+        writing = vector_tile(
+            (), (*by_gamma, *fp32.narrow(elements, x.itemsize)), (copy,), note="y"
+        )
         return reading, _rstd_out(rows), writing
 
     return group
@@ -237,60 +195,34 @@ def steps(plan: Plan) -> StepTable:
         View("y", rows, columns, by_row, by_column),
     )
     gamma = () if key == KEY_SPLIT_D else ("gamma",)
-    row = "row {row} of the group"
-    sums = (
-        Text("{row}, columns {{columns}}: the row's sum += x * x over these columns", row=row)
-        if key == KEY_SPLIT_D
-        else _sum_of_a_row(row)
-    )
-    descriptions = {
-        "gamma": Step(
-            "gamma comes in",
-            ("gamma",),
-            live=(*gamma, "gamma", *(("sums",) if key == KEY_SPLIT_D else ())),
-        ),
-        "sum": Step(sums, ("x",), (), gamma, (*SUMMING, *gamma)),
-        "sums": Step(
-            "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
-            "rstd = 1 / root(mean + epsilon); x * rstd",
-            ("x",),
-            (),
-            ("gamma",),
-            (*SUMMING, "gamma"),
-        ),
-        "rstd of sums": Step(
-            "rows {rows}: rstd = 1 / root(sum / columns + epsilon)",
-            (),
-            (),
-            ("rstd",),
-            ("sums", "rstd", "reduction", "zeros"),
-        ),
-        "x again": Step(
-            Text("{row}, columns {{columns}}: x comes in again, times rstd", row=row),
-            ("x",),
-            (),
-            ("gamma", "rstd"),
-            WRITING,
-        ),
-        "y": Step(
-            ("rows {rows}" if key == KEY_MERGE_N else row)
-            + ", columns {columns}: y = x * rstd * gamma",
-            (),
-            ("y",),
-            ("gamma", "rstd"),
-            WRITING,
-        ),
-        "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), gamma, ("rstd", *gamma)),
-    }
-    return StepTable(views, {("rows", note): step for note, step in descriptions.items()})
-
-
-def _sum_of_a_row(row: str) -> str:
-    return Text(
+    row, held = "row {row} of the group", ("gamma", "rstd")
+    once = ("gamma", *(("sums",) if key == KEY_SPLIT_D else ()))
+    total = Text(
         "{row}: x * x, folded in halves down to 64 lanes, these added in one instruction; "
         "rstd = 1 / root(mean + epsilon)",
         row=row,
     )
+    if key == KEY_SPLIT_D:
+        total = Text(
+            "{row}, columns {{columns}}: the row's sum += x * x over these columns", row=row
+        )
+    totals = (
+        "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
+        "rstd = 1 / root(mean + epsilon); x * rstd"
+    )
+    rstd = "rows {rows}: rstd = 1 / root(sum / columns + epsilon)"
+    again = Text("{row}, columns {{columns}}: x comes in again, times rstd", row=row)
+    y = ("rows {rows}" if key == KEY_MERGE_N else row) + ", columns {columns}: y = x * rstd * gamma"
+    descriptions = {
+        "gamma": Step("gamma comes in", ("gamma",), live=(*gamma, *once)),
+        "sum": Step(total, ("x",), (), gamma, (*SUMMING, *gamma)),
+        "sums": Step(totals, ("x",), (), ("gamma",), (*SUMMING, "gamma")),
+        "rstd of sums": Step(rstd, (), (), ("rstd",), ("sums", "rstd", "reduction", "zeros")),
+        "x again": Step(again, ("x",), (), held, WRITING),
+        "y": Step(y, (), ("y",), held, WRITING),
+        "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), gamma, ("rstd", *gamma)),
+    }
+    return StepTable(views, {("rows", note): step for note, step in descriptions.items()})
 
 
 BUFFERS = ("x", "gamma", "y", "rstd", "x_fp32", "squares", "reduction")
@@ -328,14 +260,8 @@ class _Rows(NormalisedRows):
 
     def rstd(self, rows: int) -> Issues:
         """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
-        quotient = self.on("div", rows, "reduction", "rstd")
-        return (
-            whole("muls", rows),
-            whole("adds", rows),
-            whole("square root", rows),
-            whole("duplicate", rows),
-            quotient,
-        )
+        issues = (whole(kind, rows) for kind in ("muls", "adds", "square root", "duplicate"))
+        return *issues, self.on("div", rows, "reduction", "rstd")
 
     def squared(self, elements: int) -> Issues:
         """Return the widening of x and its square."""
@@ -343,14 +269,8 @@ class _Rows(NormalisedRows):
 
     def scaled(self, elements: int) -> Issues:
         """Return the product with gamma, widened again for every row, and the narrowing."""
-        if self.widens_gamma:
-            product: Issues = (
-                whole("cast 16 to 32 bits", elements),
-                self.on("mul", elements, "x_fp32", "squares"),
-            )
-        else:
-            product = (self.on("mul", elements, "x_fp32", "gamma"),)
-        return *product, *self.narrowed(elements)
+        product = self.on("mul", elements, "x_fp32", "squares" if self.widens_gamma else "gamma")
+        return *self.widened_gamma(elements), product, *self.narrowed(elements)
 
     def whole(self, rows: int) -> Issues:
         """Return the instructions of keys 0 and 3: row by row; the scalar unit computes rstd."""

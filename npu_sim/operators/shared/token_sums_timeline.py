@@ -39,41 +39,17 @@ def token_sums(
     entries = ("sorted_indices", *(("probs",) if weighted else ()))
     row = "probs * row" if weighted else "row"
     where = "token {token} of tokens {tokens}, columns {columns}"
-    come = " and ".join(entries)
+    come = Text("tokens {{tokens}}: their {come} come in", come=" and ".join(entries))
+    first = Text("{where}: sum = {row} of its first expert, in fp32", where=where, row=row)
+    no_row = Text("{where}: all its rows were dropped, sum = 0", where=where)
+    other = Text("{where}: sum += {row} of expert {{expert}}, in fp32", where=where, row=row)
+    rounded = Text("{where}: the sum is rounded once and goes out", where=where)
     table = {
         "indices": Step("tokens {tokens}: where their rows are", entries, live=ENTRIES),
-        "indices and probs": Step(
-            Text("tokens {{tokens}}: their {come} come in", come=come), entries, live=ENTRIES
-        ),
-        "first row": Step(
-            Text("{where}: sum = {row} of its first expert, in fp32", where=where, row=row),
-            (rows,),
-            (),
-            entries,
-            SUMMING,
-            (rows,),
-        ),
-        "no row": Step(
-            Text("{where}: all its rows were dropped, sum = 0", where=where),
-            (),
-            (),
-            entries,
-            SUMMING,
-        ),
-        "row": Step(
-            Text("{where}: sum += {row} of expert {{expert}}, in fp32", where=where, row=row),
-            (rows,),
-            (),
-            entries,
-            SUMMING,
-            (rows,),
-        ),
-        "result": Step(
-            Text("{where}: the sum is rounded once and goes out", where=where),
-            (),
-            (out,),
-            entries,
-            SUMMING,
-        ),
+        "indices and probs": Step(come, entries, live=ENTRIES),
+        "first row": Step(first, (rows,), (), entries, SUMMING, (rows,)),
+        "no row": Step(no_row, (), (), entries, SUMMING),
+        "row": Step(other, (rows,), (), entries, SUMMING, (rows,)),
+        "result": Step(rounded, (), (out,), entries, SUMMING),
     }
     return StepTable(tuple(views), {("tokens", note): step for note, step in table.items()})

@@ -7,15 +7,16 @@ Source: specification page ``moe_token_permute_grad_950``, "Tiling" and "Order".
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Loop,
     Node,
     Program,
     Work,
+    dropped_tokens,
     ranged,
-    rows_of_cores,
+    ranged_cores,
     vector_phase,
     vector_tile,
 )
@@ -44,7 +45,7 @@ class Call:
 
     def sums(self, elements: int, rows: int) -> tuple[Work, ...]:
         """Return the additions of ``rows`` rows of elements."""
-        return (Instruction("add_sub_mul_max_min", "float32", elements, max(rows, 1)),)
+        return (fp32.combine(elements, max(rows, 1)),)
 
 
 def program(plan: Plan) -> Program:
@@ -63,17 +64,12 @@ def program(plan: Plan) -> Program:
             "columns", 0, call.columns, tiling["hUbFactor"], lambda width: own(call, count, width)
         )
 
-    cores = {}
-    for core, (first, last) in rows_of_cores(plan).items():
-        if by_columns:
-            cores[core] = ranged("columns", first, last, tiling["hUbFactor"], tokens)
-        else:
-            cores[core] = ranged("tokens", first, last, at_once, columns)
+    if by_columns:
+        cores = ranged_cores(plan, "columns", tiling["hUbFactor"], tokens)
+    else:
+        cores = ranged_cores(plan, "tokens", at_once, columns)
     phase = vector_phase("tokens", cores, in_buffers=2)
-    spread = (
-        "no token is dropped" if call.live == call.top_k else "dropped tokens are spread evenly"
-    )
-    return Program((phase,), assumptions=(spread,))
+    return Program((phase,), assumptions=(dropped_tokens(call.live, call.top_k),))
 
 
 def _sums(call: Call, tokens: int, columns: int) -> tuple[Node, ...]:
@@ -101,32 +97,14 @@ def steps(plan: Plan) -> StepTable:
         ),
         View("input_grad", call.tokens, call.columns, by_token, by_column),
     )
-    live, rows = ("rows", "result", "sums"), ("permuted_output_grad",)
+    live, rows, out = ("rows", "result", "sums"), ("permuted_output_grad",), ("input_grad",)
     entries = ("sorted_indices",)
+    sums = "tokens {tokens}, columns {columns}: the rows of every token are added in groups of four"
+    row = "tokens {tokens}, columns {columns}: a row comes in, and is added in groups of four"
+    result = "tokens {tokens}, columns {columns}: the sum is rounded once and goes out"
     descriptions = {
-        "sum": Step(
-            "tokens {tokens}, columns {columns}: the rows of every token are added in groups of "
-            "four",
-            rows,
-            ("input_grad",),
-            entries,
-            live,
-            rows,
-        ),
-        "row": Step(
-            "tokens {tokens}, columns {columns}: a row comes in, and is added in groups of four",
-            rows,
-            (),
-            entries,
-            live,
-            rows,
-        ),
-        "result": Step(
-            "tokens {tokens}, columns {columns}: the sum is rounded once and goes out",
-            (),
-            ("input_grad",),
-            (),
-            live,
-        ),
+        "sum": Step(sums, rows, out, entries, live, rows),
+        "row": Step(row, rows, (), entries, live, rows),
+        "result": Step(result, writes=out, live=live),
     }
     return StepTable(views, {("tokens", note): step for note, step in descriptions.items()})

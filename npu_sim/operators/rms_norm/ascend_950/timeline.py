@@ -9,15 +9,15 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.ascend_950.rms_norm import KEY_FULL_LOAD, SPLIT_ROWS
 from npu_sim.tiling.common import FP32_BYTES
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Loop,
     Node,
     Program,
     Work,
     ranged,
-    rows_of_cores,
+    ranged_cores,
     vector_phase,
     vector_tile,
 )
@@ -31,20 +31,12 @@ def program(plan: Plan) -> Program:
     x, gamma = (TensorSpec.parse(plan.arguments[name]) for name in ("x", "gamma"))
     columns, factor = plan.tiling["num_col"], plan.tiling["ub_factor"]
     if plan.tiling_key == KEY_FULL_LOAD:
-        cores = {
-            core: (
-                _gamma_in(columns, gamma),
-                *ranged("rows", *rows, factor, lambda rows: _whole_rows(rows, columns, x)),
-            )
-            for core, rows in rows_of_cores(plan).items()
-        }
+        own = ranged_cores(plan, "rows", factor, lambda rows: _whole_rows(rows, columns, x))
+        cores = {core: (_gamma_in(columns, gamma), *nodes) for core, nodes in own.items()}
         return Program((vector_phase("rows", cores, in_buffers=2, out_buffers=2),))
-    cores = {
-        core: ranged(
-            "rows", *rows, SPLIT_ROWS, lambda rows: _split_rows(rows, columns, factor, x, gamma)
-        )
-        for core, rows in rows_of_cores(plan).items()
-    }
+    cores = ranged_cores(
+        plan, "rows", SPLIT_ROWS, lambda rows: _split_rows(rows, columns, factor, x, gamma)
+    )
     phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
     return Program((phase,), assumptions=(GAMMA_ONCE,))
 
@@ -58,15 +50,11 @@ def _gamma_in(columns: int, gamma: TensorSpec) -> Node:
 
 
 def _sum_of_squares(elements: int, rows: int) -> tuple[Work, ...]:
-    return (
-        Instruction("add_sub_mul_max_min", "float32", elements),
-        Instruction("reduce_repeat", "float32", elements),
-        Instruction("exp_ln_sqrt_div", "float32", rows),
-    )
+    return fp32.combine(elements), fp32.add_up(elements), fp32.exp_root_or_quotient(rows)
 
 
 def _scaling(elements: int) -> tuple[Work, ...]:
-    return (Instruction("add_sub_mul_max_min", "float32", elements, 2),)
+    return (fp32.combine(elements, 2),)
 
 
 def _rstd_out(rows: int) -> Node:
@@ -117,13 +105,10 @@ def steps(plan: Plan) -> StepTable:
         if whole
         else "row {row} of the group, columns {columns}: y = x * rstd * gamma"
     )
+    added = "row {row} of the group, columns {columns}: x * x is added in pairs of registers"
     descriptions = {
         "gamma": Step("gamma comes in", ("gamma",), live=("gamma",)),
-        "sum": Step(
-            "row {row} of the group, columns {columns}: x * x is added in pairs of registers",
-            ("x",),
-            live=sums,
-        ),
+        "sum": Step(added, ("x",), live=sums),
         "y": Step(written, ("x",), ("y",), ("gamma",), (*sums, "gamma", "y")),
         "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), gamma, ("rstd", *gamma)),
     }
