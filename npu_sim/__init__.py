@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from npu_sim.cores import Profile, load_profile
+    from npu_sim.dumps.reading import read_dump
     from npu_sim.failures.diagnosis import diagnose
     from npu_sim.framework.execution import OrderMask, Result
     from npu_sim.framework.registration import register, register_file
@@ -52,6 +53,7 @@ __all__ = [
     "load_profile",
     "plan",
     "prepare",
+    "read_dump",
     "read_profile",
     "register",
     "register_file",
@@ -84,6 +86,7 @@ _HOMES = {
     "sweep_to": "npu_sim.sweeps.runner",
     "decode_tiling": "npu_sim.tiling.structures",
     "diagnose": "npu_sim.failures.diagnosis",
+    "read_dump": "npu_sim.dumps.reading",
 }
 
 

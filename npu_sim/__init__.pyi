@@ -26,6 +26,7 @@ from npu_sim.status import UsageError as UsageError
 from npu_sim.tiling.structures import decode_tiling as decode_tiling
 from npu_sim.failures.diagnosis import diagnose as diagnose
 from npu_sim.cores import load_profile as load_profile
+from npu_sim.dumps.reading import read_dump as read_dump
 from npu_sim.questions.measured_profile import read_profile as read_profile
 from npu_sim.framework.registration import register as register
 from npu_sim.framework.registration import register_file as register_file

@@ -37,6 +37,8 @@ LOADERS = {
 
 KNOWS_OPERATORS = {
     "npu_sim.registry": "the list of operators",
+    "npu_sim.dumps.calls": "functions of PyTorch and torch_npu, and the operators that they call",
+    "npu_sim.dumps.checks": "possible values of the results of single operators",
     "npu_sim.cli.commands.demo": "the demonstration of one operator",
     "npu_sim.cli.commands.preflight": "an example in the help",
 }

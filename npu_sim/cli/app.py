@@ -20,7 +20,7 @@ HEADINGS = {
     "Compare": ("diff", "limits", "timeline", "workspace"),
     "Many calls": ("sweep", "preflight", "record", "profile"),
     "Numbers": ("study", "caveats"),
-    "Failures": ("diagnose",),
+    "Failures": ("diagnose", "dump"),
 }
 """Commands by heading of the help. ``npu_sim.cli.commands.NAME`` defines ``NAME_command``."""
 HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}

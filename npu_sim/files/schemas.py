@@ -11,6 +11,7 @@ VERSIONS = MappingProxyType(
         "columns": 1,
         "demo": 2,
         "diagnosis": 1,
+        "dump": 1,
         "diff": 1,
         "error": 1,
         "explain": 2,

@@ -85,6 +85,13 @@ def _study_texts() -> Printers:
     }
 
 
+def _dump_texts() -> Printers:
+    from npu_sim.dumps.reading import DumpReading
+    from npu_sim.show.dumps import dump_text
+
+    return {DumpReading: dump_text}
+
+
 def _plan_htmls() -> Printers:
     from npu_sim.framework.execution import Prepared, Result
     from npu_sim.plans.model import Plan
@@ -103,6 +110,6 @@ def _question_htmls() -> Printers:
     return {Comparison: diff_html, MeasuredProfile: measured_html}
 
 
-TEXTS = (_plan_texts, _question_texts, _study_texts)
+TEXTS = (_plan_texts, _question_texts, _study_texts, _dump_texts)
 """Tried in this order: printing a plan imports neither questions nor studies."""
 HTMLS = (_plan_htmls, _question_htmls)

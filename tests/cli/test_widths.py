@@ -20,6 +20,7 @@ from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
+from tests.dumps.msprobe import write_model
 from tests.measured import GRAD, OTHER, Row, write_csv
 
 STREAM = Row(
@@ -51,6 +52,7 @@ OTHERS = (
     "profile stream.csv --calibrate --soc Ascend910B3",
     "preflight calls.jsonl --products all",
     "diagnose failure.log",
+    "dump dumped --against other",
 )
 
 
@@ -105,6 +107,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "calls.jsonl").write_text("\n".join([*calls, *calls]), encoding="utf-8")
     text = json.loads(FAILURES.read_text(encoding="utf-8").splitlines()[0])["text"]
     (tmp_path / "failure.log").write_text(text, encoding="utf-8")
+    write_model(tmp_path / "dumped", "statistics", seed=1)
+    write_model(tmp_path / "other", "statistics", seed=2)
     write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD])
     write_csv(tmp_path / "stream.csv", [STREAM])
     monkeypatch.setattr(demo, "ROWS", 2048)

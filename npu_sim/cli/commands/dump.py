@@ -1,0 +1,54 @@
+"""``npu-sim dump``: the calls in a dump of an accuracy tool."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npu_sim.cli.options import Deterministic, DeviceOptions, Json
+from npu_sim.cli.output import print_json, show, with_progress
+
+Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with step and rank.")]
+Against = Annotated[
+    Path | None, typer.Option("--against", help="Another dump: the first difference is found.")
+]
+DIFFERENT = 1
+"""Exit code of a dump with an impossible value, or with a difference from the other one."""
+
+
+@dataclass(frozen=True)
+class DumpOptions(DeviceOptions):
+    """Options of ``npu-sim dump``."""
+
+    against: Against = None
+    deterministic: Deterministic = False
+    json_output: Json = False
+
+
+def dump_command(folder: Folder, options: DumpOptions) -> None:
+    """List the calls of our operators in an msprobe dump, find values that cannot be, and the
+    first call whose outputs differ from another dump although its inputs are equal.
+    """
+    from npu_sim.dumps.reading import read_dump
+
+    reading = with_progress(
+        lambda report: read_dump(
+            folder,
+            against=options.against,
+            product=options.product,
+            soc=options.soc,
+            release=options.release,
+            deterministic=options.deterministic,
+            progress=report,
+        )
+    )
+    if options.json_output:
+        print_json("dump", reading.as_dict())
+    else:
+        from npu_sim.show.dumps import dump_view
+
+        show(dump_view(reading))
+    if reading.differences or any(call.contradictions for call in reading.calls):
+        sys.exit(DIFFERENT)

@@ -1,0 +1,295 @@
+"""Reading of a dump: its calls, planned and checked, and the first difference from another dump."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from npu_sim.cores import Profile, load_profile
+from npu_sim.dumps.calls import APIS, DumpedCall, calls_of, entry_kind
+from npu_sim.dumps.checks import contradictions, remarks
+from npu_sim.dumps.differences import WORDS, Comparison, Difference, first_difference
+from npu_sim.dumps.folder import NAME, Dump, DumpedTensor, read_dumps
+from npu_sim.language import Text
+from npu_sim.operators import plan
+from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
+from npu_sim.plans.model import Plan
+from npu_sim.status import NO_PLAN, NpuSimError, UsageError, without_internal_frames
+
+RUNS = "runs"
+UNREADABLE = "unreadable"
+"""Outcome of a call whose entry has no valid arguments."""
+Progress = Callable[[str, float], None]
+
+
+class CallInDump(Frozen):
+    """One call of one of our operators.
+
+    Attributes
+    ----------
+    operator, entry, place
+        Name in npu_sim, name of the entry with the results, and step and rank.
+    arguments, results
+        Shapes and dtypes as text, and attributes.
+    outcome, message
+        ``runs``, ``refused`` or ``not_modelled`` by the plan of the call, or ``unreadable``; why.
+    path
+        Path that the product takes.
+    timing
+        Results that depend on the timing of cores, with the reason.
+    contradictions
+        Values that the product cannot have written.
+    remarks
+        What is possible but deserves a look.
+    """
+
+    operator: str
+    entry: str
+    place: str
+    arguments: FrozenDict[Any]
+    results: FrozenDict[str]
+    outcome: str
+    message: TextField = ""
+    path: TextField = ""
+    timing: FrozenDict[TextField] = Field(default_factory=ReadOnlyDict)
+    contradictions: tuple[TextField, ...] = ()
+    remarks: tuple[TextField, ...] = ()
+
+
+class FirstDifference(Frozen):
+    """First entry of a dump whose outputs differ from those of another dump.
+
+    Attributes
+    ----------
+    place, entry, outputs
+        Step and rank, name of the entry, and which of its outputs differ.
+    inputs
+        How the inputs compare: ``equal``, ``similar`` (statistics only), ``unknown``, or
+        ``different``: then the difference came in from outside this call.
+    operator
+        Our operator, or None for a call that npu_sim does not have.
+    can_differ
+        Whether two runs of the call on this product can differ; None if that is not known.
+    reason
+        What this means, and how to make the call deterministic.
+    """
+
+    place: str
+    entry: str
+    outputs: tuple[int, ...]
+    inputs: str
+    operator: str | None
+    can_differ: bool | None
+    reason: TextField
+
+
+class DumpReading(Printed, Frozen):
+    """Everything that a dump shows about the operators of npu_sim.
+
+    Attributes
+    ----------
+    folder, against
+        The dumps, as given.
+    product, soc, release
+        Target of the plans.
+    places, tasks
+        Steps and ranks, and the dump task of each.
+    entries
+        Number of entries of all places.
+    calls
+        Calls of our operators, in order.
+    not_modelled
+        Number of the other forward entries, by name of the function.
+    unnamed_files
+        Number of tensor files without an entry.
+    differences
+        For each place whose outputs differ, the first entry.
+    compared
+        Number of places found in both dumps.
+    """
+
+    folder: str
+    against: str | None
+    product: str
+    soc: str
+    release: str
+    places: tuple[str, ...]
+    tasks: tuple[str, ...]
+    entries: int
+    calls: tuple[CallInDump, ...]
+    not_modelled: FrozenDict[int]
+    unnamed_files: int
+    differences: tuple[FirstDifference, ...] = ()
+    compared: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the reading as plain data, the form ``--json`` prints."""
+        return self.model_dump(mode="json")
+
+
+@without_internal_frames
+def read_dump(
+    folder: str | os.PathLike[str],
+    *,
+    against: str | os.PathLike[str] | None = None,
+    product: str | Profile | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool = False,
+    progress: Progress | None = None,
+) -> DumpReading:
+    """Read an msprobe dump, and compare it with another one.
+
+    Parameters
+    ----------
+    folder, against
+        Folders with a ``dump.json`` for each step and rank; tasks tensor, statistics and md5.
+    product, soc, release, deterministic
+        Target of the plans, which a dump does not state; as for :func:`npu_sim.plan`.
+    progress
+        Called with the name of the stage and the part done.
+
+    Raises
+    ------
+    UsageError
+        For a folder without dumps, a damaged ``dump.json`` or tensor file, or an unknown target.
+    """
+    profile = load_profile(product, soc, release)
+    report = progress or (lambda stage, fraction: None)
+    dumps = read_dumps(folder)
+    others = {dump.place: dump for dump in read_dumps(against)} if against is not None else {}
+    calls: list[CallInDump] = []
+    for number, dump in enumerate(dumps):
+        report(dump.place, number / len(dumps))
+        calls += [_described(call, dump, profile, deterministic) for call in calls_of(dump)]
+    pairs = _pairs(dumps, others)
+    found = [(dump, first_difference(dump, other)) for dump, other in pairs]
+    return DumpReading(
+        folder=str(folder),
+        against=None if against is None else str(against),
+        product=profile.name,
+        soc=profile.soc,
+        release=profile.release,
+        places=tuple(dump.place for dump in dumps),
+        tasks=tuple(dict.fromkeys(dump.task for dump in dumps)),
+        entries=sum(len(dump.entries) for dump in dumps),
+        calls=tuple(calls),
+        not_modelled=ReadOnlyDict(_not_modelled(dumps)),
+        unnamed_files=sum(len(dump.unnamed_files) for dump in dumps),
+        differences=tuple(_explained(one, calls, deterministic) for _, one in found if one),
+        compared=len(pairs),
+    )
+
+
+def _pairs(dumps: Sequence[Dump], others: dict[str, Dump]) -> list[tuple[Dump, Dump]]:
+    """Return dumps of the same step and rank; two single dumps are a pair in any case.
+
+    Raises
+    ------
+    UsageError
+        When there are other dumps and none fits.
+    """
+    if len(dumps) == len(others) == 1:
+        return [(dumps[0], next(iter(others.values())))]
+    pairs = [(dump, others[dump.place]) for dump in dumps if dump.place in others]
+    if others and not pairs:
+        raise UsageError(
+            "against",
+            "against: the two dumps have no step and rank in common",
+            Text("they have {places}", places=", ".join(sorted(others)[:4])),
+        )
+    return pairs
+
+
+def _not_modelled(dumps: Iterable[Dump]) -> Counter[str]:
+    """Count the forward entries of functions that are not ours; modules contain other entries."""
+    return Counter(
+        kind
+        for dump in dumps
+        for name in dump.entries
+        if NAME.fullmatch(name) and name.endswith(".forward")
+        if (kind := entry_kind(name)) not in APIS
+    )
+
+
+def _described(call: DumpedCall, dump: Dump, profile: Profile, deterministic: bool) -> CallInDump:
+    answer = CallInDump(
+        operator=call.operator,
+        entry=call.entry,
+        place=dump.place,
+        arguments=ReadOnlyDict({name: _text(value) for name, value in call.arguments.items()}),
+        results=ReadOnlyDict({name: _text(value) for name, value in call.results.items()}),
+        outcome=RUNS,
+        contradictions=contradictions(call),
+        remarks=remarks(call),
+    )
+    try:
+        planned = _plan(call, profile, deterministic)
+    except NO_PLAN as error:
+        return answer.model_copy(update={"outcome": error.outcome, "message": error.message})
+    except (NpuSimError, ValueError) as error:
+        message = getattr(error, "message", str(error))
+        return answer.model_copy(update={"outcome": UNREADABLE, "message": message})
+    timing = {order.output: order.reason for order in planned.order if not order.fixed}
+    return answer.model_copy(update={"path": planned.path, "timing": ReadOnlyDict(timing)})
+
+
+def _plan(call: DumpedCall, profile: Profile, deterministic: bool) -> Plan:
+    arguments: dict[str, Any] = {
+        name: value.spec if isinstance(value, DumpedTensor) else value
+        for name, value in call.arguments.items()
+    }
+    return plan(call.operator, product=profile, deterministic=deterministic, **arguments)
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, DumpedTensor):
+        return value
+    return f"{'x'.join(map(str, value.shape)) or 'scalar'}:{value.dtype}"
+
+
+def _explained(
+    difference: Difference, calls: Iterable[CallInDump], deterministic: bool
+) -> FirstDifference:
+    call = next(
+        (
+            call
+            for call in calls
+            if (call.place, call.entry) == (difference.place, difference.entry)
+        ),
+        None,
+    )
+    can_differ = None
+    if call is not None and call.outcome == RUNS:
+        can_differ = any(output in call.timing for output in call.results)
+    return FirstDifference(
+        place=difference.place,
+        entry=difference.entry,
+        outputs=difference.outputs,
+        inputs=WORDS[difference.inputs],
+        operator=call.operator if call is not None else None,
+        can_differ=can_differ,
+        reason=_reason(difference, call, can_differ),
+    )
+
+
+def _reason(difference: Difference, call: CallInDump | None, can_differ: bool | None) -> str:
+    if difference.inputs is Comparison.DIFFERENT:
+        return (
+            "its inputs differ as well, and no earlier call has equal inputs: the difference came "
+            "in from outside the dumped calls"
+        )
+    if can_differ is None:
+        return "npu_sim does not model this call: whether it can differ by itself is not known"
+    if can_differ:
+        return Text(
+            "two runs of this call can differ on this product: {outputs}; "
+            "torch.use_deterministic_algorithms(True) makes it deterministic",
+            outputs=", ".join(call.timing) if call is not None else "",
+        )
+    return (
+        "two runs of this call cannot differ on this product: look for another input (weights, "
+        "random numbers), another release or product, or memory that something else wrote"
+    )

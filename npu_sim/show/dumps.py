@@ -1,0 +1,98 @@
+"""A dump as text."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+
+from npu_sim.dumps.reading import RUNS, CallInDump, DumpReading
+from npu_sim.language import Text
+from npu_sim.show.layout import Column, Table, lines_table, render, stack
+
+MOST_KINDS = 6
+"""Functions that are not modelled are listed up to this number."""
+COLUMNS = (
+    Column("step and rank"),
+    Column("entry", key=True),
+    Column("operator"),
+    Column("outcome", wraps=True),
+)
+
+
+def dump_view(reading: DumpReading) -> RenderableType:
+    """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
+    several = len(reading.places) > 1
+    rows = [
+        (call.place if several else "", call.entry, call.operator, _outcome(call))
+        for call in reading.calls
+    ]
+    parts: list[RenderableType] = [lines_table(_head(reading))]
+    if rows:
+        parts += ["", Table(COLUMNS, rows)]
+    details = [line for call in reading.calls for line in _details(call)]
+    if details:
+        parts += ["", lines_table(details, styles={"impossible": "red"})]
+    if reading.against is not None:
+        parts += ["", lines_table(_comparison(reading))]
+    return stack(*parts)
+
+
+def dump_text(reading: DumpReading) -> str:
+    """Return a dump as text."""
+    return render(dump_view(reading))
+
+
+def _head(reading: DumpReading) -> Iterator[tuple[str, str]]:
+    yield Text("dump folder"), reading.folder
+    content = Text(
+        "{entries} entries in {places} dump.json, task {tasks}",
+        entries=reading.entries,
+        places=len(reading.places),
+        tasks=", ".join(reading.tasks),
+    )
+    yield Text("contains"), content
+    yield Text("simulated on"), f"{reading.product}, {reading.soc}, {reading.release}"
+    if reading.not_modelled:
+        kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
+        names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
+        more = ["..."] if len(kinds) > MOST_KINDS else []
+        others = Text(
+            "{calls} calls of {kinds} functions: {names}",
+            calls=sum(reading.not_modelled.values()),
+            kinds=len(kinds),
+            names=", ".join(names + more),
+        )
+        yield Text("not modelled"), others
+    if reading.unnamed_files:
+        text = Text("{files} tensor files have no entry", files=reading.unnamed_files)
+        yield Text("incomplete"), text
+
+
+def _outcome(call: CallInDump) -> str:
+    if call.outcome != RUNS:
+        return Text("{outcome}: {message}", outcome=Text(call.outcome), message=call.message)
+    if call.timing:
+        return Text("runs; {outputs} depends on timing", outputs=", ".join(call.timing))
+    return "runs; fixed order"
+
+
+def _details(call: CallInDump) -> Iterator[tuple[str, str, str]]:
+    for text in call.contradictions:
+        yield Text("impossible"), text, call.entry
+    for text in call.remarks:
+        yield Text("note"), text, call.entry
+
+
+def _comparison(reading: DumpReading) -> Iterator[tuple[str, str]]:
+    yield Text("other dump"), reading.against or ""
+    if not reading.differences:
+        text = Text("no output differs ({compared} dump.json compared)", compared=reading.compared)
+        yield Text("difference"), text
+    for difference in reading.differences:
+        yield Text("first difference"), f"{difference.place} {difference.entry}"
+        outputs = Text(
+            "{outputs}; inputs {inputs}",
+            outputs=", ".join(map(str, difference.outputs)),
+            inputs=Text(difference.inputs),
+        )
+        yield Text("outputs"), outputs
+        yield Text("cause"), difference.reason

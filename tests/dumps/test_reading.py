@@ -1,0 +1,180 @@
+"""Calls in a dump, what their statistics say, and the first difference of two dumps."""
+
+import json
+
+import numpy as np
+import pytest
+
+from npu_sim import UsageError, read_dump
+from npu_sim.registry import OPERATOR_NAMES
+from tests.cli.runner import npu_sim
+from tests.dumps.msprobe import Writer, write_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder / "step0" / "rank0")
+    return folder
+
+
+def edited(folder, change):
+    """Change the data of the dump.json in a folder."""
+    path = next(folder.rglob("dump.json"))
+    document = json.loads(path.read_text("utf-8"))
+    change(document["data"])
+    path.write_text(json.dumps(document), "utf-8")
+
+
+def test_every_operator_is_found_and_runs(model):
+    reading = read_dump(model)
+    assert {call.operator for call in reading.calls} == set(OPERATOR_NAMES)
+    assert {(call.operator, call.outcome, call.message) for call in reading.calls} == {
+        (name, "runs", "") for name in OPERATOR_NAMES
+    }
+    assert reading.not_modelled == {"Torch.cos": 1}
+    assert reading.places == ("step0/rank0",)
+    assert not any(call.contradictions for call in reading.calls)
+
+
+def test_a_negative_padding_idx_of_the_functional_counts_from_the_end(tmp_path):
+    writer = Writer(tmp_path / "d", "statistics")
+    weight, grad = np.ones((10, 4), np.float32), np.ones((3, 4), np.float32)
+    for name, inputs, gradients in (
+        ("Functional.embedding.0", (np.arange(3), weight, -1), (None, weight)),
+        ("Torch.embedding.0", (weight, np.arange(3), -1), (weight, None)),
+        ("Functional.embedding.1", (np.arange(3), weight), (None, weight)),
+    ):
+        writer.call(name, inputs, (grad,), (grad,), gradients)
+    writer.close()
+    padding = [call.arguments["padding_idx"] for call in read_dump(tmp_path).calls]
+    assert padding == [9, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "side", "place", "statistics", "told"),
+    [
+        ("NPU.npu_rms_norm.0.forward", "output", 1, {"Max": 1e9}, "rstd goes from"),
+        ("NPU.npu_rms_norm.0.forward", "output", 0, {"Norm": 1e9}, "y has the norm"),
+        (
+            "NPU.npu_moe_token_permute.0.forward",
+            "output",
+            0,
+            {"Max": 1e9},
+            "Max of permuted_tokens",
+        ),
+        ("Functional.embedding.0.forward", "input_args", 0, {"Max": 40}, "indices goes from"),
+    ],
+)
+def test_impossible_statistics_are_found(tmp_path, entry, side, place, statistics, told):
+    write_model(tmp_path / "d", "statistics")
+    edited(tmp_path, lambda data: data[entry][side][place].update(statistics))
+    texts = [text for call in read_dump(tmp_path).calls for text in call.contradictions]
+    assert any(text.startswith(told) for text in texts), texts
+
+
+def test_nan_that_arose_in_a_call_is_noted(tmp_path):
+    write_model(tmp_path / "d", "statistics")
+    values = {"Max": float("nan"), "Min": float("nan")}
+    entry = "NPU.npu_rms_norm.0.backward"
+    edited(tmp_path, lambda data: data[entry]["output"][0].update(values))
+    noted = {call.operator: call.remarks for call in read_dump(tmp_path).calls if call.remarks}
+    assert noted == {"rms_norm_grad": ("dx has inf or nan, the inputs have none",)}
+
+
+@pytest.mark.parametrize(("task", "inputs"), [("tensor", "equal"), ("md5", "equal")])
+def test_the_first_difference_is_a_call_that_depends_on_timing(tmp_path, task, inputs):
+    for name, seed in (("a", 1), ("b", 2)):
+        write_model(tmp_path / name, task, seed)
+    (found,) = read_dump(tmp_path / "a", against=tmp_path / "b").differences
+    assert (found.entry, found.operator) == (
+        "Functional.embedding.0.backward",
+        "embedding_dense_backward",
+    )
+    assert (found.outputs, found.inputs, found.can_differ) == ((0,), inputs, True)
+    assert "use_deterministic_algorithms" in found.reason
+
+
+def test_equal_statistics_of_the_inputs_are_no_proof(tmp_path):
+    for name in ("a", "b"):
+        write_model(tmp_path / name, "statistics")
+    change = {"Max": 2.0}
+    entry = "NPU.npu_rms_norm.0.backward"
+    edited(tmp_path / "b", lambda data: data[entry]["output"][0].update(change))
+    (found,) = read_dump(tmp_path / "a", against=tmp_path / "b").differences
+    assert (found.entry, found.inputs, found.can_differ) == (entry, "similar", True)
+
+
+def test_a_difference_of_the_inputs_comes_from_outside(tmp_path):
+    for name, value in (("a", 1), ("b", 2)):
+        writer = Writer(tmp_path / name, "md5")
+        values = np.full(3, value, np.float32)
+        writer.call("Torch.cos.0", (values,), (np.cos(values),))
+        writer.close()
+    (found,) = read_dump(tmp_path / "a", against=tmp_path / "b").differences
+    assert (found.inputs, found.operator, found.can_differ) == ("different", None, None)
+
+
+def test_equal_dumps_have_no_difference(tmp_path, model):
+    write_model(tmp_path / "d")
+    assert read_dump(tmp_path, against=model).differences == ()
+
+
+def test_files_without_an_entry_are_counted(tmp_path):
+    write_model(tmp_path / "d")
+    edited(tmp_path, lambda data: data.pop("Torch.cos.0.forward"))
+    assert read_dump(tmp_path).unnamed_files == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"data": 3}', '{"data": {"a": 3, "b": {"output": [[]]', "[" * 10**5],
+)
+def test_a_damaged_dump_is_an_error(tmp_path, content):
+    (tmp_path / "dump.json").write_text(content, "utf-8")
+    with pytest.raises(UsageError, match=r"dump\.json is not a dump"):
+        read_dump(tmp_path)
+
+
+TENSOR = {"type": "torch.Tensor", "shape": [3, 4], "dtype": "torch.float32"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome"),
+    [
+        ([], "refused"),
+        ([None, None], "refused"),
+        ([TENSOR, 7, "x"], "refused"),
+        ([TENSOR, {"type": "torch.Tensor", "shape": [4], "dtype": "float8"}], "unreadable"),
+        ([TENSOR, {"type": "torch.Tensor"}], "unreadable"),
+    ],
+)
+def test_calls_with_other_arguments_are_listed_with_the_reason(tmp_path, arguments, outcome):
+    entry = {"input_args": arguments, "input_kwargs": {}, "output": [TENSOR]}
+    data = {"NPU.npu_rms_norm.0.forward": entry}
+    (tmp_path / "dump.json").write_text(json.dumps({"data": data}), "utf-8")
+    (call,) = read_dump(tmp_path).calls
+    assert call.outcome == outcome
+    assert call.message
+
+
+def test_dumps_without_a_common_place_are_refused(tmp_path):
+    for name, places in (("a", (0, 1)), ("b", (2, 3))):
+        for place in places:
+            Writer(tmp_path / name / f"rank{place}", "statistics").close()
+    with pytest.raises(UsageError, match="no step and rank in common"):
+        read_dump(tmp_path / "a", against=tmp_path / "b")
+
+
+def test_the_command_lists_calls_and_ends_with_1_at_a_difference(
+    tmp_path, model, capsys, monkeypatch
+):
+    shown = npu_sim(capsys, monkeypatch, "dump", str(model))
+    assert shown.code == 0
+    assert "NPU.npu_rms_norm.0.backward" in shown.out
+    write_model(tmp_path / "b", seed=5)
+    shown = npu_sim(capsys, monkeypatch, "dump", str(model), "--against", str(tmp_path / "b"))
+    assert shown.code == 1
+    assert "Functional.embedding.0.backward" in shown.out
+    answer = npu_sim(capsys, monkeypatch, "dump", str(model), "--json").data
+    assert len(answer["calls"]) == len(OPERATOR_NAMES)
