@@ -172,6 +172,8 @@ def _grad_weight(shape: Shape, sizes: dict[str, int], *, out_every_sample: bool)
 
 Extents = tuple[int, int, int, int]
 """Rows, columns, samples and reduction of a block."""
+Sizes = tuple[int, int, int]
+"""Rows, columns and reduction of a part of a sample."""
 
 
 def _model_phase(blocking: Blocking, tiling: CubeTiling) -> Phase:
@@ -265,12 +267,9 @@ def _planner_tiles(
 def _blocks(blocking: Blocking, blocks: Iterator[tuple[Extents, int]]) -> tuple[Node, ...]:
     nodes: list[Node] = []
     start = 0
+    axis = Text("{name} block", name=blocking.name)
     for extents, count in blocks:
-        nodes.append(
-            Loop(
-                _block(blocking, extents), count, Text("{name} block", name=blocking.name), 1, start
-            )
-        )
+        nodes.append(Loop(_block(blocking, extents), count, axis, 1, start))
         start += count
     return tuple(nodes)
 
@@ -307,10 +306,7 @@ def _tile(blocking: Blocking, extents: Extents, loads: tuple[bool, bool]) -> tup
 
 
 def _sample(
-    blocking: Blocking,
-    extents: tuple[int, int, int],
-    loads: tuple[bool, bool],
-    out: tuple[Work, ...],
+    blocking: Blocking, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
 ) -> tuple[Node, ...]:
     """Return the nodes of one sample: its reduction in the parts that L1 holds."""
     m, n, reduction = extents
@@ -324,10 +320,7 @@ def _sample(
 
 
 def _part(
-    blocking: Blocking,
-    extents: tuple[int, int, int],
-    loads: tuple[bool, bool],
-    out: tuple[Work, ...],
+    blocking: Blocking, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
 ) -> tuple[Node, ...]:
     """Return the base blocks of a part in L1: the first one loads, the last one may write out."""
     m, n, length = extents
@@ -348,7 +341,7 @@ def _part(
 
 
 def _step(
-    blocking: Blocking, extents: tuple[int, int, int], load: tuple[Work, ...], out: tuple[Work, ...]
+    blocking: Blocking, extents: Sizes, load: tuple[Work, ...], out: tuple[Work, ...]
 ) -> Tile:
     m, n, k = extents
     size = itemsize(blocking.dtype)
@@ -403,12 +396,6 @@ def _table_entry(note: str, factors: tuple[str, str], result: str, other: str) -
         text += "; both come to L1 first"
     if "out" in note:
         text += "; the accumulator goes out"
-    read = "load" in note
+    read, held = (factors, ()) if "load" in note else ((), factors)
     live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
-    return Step(
-        text,
-        factors if read else (),
-        (result,) if "out" in note else (),
-        () if read else factors,
-        live,
-    )
+    return Step(text, read, (result,) if "out" in note else (), held, live)

@@ -6,6 +6,7 @@ Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
     Instruction,
@@ -24,7 +25,6 @@ from npu_sim.timelines.steps import Step, StepTable, View
 MEAN = 1
 """Code of the reduction ``mean`` (page, "reduction code")."""
 TARGET_BYTES = 8
-FP32 = 4
 
 
 def program(plan: Plan) -> Program:
@@ -54,19 +54,11 @@ def _sum_of_weights(plan: Plan) -> Phase:
 
     def core_nodes(rows: int) -> tuple[Node, ...]:
         copy_in, vector = _masks(rows)
-        return (
-            vector_tile(
-                copy_in,
-                (*vector, Instruction("reduce_repeat", "float32", rows)),
-                (Copy(FP32, 1),),
-                note="labels",
-            ),
-        )
+        sums = (*vector, fp32.add_up(rows))
+        return (vector_tile(copy_in, sums, (Copy(fp32.BYTES, 1),), note="labels"),)
 
-    return vector_phase(
-        "sum",
-        {core: core_nodes(stop - start) for core, (start, stop) in rows_of_cores(plan).items()},
-    )
+    cores = rows_of_cores(plan).items()
+    return vector_phase("sum", {core: core_nodes(stop - start) for core, (start, stop) in cores})
 
 
 def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
@@ -81,31 +73,24 @@ def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
 
     def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
         if mean:
-            head = vector_tile(
-                (Copy(FP32, 1, times=plan.block_dim),),
-                (Instruction("reduce_repeat", "float32", plan.block_dim),),
-                note="sum",
-            )
+            copy_in = (Copy(fp32.BYTES, 1, times=plan.block_dim),)
+            head = vector_tile(copy_in, (fp32.add_up(plan.block_dim),), note="sum")
         else:
             head = vector_tile(*_masks(stop - start), note="labels")
         return (head, *ranged("rows", start, stop, 1, lambda _: piece))
 
-    return vector_phase(
-        "gradient", {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
-    )
+    cores = {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
+    return vector_phase("gradient", cores)
 
 
 def _piece(columns: int, log_prob: TensorSpec) -> tuple[Node, ...]:
     """Return the tiles of a piece of a row, whose buffer is free after widening or exp."""
     copy = (Copy(log_prob.itemsize * columns, columns, tensor_bytes=log_prob.nbytes),)
-    exp = Instruction("exp_ln_sqrt_div", "float32", columns)
-    scale = Instruction("adds_muls_maxs_mins", "float32", columns)
-    if log_prob.itemsize == FP32:
+    exp, scale = fp32.exp_root_or_quotient(columns), fp32.combine_scalar(columns)
+    if log_prob.itemsize == fp32.BYTES:
         return vector_tile(copy, (exp,), note="exp"), vector_tile((), (scale,), copy, note="scale")
-    widen = Instruction("cast_16_to_32", "float32", columns)
-    narrow = Instruction("cast_32_to_16", "float32", columns)
-    scaling = vector_tile((), (exp, scale, narrow), copy, note="scale")
-    return vector_tile(copy, (widen,), note="widen"), scaling
+    scaling = vector_tile((), (exp, scale, *fp32.narrow(columns)), copy, note="scale")
+    return vector_tile(copy, fp32.widen(columns), note="widen"), scaling
 
 
 LABELS = ("target", "target_cast", "ignore", "mask", "target_weight")
@@ -134,43 +119,25 @@ def steps(plan: Plan) -> StepTable:
     )
     row = "row {rows}, columns {columns}"
     labels = "labels of the core's rows {rows} become a mask: 0 where the label is to be ignored"
+    weights = Text(
+        "{labels}; their weights are added up to one number, which goes to the workspace",
+        labels=labels,
+    )
+    total = "S = sum of the numbers that all cores have left in the workspace"
+    widen = Text("{row}: log_prob comes in and is widened to fp32", row=row)
+    scale = Text(
+        "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
+        "column factor is taken off",
+        row=row,
+        factors=factors,
+    )
+    target, log_prob, live = ("target",), ("log_prob",), (*GRADIENT, "grad_loss_fp32")
     table = {
-        ("sum", "labels"): Step(
-            Text(
-                "{labels}; their weights are added up to one number, which goes to the workspace",
-                labels=labels,
-            ),
-            ("target",),
-            live=(*LABELS, "buf2", "buf3"),
-        ),
-        ("gradient", "sum"): Step(
-            "S = sum of the numbers that all cores have left in the workspace",
-            live=("buf2", "buf3", *ROW_LABELS),
-        ),
-        ("gradient", "labels"): Step(
-            labels, ("target",), live=(*LABELS, "grad_loss", "grad_loss_fp32")
-        ),
-        ("gradient", "widen"): Step(
-            Text("{row}: log_prob comes in and is widened to fp32", row=row),
-            ("log_prob",),
-            live=(*GRADIENT, "grad_loss_fp32"),
-        ),
-        ("gradient", "exp"): Step(
-            Text("{row}: exp(log_prob)", row=row), ("log_prob",), live=(*GRADIENT, "grad_loss_fp32")
-        ),
-        ("gradient", "scale"): Step(
-            (
-                Text(
-                    "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
-                    "column factor is taken off",
-                    row=row,
-                    factors=factors,
-                )
-            ),
-            (),
-            ("out",),
-            ("log_prob", "grad_loss"),
-            (*GRADIENT, "grad_loss_fp32"),
-        ),
+        ("sum", "labels"): Step(weights, target, live=(*LABELS, "buf2", "buf3")),
+        ("gradient", "sum"): Step(total, live=("buf2", "buf3", *ROW_LABELS)),
+        ("gradient", "labels"): Step(labels, target, live=(*LABELS, "grad_loss", "grad_loss_fp32")),
+        ("gradient", "widen"): Step(widen, log_prob, live=live),
+        ("gradient", "exp"): Step(Text("{row}: exp(log_prob)", row=row), log_prob, live=live),
+        ("gradient", "scale"): Step(scale, (), ("out",), ("log_prob", "grad_loss"), live),
     }
     return StepTable(tuple(views), table)

@@ -14,6 +14,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.releases import release_switches
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.common import ceil_div
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     VECTOR_PIPES,
     Copy,
@@ -41,9 +42,7 @@ def program(plan: Plan) -> Program:
     indices = TensorSpec.parse(plan.arguments["indices"])
     dim = grad.shape[-1]
     casts = plan.kernel == "EmbeddingDenseGrad" and grad.itemsize == 2
-    casts = casts or any(
-        decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions
-    )
+    casts = casts or any(one.name == "cast to fp32" and one.outcome for one in plan.decisions)
     others, assumptions = [], []
     padded = 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]
     if padded:
@@ -75,9 +74,8 @@ def _only_indices(plan: Plan) -> Phase:
         rows = stop - start
         return (vector_tile((Copy(INDEX_BYTES * rows, rows),), note="indices"),) if rows else ()
 
-    return vector_phase(
-        "rows", {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
-    )
+    cores = {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
+    return vector_phase("rows", cores)
 
 
 def _sizes(plan: Plan) -> tuple[int, int]:
@@ -100,22 +98,16 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
             Copy(INDEX_BYTES * rows, rows),
             Copy(element_bytes * dim * rows, dim * rows, tensor_bytes=grad),
         )
-        sort = (
-            Instruction("cast_int32_float32", "int32", rows),
-            Instruction("sort_and_merge", "float32", rows),
-        )
-        add = (
-            Instruction("duplicate_create_index", "float32", dim),
-            Instruction("add_sub_mul_max_min", "float32", dim, times=rows),
-        )
+        as_fp32 = Instruction("cast_int32_float32", "int32", rows)
+        sort = as_fp32, Instruction("sort_and_merge", "float32", rows)
+        add = fp32.fill(dim), fp32.combine(dim, rows)
         copy_out = (Copy(FP32 * dim, dim), *_counter(counted))
         if element_bytes == FP32:
             return (vector_tile(copy_in, (*sort, *add), copy_out),)
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
         # bound assumes it.
-        widen = Instruction("cast_16_to_32", "float32", dim * rows)
         adding = vector_tile((), add, copy_out, note="add")
-        return vector_tile(copy_in, (*sort, widen), note="widen"), adding
+        return vector_tile(copy_in, (*sort, *fp32.widen(dim * rows)), note="widen"), adding
 
     cores = {}
     for work in plan.cores:
@@ -131,28 +123,22 @@ def _counter(counted: int) -> tuple[Copy, ...]:
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
-    flush = (
-        "rows_per_deterministic_flush"
-        if v2.is_deterministic(plan.tiling_key or 0)
-        else "rows_per_flush"
-    )
-    chunk_rows = release_switches(plan.release, plan.operator)[flush]
+    is_deterministic = v2.is_deterministic(plan.tiling_key or 0)
+    switch = "rows_per_deterministic_flush" if is_deterministic else "rows_per_flush"
+    chunk_rows = release_switches(plan.release, plan.operator)[switch]
     grad = _sizes(plan)[0]
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2
 
     def chunk(columns: int, rows: int) -> tuple[Node, ...]:
-        bookkeeping = vector_tile(
-            (Copy(INDEX_BYTES * rows, rows, times=2),),
-            (Instruction("duplicate_create_index", "float32", columns),),
-            note="indices",
-        )
+        indices = (Copy(INDEX_BYTES * rows, rows, times=2),)
+        bookkeeping = vector_tile(indices, (fp32.fill(columns),), note="indices")
         copy_in = (Copy(element_bytes * columns, columns, tensor_bytes=grad),)
-        add = (Instruction("add_sub_mul_max_min", "float32", columns),)
+        add = (fp32.combine(columns),)
         row: tuple[Node, ...] = (vector_tile(copy_in, add, note="row"),)
         if staged:  # a widened row frees its buffer, as in the small-dim kernel
-            widen = (Instruction("cast_16_to_32", "float32", columns),)
-            row = vector_tile(copy_in, widen, note="widen"), vector_tile(vector=add, note="add")
+            widening = vector_tile(copy_in, fp32.widen(columns), note="widen")
+            row = widening, vector_tile(vector=add, note="add")
             flush = vector_tile(vector=add, note="flush")
         else:
             sums = Copy(FP32 * columns, columns)
@@ -185,10 +171,7 @@ def _scale(plan: Plan) -> Phase:
     def row(columns: int) -> tuple[Node, ...]:
         copy = Copy(FP32 * columns, columns, tensor_bytes=_sizes(plan)[1])
         copy_in = (copy, Copy(COUNTER_BYTES, 1))
-        vector = (
-            Instruction("reciprocal_rsqrt", "float32", 1),
-            Instruction("adds_muls_maxs_mins", "float32", columns),
-        )
+        vector = Instruction("reciprocal_rsqrt", "float32", 1), fp32.combine_scalar(columns)
         return (vector_tile(copy_in, vector, (copy,)),)
 
     def rows_of(start: int, stop: int) -> tuple[Node, ...]:
@@ -235,10 +218,7 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     scan = ranged("indices", 0, rows, batch_rows, scan_batch)
 
     def add(columns: int) -> tuple[Node, ...]:
-        vector = (
-            Instruction("adds_muls_maxs_mins", "float32", columns),
-            Instruction("add_sub_mul_max_min", "float32", columns),
-        )
+        vector = fp32.combine_scalar(columns), fp32.combine(columns)
         copy_in = (Copy(FP32 * columns, columns, tensor_bytes=grad),)
         copy_out = (Copy(FP32 * columns, columns),)
         return (vector_tile(copy_in, vector, copy_out, note="row"),)
@@ -274,12 +254,8 @@ def steps(plan: Plan) -> StepTable:
 
 
 def _scale_step() -> Step:
-    return Step(
-        "weight row {weight rows}: grad_weight times 1 / how often its index occurs",
-        ("grad_weight",),
-        ("grad_weight",),
-        live=SCALED,
-    )
+    scaled = "weight row {weight rows}: grad_weight times 1 / how often its index occurs"
+    return Step(scaled, ("grad_weight",), ("grad_weight",), live=SCALED)
 
 
 def _batches() -> dict[tuple[str, str], Step]:
@@ -289,22 +265,14 @@ def _batches() -> dict[tuple[str, str], Step]:
         "rows of one index are added up in the accumulator, which is added atomically to that row "
         "of grad_weight"
     )
-    written, live = ("grad_weight",), (*BATCH, "accumulator")
+    read, written, live = ("grad", "indices"), ("grad_weight",), (*BATCH, "accumulator")
+    both = Text("{come}; {add}", come=come, add=add)
+    widen = Text("{come}, gradients are widened to fp32", come=come)
     return {
-        ("rows", ""): Step(
-            Text("{come}; {add}", come=come, add=add),
-            ("grad", "indices"),
-            written,
-            live=live,
-            by_data=written,
-        ),
-        ("rows", "widen"): Step(
-            Text("{come}, gradients are widened to fp32", come=come),
-            ("grad", "indices"),
-            live=BATCH,
-        ),
+        ("rows", ""): Step(both, read, written, live=live, by_data=written),
+        ("rows", "widen"): Step(widen, read, live=BATCH),
         ("rows", "add"): Step(
-            Text("rows {{rows}}: {add}", add=add), (), written, ("grad", "indices"), live, written
+            Text("rows {{rows}}: {add}", add=add), (), written, read, live, written
         ),
     }
 
@@ -341,11 +309,9 @@ def _rows_split() -> dict[tuple[str, str], Step]:
         "rows {rows} come in; every row is added atomically to the row of grad_weight that its "
         "index names"
     )
-    return {
-        ("rows", ""): Step(
-            copied, ("grad", "indices"), ("grad_weight",), live=OLDER, by_data=("grad_weight",)
-        )
-    }
+    written = ("grad_weight",)
+    step = Step(copied, ("grad", "indices"), written, live=OLDER, by_data=written)
+    return {("rows", ""): step}
 
 
 def _weights_split() -> dict[tuple[str, str], Step]:
@@ -353,23 +319,12 @@ def _weights_split() -> dict[tuple[str, str], Step]:
 
     A core owns rows of the result and scans all indices for its own.
     """
-    chosen = ("grad", "grad_weight")
+    indices, counting, chosen = ("indices",), ("indices", "counters"), ("grad", "grad_weight")
+    count = "indices {indices}: those of this core's weight rows {weight rows} are counted"
+    search = "indices {indices} are looked through for this core's weight rows {weight rows}"
+    add = "a row with such an index, times 1 / its count, is added to its row of grad_weight"
     return {
-        ("count", "scan"): Step(
-            "indices {indices}: those of this core's weight rows {weight rows} are counted",
-            ("indices",),
-            live=("indices", "counters"),
-        ),
-        ("add", "scan"): Step(
-            "indices {indices} are looked through for this core's weight rows {weight rows}",
-            ("indices",),
-            live=("indices", "counters"),
-        ),
-        ("add", "row"): Step(
-            "a row with such an index, times 1 / its count, is added to its row of grad_weight",
-            ("grad",),
-            ("grad_weight",),
-            live=OLDER,
-            by_data=chosen,
-        ),
+        ("count", "scan"): Step(count, indices, live=counting),
+        ("add", "scan"): Step(search, indices, live=counting),
+        ("add", "row"): Step(add, ("grad",), ("grad_weight",), live=OLDER, by_data=chosen),
     }

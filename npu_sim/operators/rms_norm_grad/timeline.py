@@ -14,16 +14,17 @@ from npu_sim.operators.shared.normalised_rows_timeline import NormalisedRows, li
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import DTYPE_CODES, FP32_BYTES, VECTOR_LANES, align, alignment, ceil_div
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Loop,
     Node,
     Phase,
     Program,
+    Tile,
     Work,
     ranged,
-    rows_of_cores,
+    ranged_cores,
     vector_phase,
     vector_tile,
 )
@@ -51,34 +52,25 @@ def program(plan: Plan) -> Program:
     return Program((rows, _merge(plan)) if plan.tiling["fixed_output"] else (rows,), clearing)
 
 
-def _elementwise(elements: int, count: int) -> tuple[Work, ...]:
-    return (Instruction("add_sub_mul_max_min", "float32", elements, times=count),) if count else ()
-
-
 def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
     """Return a copy of a part of dy, x or dx, which have the same size."""
     return Copy(dy.itemsize * elements, elements, times, tensor_bytes=dy.nbytes)
 
 
-def _widen(elements: int, element_bytes: int, count: int) -> tuple[Work, ...]:
-    if element_bytes == FP32_BYTES:
-        return ()
-    return (Instruction("cast_16_to_32", "float32", elements, times=count),)
+def _gamma_in(columns: int, gamma_bytes: int) -> Tile:
+    widen = fp32.widen(columns, gamma_bytes)
+    return vector_tile((Copy(gamma_bytes * columns, columns),), widen, note="gamma")
 
 
-def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    if element_bytes == FP32_BYTES:
-        return ()
-    return (Instruction("cast_32_to_16", "float32", elements),)
+def _dgamma_out(columns: int) -> Tile:
+    return vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), note="dgamma")
 
 
 def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
     """Return a row sum: halve down to 64 lanes, then sum one repeat (page, ``halving``)."""
-    halving = _elementwise((columns - VECTOR_LANES) * rows, 1) if columns > VECTOR_LANES else ()
-    return (
-        *halving,
-        Instruction("reduce_repeat", "float32", min(columns, VECTOR_LANES), times=rows),
-    )
+    halved = max(columns - VECTOR_LANES, 0) * rows
+    halving = (fp32.combine(halved),) if columns > VECTOR_LANES else ()
+    return *halving, fp32.add_up(min(columns, VECTOR_LANES), rows)
 
 
 def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
@@ -90,21 +82,16 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         copy_in = (_copy(dy, elements, times=2), Copy(FP32_BYTES * rows, rows))
         # xh, p, dgamma, g, g*xh before the sum; xh*m, the difference, times rstd after it.
         vector = (
-            *_widen(elements, dy.itemsize, 2),
-            *_elementwise(elements, 8),
+            *fp32.widen(elements, dy.itemsize, 2),
+            fp32.combine(elements, 8),
             *_row_sum(columns, rows),
-            *_narrow(elements, dy.itemsize),
+            *fp32.narrow(elements, dy.itemsize),
         )
         return (vector_tile(copy_in, vector, (_copy(dy, elements),)),)
 
-    gamma = vector_tile(
-        (Copy(gamma_bytes * columns, columns),), _widen(columns, gamma_bytes, 1), note="gamma"
-    )
-    dgamma = vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), note="dgamma")
-    cores = {
-        core: (gamma, *ranged("rows", start, stop, max(plan.tiling["ub_factor"], 1), group), dgamma)
-        for core, (start, stop) in rows_of_cores(plan).items()
-    }
+    once = _gamma_in(columns, gamma_bytes), _dgamma_out(columns)
+    own = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
+    cores = {core: (once[0], *nodes, once[1]) for core, nodes in own.items()}
     return vector_phase("rows", cores, in_buffers=2, out_buffers=2)
 
 
@@ -113,30 +100,17 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     columns, length = plan.tiling["col"], plan.tiling["ub_factor"]
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
-        gamma = vector_tile(
-            (Copy(gamma_bytes * width, width),), _widen(width, gamma_bytes, 1), note="gamma"
-        )
-        vector = (*_widen(width, dy.itemsize, 2), *_elementwise(width, 4), *_row_sum(width, 1))
+        widen = fp32.widen(width, dy.itemsize, 2)
+        vector = (*widen, fp32.combine(width, 4), *_row_sum(width, 1))
         row = vector_tile((_copy(dy, width, times=2),), vector, note="sums")
-        return (
-            gamma,
-            Loop((row,), rows, "row", 1),
-            vector_tile(copy_out=(Copy(FP32_BYTES * width, width),), note="dgamma"),
-        )
+        return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1), _dgamma_out(width)
 
     def gradient(width: int, rows: int) -> tuple[Node, ...]:
-        gamma = vector_tile(
-            (Copy(gamma_bytes * width, width),), _widen(width, gamma_bytes, 1), note="gamma"
-        )
-        copy = _copy(dy, width)
-        vector = (
-            *_widen(width, dy.itemsize, 2),
-            *_elementwise(width, 5),
-            *_narrow(width, dy.itemsize),
-        )
+        widen, narrow = fp32.widen(width, dy.itemsize, 2), fp32.narrow(width, dy.itemsize)
         again = Copy(dy.itemsize * width, width, times=2)
-        row = vector_tile((again,), vector, (copy,), note="dx")
-        return gamma, Loop((row,), rows, "row", 1)
+        vector = (*widen, fp32.combine(width, 5), *narrow)
+        row = vector_tile((again,), vector, (_copy(dy, width),), note="dx")
+        return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
         rstd = vector_tile((Copy(FP32_BYTES * rows, rows),), note="rstd")
@@ -144,10 +118,7 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         second = ranged("columns", 0, columns, length, lambda width: gradient(width, rows))
         return rstd, *first, *second
 
-    cores = {
-        core: ranged("rows", start, stop, GROUP_ROWS, group)
-        for core, (start, stop) in rows_of_cores(plan).items()
-    }
+    cores = ranged_cores(plan, "rows", GROUP_ROWS, group)
     return vector_phase("rows", cores, in_buffers=2, out_buffers=2)
 
 
@@ -160,29 +131,14 @@ def _merge(plan: Plan) -> Phase:
     width_per_core = ceil_div(columns, workers)
 
     def merge(width: int) -> tuple[Node, ...]:
-        copy = Copy(FP32_BYTES * width, width, times=cores)
-        return (
-            vector_tile(
-                (copy,),
-                _elementwise(width, cores),
-                (Copy(FP32_BYTES * width, width),),
-                note="merge",
-            ),
-        )
+        copy, out = Copy(FP32_BYTES * width, width, cores), Copy(FP32_BYTES * width, width)
+        return (vector_tile((copy,), (fp32.combine(width, cores),), (out,), note="merge"),)
 
-    return vector_phase(
-        "merge dgamma",
-        {
-            core: ranged(
-                "columns",
-                core * width_per_core,
-                min((core + 1) * width_per_core, columns),
-                width_per_core,
-                merge,
-            )
-            for core in range(workers)
-        },
-    )
+    nodes = {}
+    for core in range(workers):
+        start, stop = core * width_per_core, min((core + 1) * width_per_core, columns)
+        nodes[core] = ranged("columns", start, stop, width_per_core, merge)
+    return vector_phase("merge dgamma", nodes)
 
 
 ALWAYS = ("gamma", "rstd")
@@ -204,60 +160,42 @@ def steps(plan: Plan) -> StepTable:
         View("dgamma", 1, columns, by_column=by_column),
     )
     separate = bool(plan.tiling["fixed_output"])
-    whole = ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS)
-    return StepTable(
-        views,
-        {
-            ("rows", "gamma"): Step(
-                "gamma comes in, widened to fp32", ("gamma",), live=("gamma", "dgamma", *CLEARING)
-            ),
-            ("rows", "rstd"): Step(
-                "rstd of rows {rows} comes in", ("rstd",), live=("rstd", "means", *CLEARING)
-            ),
-            ("rows", ""): Step(
-                "rows {rows}: dgamma += dy * x * rstd; "
-                "m = mean of dy * gamma * x * rstd over the row; "
-                "dx = (dy * gamma - x * rstd * m) * rstd",
-                ("dy", "x", "rstd"),
-                ("dx",),
-                ("gamma", "dgamma"),
-                whole,
-            ),
-            ("rows", "sums"): Step(
-                "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
-                "the row's m += sum of dy * gamma * x * rstd over these columns",
-                ("dy", "x"),
-                (),
-                ("rstd", "gamma", "dgamma"),
-                ("dy", "x", "dgamma", "means", *ALWAYS),
-            ),
-            ("rows", "dgamma"): Step(
-                "what this core has added to dgamma goes out"
-                + (
-                    " to its place in the workspace"
-                    if separate
-                    else ", added atomically to what the other cores add"
-                ),
-                (),
-                () if separate else ("dgamma",),
-                live=("dgamma", "means", *ALWAYS),
-            ),
-            ("rows", "dx"): Step(
-                "row {row} of the group, columns {columns}: "
-                "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
-                ("dy", "x"),
-                ("dx",),
-                ("rstd", "gamma"),
-                ("dy", "x", "dx", "means", *ALWAYS),
-            ),
-            ("merge dgamma", "merge"): Step(
-                "columns {columns}: dgamma = sum of what the cores have left in the workspace, "
-                "in the order of the cores",
-                (),
-                ("dgamma",),
-            ),
-        },
+    whole = (
+        "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over the row; "
+        "dx = (dy * gamma - x * rstd * m) * rstd"
     )
+    sums = (
+        "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
+        "the row's m += sum of dy * gamma * x * rstd over these columns"
+    )
+    goes_out = "what this core has added to dgamma goes out"
+    if separate:
+        goes_out += " to its place in the workspace"
+    else:
+        goes_out += ", added atomically to what the other cores add"
+    dx = (
+        "row {row} of the group, columns {columns}: "
+        "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row"
+    )
+    merge = (
+        "columns {columns}: dgamma = sum of what the cores have left in the workspace, "
+        "in the order of the cores"
+    )
+    inputs, held = ("dy", "x"), ("rstd", "gamma", "dgamma")
+    live = ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS)
+    gamma_live, rstd_live = ("gamma", "dgamma", *CLEARING), ("rstd", "means", *CLEARING)
+    table = {
+        "gamma": Step("gamma comes in, widened to fp32", ("gamma",), live=gamma_live),
+        "rstd": Step("rstd of rows {rows} comes in", ("rstd",), live=rstd_live),
+        "": Step(whole, (*inputs, "rstd"), ("dx",), ("gamma", "dgamma"), live),
+        "sums": Step(sums, inputs, (), held, ("dy", "x", "dgamma", "means", *ALWAYS)),
+        "dgamma": Step(
+            goes_out, (), () if separate else ("dgamma",), live=("dgamma", "means", *ALWAYS)
+        ),
+        "dx": Step(dx, inputs, ("dx",), held[:2], ("dy", "x", "dx", "means", *ALWAYS)),
+    }
+    steps = {("rows", note): step for note, step in table.items()}
+    return StepTable(views, steps | {("merge dgamma", "merge"): Step(merge, (), ("dgamma",))})
 
 
 BUFFERS = ("dy", "x", "rstd", "gamma", "dx", "dgamma", "scratch")
@@ -295,23 +233,12 @@ class _Rows(NormalisedRows):
         return (*once, *in_groups(rows, self.ub_factor, self._lane_group))
 
     def _halved_row(self) -> Issues:
-        wide, on = self.aligned, self.on
-        return (
-            *(
-                *self.widened(wide),
-                on("muls", wide),
-                *self.widened(wide),
-                on("mul", wide, "dy", "x"),
-                on("add", wide, "dgamma", "dx"),
-            ),
-            *(on("mul", wide, "dy", "gamma"), on("mul", wide, "dy", "x"), *halving(self.columns)),
-            *(
-                on("muls", wide),
-                on("sub", wide, "dy", "dx"),
-                on("muls", wide),
-                *self.narrowed(wide),
-            ),
-        )
+        wide, on, widened = self.aligned, self.on, self.widened(self.aligned)
+        xh = (*widened, on("muls", wide), *widened)
+        sums = on("mul", wide, "dy", "x"), on("add", wide, "dgamma", "dx")
+        products = on("mul", wide, "dy", "gamma"), on("mul", wide, "dy", "x")
+        dx = on("muls", wide), on("sub", wide, "dy", "dx"), on("muls", wide)
+        return *xh, *sums, *products, *halving(self.columns), *dx, *self.narrowed(wide)
 
     def _lane_group(self, rows: int) -> Issues:
         wide, on, everything = self.aligned, self.on, rows * self.aligned
@@ -319,22 +246,14 @@ class _Rows(NormalisedRows):
         row_bytes, dx = FP32_BYTES * wide, self.starts["dx"]
         dgamma = row_conflicts(rows, (dx, row_bytes), (self.starts["dgamma"], 0))
         repeats = whole("add", wide).repeats
+        widened, scaled = self.widened(everything), on("mul", everything, "x", "dx")
         return (
-            *(*to_rows, *self.widened(everything), on("mul", everything, "x", "dx")),
-            *(*self.widened(everything), on("mul", everything, "dy", "x")),
-            *(
-                Issue("add", repeats, conflict, count, "dx and dgamma")
-                for conflict, count in dgamma
-            ),
+            *(*to_rows, *widened, scaled, *widened, on("mul", everything, "dy", "x")),
+            *(Issue("add", repeats, slowdown, n, "dx and dgamma") for slowdown, n in dgamma),
             *copied_rows(rows, wide, FP32_BYTES),
             *(on("mul", everything, "dy", "dx"), on("mul", everything, "dy", "x")),
             *lane_sums(rows, self.columns, row_bytes, dx, self.starts["scratch"]),
-            *(
-                whole("muls", rows),
-                *to_rows,
-                on("mul", everything, "x", "dx"),
-                on("sub", everything, "dy", "dx"),
-            ),
+            *(whole("muls", rows), *to_rows, scaled, on("sub", everything, "dy", "dx")),
             *(*to_rows, on("mul", everything, "dx", "dy"), *self.narrowed(everything)),
         )
 
@@ -348,29 +267,12 @@ class _Rows(NormalisedRows):
 
     def _piece(self, rows: int, width: int) -> Issues:
         on = self.on
-        sums = (
-            *(
-                *self.widened(width),
-                on("muls", width),
-                *self.widened(width),
-                on("mul", width, "dy", "x"),
-            ),
-            *(on("add", width, "dgamma", "x"), on("mul", width, "x", "gamma"), *halving(width)),
-        )
-        gradient = (
-            *(
-                *self.widened(width),
-                on("muls", width),
-                on("muls", width),
-                *self.widened(width),
-                on("mul", width, "dy", "gamma"),
-            ),
-            *(on("sub", width, "dy", "x"), on("muls", width), *self.narrowed(width)),
-        )
-        first = (
-            *self.widened_gamma(width),
-            whole("duplicate", width),
-            *repeated(sums, rows),
-            whole("add", rows, 0, MEANS_BYTES, between="the means"),
-        )
-        return (*first, *self.widened_gamma(width), *repeated(gradient, rows))
+        widened, scaled, gamma = self.widened(width), on("muls", width), self.widened_gamma(width)
+        dgamma = on("mul", width, "dy", "x"), on("add", width, "dgamma", "x")
+        products = (on("mul", width, "x", "gamma"), *halving(width))
+        sums = (*widened, scaled, *widened, *dgamma, *products)
+        dx = on("mul", width, "dy", "gamma"), on("sub", width, "dy", "x"), scaled
+        gradient = (*widened, scaled, scaled, *widened, *dx, *self.narrowed(width))
+        means = whole("add", rows, 0, MEANS_BYTES, between="the means")
+        first = (*gamma, whole("duplicate", width), *repeated(sums, rows), means)
+        return (*first, *gamma, *repeated(gradient, rows))

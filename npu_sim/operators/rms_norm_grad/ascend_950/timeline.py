@@ -10,9 +10,9 @@ from typing import Any
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import FP32_BYTES, align
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Node,
     Phase,
     Program,
@@ -66,10 +66,6 @@ def program(plan: Plan) -> Program:
     return Program(tuple(phases), assumptions=ASSUMED)
 
 
-def _vector(elements: int, times: int) -> tuple[Work, ...]:
-    return (Instruction("add_sub_mul_max_min", "float32", elements, times),)
-
-
 def _dx(call: Call, core: int) -> tuple[Node, ...]:
     each = call.dx["blockFactorDx"]
     first, last = core * each, min((core + 1) * each, call.rows)
@@ -81,19 +77,20 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
     def whole(rows: int) -> tuple[Node, ...]:
         elements = rows * columns
         out = Copy(call.dy.itemsize * elements, elements, 1, call.dy.nbytes)
-        return (vector_tile(call.inputs(rows, columns), _vector(elements, 7), (out,), note="dx"),)
+        vector = (fp32.combine(elements, 7),)
+        return (vector_tile(call.inputs(rows, columns), vector, (out,), note="dx"),)
 
     def pieces(rows: int) -> tuple[Node, ...]:
+        def inputs(width: int) -> tuple[Work, ...]:
+            return *call.inputs(1, width), Copy(call.gamma.itemsize * width, width)
+
         def mean(width: int) -> tuple[Node, ...]:
-            scale = Copy(call.gamma.itemsize * width, width)
-            inputs = (*call.inputs(1, width), scale)
-            return (vector_tile(inputs, _vector(width, 3), note="mean"),)
+            return (vector_tile(inputs(width), (fp32.combine(width, 3),), note="mean"),)
 
         def gradient(width: int) -> tuple[Node, ...]:
+            vector = (fp32.combine(width, 5),)
             out = Copy(call.dy.itemsize * width, width, 1, call.dy.nbytes)
-            scale = Copy(call.gamma.itemsize * width, width)
-            inputs = (*call.inputs(1, width), scale)
-            return (vector_tile(inputs, _vector(width, 5), (out,), note="dx of a piece"),)
+            return (vector_tile(inputs(width), vector, (out,), note="dx of a piece"),)
 
         return (
             *ranged("columns", 0, columns, PIECE_COLUMNS, mean),
@@ -110,8 +107,8 @@ def _dgamma_rows(call: Call, first: int, rows: int, step: int, columns: int) -> 
     """Return the work on all given rows of some columns of dgamma."""
 
     def some(count: int) -> tuple[Node, ...]:
-        elements = count * columns
-        return (vector_tile(call.inputs(count, columns), _vector(elements, 3), note="dgamma"),)
+        vector = (fp32.combine(count * columns, 3),)
+        return (vector_tile(call.inputs(count, columns), vector, note="dgamma"),)
 
     out = vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), note="dgamma out")
     return *ranged("rows", first, first + rows, step, some), out
@@ -127,13 +124,11 @@ def _columns_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
         first += SET_COLUMNS * min(core, longer)
         own += SET_COLUMNS * (core < longer)
     last = min(first + own, call.columns)
-    return ranged(
-        "columns",
-        first,
-        last,
-        SET_COLUMNS,
-        lambda width: _dgamma_rows(call, 0, call.rows, tiling["rowsPerUBDG"], width),
-    )
+
+    def columns(width: int) -> tuple[Node, ...]:
+        return _dgamma_rows(call, 0, call.rows, tiling["rowsPerUBDG"], width)
+
+    return ranged("columns", first, last, SET_COLUMNS, columns)
 
 
 def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
@@ -142,13 +137,11 @@ def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
         return ()
     each, longer = tiling["dgammaMPerBlock"], tiling["dgammaMReminder"]
     first, rows = core * each + min(core, longer), each + (core < longer)
-    return ranged(
-        "columns",
-        0,
-        call.columns,
-        tiling["dgammaNfactorBlockAligned"],
-        lambda width: _dgamma_rows(call, first, rows, BLOCK_ROWS, width),
-    )
+
+    def columns(width: int) -> tuple[Node, ...]:
+        return _dgamma_rows(call, first, rows, BLOCK_ROWS, width)
+
+    return ranged("columns", 0, call.columns, tiling["dgammaNfactorBlockAligned"], columns)
 
 
 def _merge(call: Call) -> Phase:
@@ -157,7 +150,7 @@ def _merge(call: Call) -> Phase:
     def step(width: int) -> tuple[Node, ...]:
         inputs = (Copy(FP32_BYTES * width, width, used),)
         out = (Copy(FP32_BYTES * width, width),)
-        return (vector_tile(inputs, _vector(width, used), out, note="merge"),)
+        return (vector_tile(inputs, (fp32.combine(width, used),), out, note="merge"),)
 
     nodes = ranged("columns", 0, call.columns, call.tiling["dgammaAInnerAlignedStg1"], step)
     return vector_phase("merge", {0: nodes})
@@ -179,31 +172,21 @@ def steps(plan: Plan) -> StepTable:
     )
     inputs = ("dy", "x", "rstd")
     live = ("dy", "x", "dx", "gamma", "rstd", "products", "sums", "levels", "work")
-    rows = "rows {rows}: "
-    mean = "the mean of dy * gamma * xh, then dx = (dy * gamma - xh * mean) * rstd"
+    all_inputs = (*inputs, "gamma")
+    whole = "rows {rows}: the mean of dy * gamma * xh, then dx = (dy * gamma - xh * mean) * rstd"
+    mean = "rows {rows}, columns {columns}: dy * gamma * xh is added in pairs of registers"
+    dx = "rows {rows}, columns {columns}: dx = (dy * gamma - xh * mean) * rstd"
+    dgamma = "rows {rows}, columns {columns}: dy * xh is added as a tree"
+    merge = "columns {columns}: core 0 adds the sums of all cores"
     descriptions = {
         "gamma": Step("gamma comes in", ("gamma",), live=("gamma",)),
-        "dx": Step(rows + mean, inputs, ("dx",), ("gamma",), live),
-        "mean": Step(
-            "rows {rows}, columns {columns}: dy * gamma * xh is added in pairs of registers",
-            (*inputs, "gamma"),
-            live=live,
-        ),
-        "dx of a piece": Step(
-            "rows {rows}, columns {columns}: dx = (dy * gamma - xh * mean) * rstd",
-            (*inputs, "gamma"),
-            ("dx",),
-            (),
-            live,
-        ),
-        "dgamma": Step(
-            "rows {rows}, columns {columns}: dy * xh is added as a tree", inputs, live=inputs
-        ),
+        "dx": Step(whole, inputs, ("dx",), ("gamma",), live),
+        "mean": Step(mean, all_inputs, live=live),
+        "dx of a piece": Step(dx, all_inputs, ("dx",), (), live),
+        "dgamma": Step(dgamma, inputs, live=inputs),
         "dgamma out": Step("columns {columns} of dgamma go out", (), ("dgamma",)),
     }
     table = {("rows", note): step for note, step in descriptions.items()}
-    table["merge", "merge"] = Step(
-        "columns {columns}: core 0 adds the sums of all cores", (), ("dgamma",)
-    )
+    table["merge", "merge"] = Step(merge, (), ("dgamma",))
     memories = {"rows": "dx", "merge": "merge of dgamma, core 0"}
     return StepTable(views, table, memories)
