@@ -128,7 +128,7 @@ def _package(operators: list[Operator]) -> Iterator[str]:
     own = {"plan", "run", "prepare", "explain", "compare", "limits"}
     for name in npu_sim.__all__:
         if name not in own:
-            yield f"from {npu_sim._HOMES[name]} import {name} as {name}\n"
+            yield f"from {npu_sim.MODULE_OF[name]} import {name} as {name}\n"
     yield "\n__version__: str\n__all__: list[str]\n"
     for name in sorted(own):
         kind = "Natural" if name == "limits" else "Computed" if name == "run" else "Described"

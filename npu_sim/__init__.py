@@ -13,82 +13,32 @@ from _thread import get_ident
 from importlib import import_module
 from types import ModuleType
 
-TYPE_CHECKING = False  # type checkers take it as True; importing typing is slow
+TYPE_CHECKING = False  # type checkers read __init__.pyi; importing typing is slow
 if TYPE_CHECKING:
     from typing import Any
 
-    from npu_sim.cores import Profile, load_profile
-    from npu_sim.dumps.reading import read_dump
-    from npu_sim.failures.diagnosis import diagnose
-    from npu_sim.framework.execution import OrderMask, Result
-    from npu_sim.framework.registration import register, register_file
-    from npu_sim.numbers.formats import TensorSpec
-    from npu_sim.operators import plan, prepare, run
-    from npu_sim.plans.model import Plan
-    from npu_sim.questions.compare import compare
-    from npu_sim.questions.explain import explain
-    from npu_sim.questions.limits import limits
-    from npu_sim.questions.measured_profile import read_profile
-    from npu_sim.status import AclnnError, NpuSimError, Status, UsageError
-    from npu_sim.sweeps.runner import sweep, sweep_to
-    from npu_sim.tiling.structures import decode_tiling
-
 __version__ = "0.1.0"
 
-__all__ = [
-    "AclnnError",
-    "NpuSimError",
-    "OrderMask",
-    "Plan",
-    "Profile",
-    "Result",
-    "Status",
-    "TensorSpec",
-    "UsageError",
-    "compare",
-    "decode_tiling",
-    "diagnose",
-    "explain",
-    "limits",
-    "load_profile",
-    "plan",
-    "prepare",
-    "read_dump",
-    "read_profile",
-    "register",
-    "register_file",
-    "run",
-    "sweep",
-    "sweep_to",
-]
-
-_HOMES = {
-    "AclnnError": "npu_sim.status",
-    "NpuSimError": "npu_sim.status",
-    "OrderMask": "npu_sim.framework.execution",
-    "Plan": "npu_sim.plans.model",
-    "Profile": "npu_sim.cores",
-    "Result": "npu_sim.framework.execution",
-    "Status": "npu_sim.status",
-    "TensorSpec": "npu_sim.numbers.formats",
-    "UsageError": "npu_sim.status",
-    "load_profile": "npu_sim.cores",
-    "plan": "npu_sim.operators",
-    "prepare": "npu_sim.operators",
-    "register": "npu_sim.framework.registration",
-    "register_file": "npu_sim.framework.registration",
-    "run": "npu_sim.operators",
-    "compare": "npu_sim.questions.compare",
-    "explain": "npu_sim.questions.explain",
-    "limits": "npu_sim.questions.limits",
-    "read_profile": "npu_sim.questions.measured_profile",
-    "sweep": "npu_sim.sweeps.runner",
-    "sweep_to": "npu_sim.sweeps.runner",
-    "decode_tiling": "npu_sim.tiling.structures",
-    "diagnose": "npu_sim.failures.diagnosis",
-    "read_dump": "npu_sim.dumps.reading",
+_NAMES = {
+    "npu_sim.status": ("AclnnError", "NpuSimError", "Status", "UsageError"),
+    "npu_sim.cores": ("Profile", "load_profile"),
+    "npu_sim.numbers.formats": ("TensorSpec",),
+    "npu_sim.plans.model": ("Plan",),
+    "npu_sim.framework.execution": ("OrderMask", "Result"),
+    "npu_sim.framework.registration": ("register", "register_file"),
+    "npu_sim.operators": ("plan", "prepare", "run"),
+    "npu_sim.questions.compare": ("compare",),
+    "npu_sim.questions.explain": ("explain",),
+    "npu_sim.questions.limits": ("limits",),
+    "npu_sim.questions.measured_profile": ("read_profile",),
+    "npu_sim.failures.diagnosis": ("diagnose",),
+    "npu_sim.dumps.reading": ("read_dump",),
+    "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
+    "npu_sim.tiling.structures": ("decode_tiling",),
 }
-
+MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+"""Public names, and the modules that they are loaded from at their first use."""
+__all__ = sorted(MODULE_OF)
 
 _MODULES = {
     "aclnn": "npu_sim.aclnn",
@@ -132,11 +82,10 @@ def __getattr__(name: str) -> "Any":
     """Load a public name from its module."""
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name in _HOMES:
-        found = globals()[name] = getattr(
-            import_module(_HOMES[name]), name
-        )  # the next time Python finds it by itself
-        return found
+    if name in MODULE_OF:
+        # Stored, so that Python does not call this function for the name again.
+        globals()[name] = getattr(import_module(MODULE_OF[name]), name)
+        return globals()[name]
     if not name.startswith("_"):
         from npu_sim.registry import OPERATOR_NAMES, all_operators
 

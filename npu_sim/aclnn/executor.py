@@ -19,7 +19,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan, Workspace
 from npu_sim.plans.workspace import Areas
-from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
+from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, AclnnError
 
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
@@ -109,7 +109,7 @@ class AclOpExecutor:
         hint = Text("the first stage returned {needed} bytes", needed=needed)
         if workspace is None:
             raise AclnnError(
-                MISSING,
+                NULL_POINTER,
                 "workspace",
                 Text("workspace is missing: {needed} bytes are needed", needed=needed),
                 hint,
@@ -149,7 +149,7 @@ class AclOpExecutor:
     def _memory_of(self, name: str, array: Array | None) -> Array:
         if array is None:
             raise AclnnError(
-                MISSING,
+                NULL_POINTER,
                 name,
                 Text("{name} was described without memory", name=name),
                 "give the tensor its data before the first stage",
@@ -173,7 +173,7 @@ def _writable_bytes(workspace: Any) -> Array:
 def aclSetAclOpExecutorRepeatable(executor: AclOpExecutor | None) -> int:
     """Allow more than one second stage; return 561103 for a missing or released executor."""
     if executor is None or executor.released:
-        return HARDWARE_LIMIT
+        return INNER_NULL_POINTER
     executor.repeatable = True
     return ACL_SUCCESS
 
@@ -181,6 +181,6 @@ def aclSetAclOpExecutorRepeatable(executor: AclOpExecutor | None) -> int:
 def aclDestroyAclOpExecutor(executor: AclOpExecutor | None) -> int:
     """Release an executor that was made repeatable; return 561103 for a missing one."""
     if executor is None:
-        return HARDWARE_LIMIT
+        return INNER_NULL_POINTER
     executor.released = True
     return ACL_SUCCESS

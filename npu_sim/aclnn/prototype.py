@@ -17,7 +17,7 @@ from npu_sim.framework.planning import plan_of
 from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.status import INVALID, MISSING, SUCCESS, AclnnError, Status
+from npu_sim.status import INVALID, NULL_POINTER, SUCCESS, AclnnError, Status
 
 
 class FirstStage(NamedTuple):
@@ -59,7 +59,7 @@ class Prototype:
         try:
             if executor is None:
                 raise AclnnError(
-                    MISSING,
+                    NULL_POINTER,
                     "executor",
                     "executor is missing",
                     Text("{name}GetWorkspaceSize returns it", name=self.name),
@@ -117,7 +117,7 @@ class Prototype:
         for name, argument in self.parameters.items():
             if values[name] is None and not argument.optional:
                 raise AclnnError(
-                    MISSING,
+                    NULL_POINTER,
                     argument.name,
                     Text("{name} is missing", name=name),
                     f"{name}: {argument.help}",

@@ -3,9 +3,9 @@
 Source: specification pages ``error_texts`` (sections 4 to 6) and ``plog``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -32,13 +32,16 @@ from npu_sim.failures.forms import (
     Proof,
 )
 from npu_sim.failures.reader import Reading, is_own_code, read_lines
+from npu_sim.framework.arguments import Tensor
+from npu_sim.framework.operator import Operator
 from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
+from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names
 from npu_sim.status import (
-    AclnnError,
-    NotModelledError,
+    NO_PLAN,
+    Unplanned,
     UsageError,
     plain_name,
     shown,
@@ -132,55 +135,56 @@ def diagnose(
         )
     reading = read_lines(text)
     facts = _facts(reading)
-    asked = operator or facts["operator"]
-    call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
-    plan: dict[str, Any] = {}
+    planned = PlannedCall()
     if arguments:
-        if asked is None or find_operator(asked) is None:
+        name = operator or facts["operator"]
+        if name is None or find_operator(name) is None:
             raise UsageError(
                 "operator",
                 Text("operator: the text names none that npu_sim has"),
                 "name the operator of the call",
             )
-        plan = _planned(asked, call, arguments)
-    device = _device(facts, release, plan.get("plan"))
-    planned = {key: plan[key] for key in ("refusal", "runs_on") if key in plan}
-    fields: dict[str, Any] = facts | device | planned
-    return Diagnosis(**fields, lines=tuple(_lines(fields, plan, reading)))
+        call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
+        planned = _planned(name, call, arguments)
+    dated = facts["release"] if facts["release"] in release_names() else None
+    tiling, impossible = _device(facts["exception"] or {}, release or dated, planned.plan)
+    diagnosis = Diagnosis(
+        **facts,
+        tiling=tiling,
+        impossible=tuple(impossible),
+        refusal=planned.error.as_dict() if planned.error else None,
+        runs_on=planned.runs_on,
+    )
+    return diagnosis.model_copy(update={"lines": tuple(_lines(diagnosis, planned, reading))})
 
 
 def _facts(reading: Reading) -> dict[str, Any]:
-    """Return what the findings prove: operator, kernel, codes, stage, argument, release."""
-    numbers = [one.value for one in reading.values("code")]
-    proved = {one.form.stage for one in reading.findings if one.form.stage}
+    """Return the fields of a diagnosis that the text alone proves."""
+    numbers = [finding.value for finding in reading.values("code")]
     code = _code(reading, numbers)
-    stage = _stage(code, proved, reading)
-    exception = next(
-        (facts for one in reading.exceptions.values() if (facts := one.as_dict())), None
-    )
-    kernel = next((one.value for one in reading.values("kernel")), None)
+    stage = _stage(code, reading)
+    kernel = next((finding.value for finding in reading.values("kernel")), None)
     name, proof = _operator(reading, kernel)
     entry = find_operator(name) if name else None
-    blamed = proof == Proof.FAULT or (
-        proof in (Proof.CALL, Proof.KERNEL, Proof.PLACE) and stage in BLAMING_STAGES
+    named = (finding.value.strip(".").split(".")[-1] for finding in reading.values("argument"))
+    inner = (
+        finding.value
+        for finding in reading.values("operator")
+        if finding.form.proof == Proof.KERNEL and finding.value != name
     )
-    named = next((one.value.strip(".").split(".")[-1] for one in reading.values("argument")), None)
-    inner = [
-        one.value
-        for one in reading.values("operator")
-        if one.form.proof == Proof.KERNEL and one.value != name
-    ]
+    exceptions = (log.as_dict() for log in reading.exceptions.values())
     return {
         "operator": entry.name if entry else name,
-        "blamed": blamed,
-        "kernel": kernel or next(iter(inner), None),
+        "blamed": proof == Proof.FAULT
+        or (proof in (Proof.CALL, Proof.KERNEL, Proof.PLACE) and stage in BLAMING_STAGES),
+        "kernel": kernel or next(inner, None),
         "code": code,
         "codes": tuple(dict.fromkeys([*numbers, *reading.codes])),
         "stage": stage,
-        "argument": _own_argument(entry.name if entry else None, named),
+        "argument": _own_argument(entry.name if entry else None, next(named, None)),
         "ranks": tuple(reading.ranks.values()),
         "release": _release(reading),
-        "exception": exception,
+        "exception": next(filter(None, exceptions), None),
     }
 
 
@@ -204,25 +208,22 @@ def _code(reading: Reading, numbers: list[str]) -> str | None:
 
 def _meaning(code: str | None) -> tuple[str, str]:
     """Return stage and meaning of a code; empty for an unknown one."""
-    if code is None:
-        return "", ""
-    return next(
-        ((stage, words) for start, stage, words in NUMBERS if code.startswith(start)), ("", "")
-    )
+    meanings = ((stage, text) for start, stage, text in NUMBERS if (code or "").startswith(start))
+    return next(meanings, ("", ""))
 
 
-def _stage(code: str | None, proved: set[str], reading: Reading) -> str | None:
+def _stage(code: str | None, reading: Reading) -> str | None:
+    proved = {finding.form.stage for finding in reading.findings if finding.form.stage}
     by_code = _meaning(code)[0]
     if by_code in (COMPILE, COLLECTIVE, START) and DEVICE not in proved:
         return by_code
     if LAUNCH in proved and DEVICE in proved | {by_code}:
-        return DEVICE if any(one.startswith("EZ9999") for one in reading.codes) else LAUNCH
+        return DEVICE if any(text.startswith("EZ9999") for text in reading.codes) else LAUNCH
     if COLLECTIVE in proved:
         return COLLECTIVE
-    for stage in STAGES:
-        if stage in proved and stage not in (QUEUE, LAUNCH):
-            return stage
-    return by_code or next((stage for stage in STAGES if stage in proved), None)
+    in_order = [stage for stage in STAGES if stage in proved]
+    surest = next((stage for stage in in_order if stage not in (QUEUE, LAUNCH)), None)
+    return surest or by_code or next(iter(in_order), None)
 
 
 def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, str]:
@@ -231,15 +232,14 @@ def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, str]:
         entry = operator_of_launch(parts["op"])
         return (entry.name if entry else parts["op"]), Proof.FAULT
     found = [
-        one
-        for one in reading.values("operator")
-        if one.form.proof != Proof.FUNCTION or not NOT_OPERATORS.search(one.value)
+        finding
+        for finding in reading.values("operator")
+        if finding.form.proof != Proof.FUNCTION or not NOT_OPERATORS.search(finding.value)
     ]
-    for proof in Proof.ORDER:
-        for one in found:
-            if one.form.proof == proof:
-                return _own_name(one.value), proof
-    return None, ""
+    if not found:
+        return None, ""
+    surest = min(found, key=lambda finding: Proof.ORDER.index(finding.form.proof))
+    return _own_name(surest.value), surest.form.proof
 
 
 def _own_name(name: str) -> str:
@@ -256,76 +256,70 @@ def _own_argument(operator: str | None, name: str | None) -> str | None:
     """Return the operator's own name of an argument, or the name in the text."""
     if operator is None or name is None:
         return name
-    declared = load_operator(operator)
-    known = (one.name for one in (*declared.inputs, *declared.outputs, *declared.attributes))
-    first = name.split("/")[0].split(" and ")[0].split(",")[0]
-    wanted = plain_name(first)
-    return next(
-        (one for one in known if wanted in (plain_name(one), plain_name(one) + "optional")), name
-    )
+    wanted = plain_name(name.split("/")[0].split(" and ")[0].split(",")[0])
+    declared: Operator = load_operator(operator)
+    for known in declared.by_name:
+        if wanted in (plain_name(known), plain_name(known) + "optional"):
+            return known
+    return name
 
 
 def _release(reading: Reading) -> str:
-    stated = reading.values("release")
-    if stated:
-        return stated[0].value
-    return next((one.form.release for one in reading.findings if one.form.release), "")
+    stated = (finding.value for finding in reading.values("release"))
+    implied = (finding.form.release for finding in reading.findings if finding.form.release)
+    return next(stated, None) or next(implied, "")
 
 
-def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return plan or refusal of a call, and where it runs."""
+class PlannedCall(NamedTuple):
+    """Plan of the given call, or its error and where the call runs; empty without a call."""
+
+    plan: Plan | None = None
+    error: Unplanned | None = None
+    runs_on: tuple[str, ...] = ()
+
+
+def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> PlannedCall:
     from npu_sim.operators import plan
     from npu_sim.questions.compare import compare
 
-    answer: dict[str, Any] = {}
     try:
-        answer["plan"] = plan(operator, **call, **arguments)
-    except (AclnnError, NotModelledError) as error:
-        answer["refusal"], answer["error"] = error.as_dict(), error
+        return PlannedCall(plan(operator, **call, **arguments))
+    except NO_PLAN as error:
         places = compare(operator, release="all", deterministic=call["deterministic"], **arguments)
-        answer["runs_on"] = tuple(
-            f"{row.profile.product.title} {row.profile.soc} {row.profile.release}"
-            for row in places.rows
-            if row.plan is not None
-        )
-    return answer
+        profiles = (row.profile for row in places.rows if row.plan is not None)
+        names = (f"{one.product.title} {one.soc} {one.release}" for one in profiles)
+        return PlannedCall(None, error, tuple(names))
 
 
-def _device(facts: dict[str, Any], release: str | None, plan: Any) -> dict[str, Any]:
+def _device(
+    exception: dict[str, Any], release: str | None, plan: Plan | None
+) -> tuple[dict[str, Any], list[str]]:
     """Return the named tiling fields of a device exception, and what in them is impossible."""
-    exception = facts["exception"] or {}
-    name = exception.get("kernel_name_parts", {}).get("op", "")
-    structure = find_structure(name)
-    words = exception.get("tiling_words_hex", [])
+    parts, words = exception.get("kernel_name_parts", {}), exception.get("tiling_words_hex", [])
+    structure, key = find_structure(parts.get("op", "")), parts.get("key")
     impossible: list[str] = []
-    key = exception.get("kernel_name_parts", {}).get("key")
     if key and exception.get("tiling_key") not in (None, int(key)):
+        launched = exception["tiling_key"]
         impossible.append(
             Text(
                 "the kernel's name has key {name_key}, the launch tiling key {key}",
                 name_key=key,
-                key=exception["tiling_key"],
+                key=launched,
             )
         )
     if structure is None or not words:
-        return {"impossible": tuple(impossible)}
+        return {}, impossible
     if not any(int(word, 16) for word in words):
-        return {
-            "impossible": (
-                *impossible,
-                Text("all words of the tiling structure are 0: the arguments did not arrive"),
-            )
-        }
-    dated = facts["release"] if facts["release"] in release_names() else None
-    chosen = (plan.release if plan else release) or dated or default_release()
+        lost = Text("all words of the tiling structure are 0: the arguments did not arrive")
+        return {}, [*impossible, lost]
+    chosen = plan.release if plan else release
     try:
-        tiling = decode_tiling(structure.kernel, words, release=chosen)
+        tiling = decode_tiling(structure.kernel, words, release=chosen or default_release())
     except UsageError as error:
-        return {"impossible": (*impossible, error.message)}
+        return {}, [*impossible, error.message]
     impossible += _contradictions(tiling, exception)
-    if plan is not None:
-        impossible += _differences(tiling, exception, plan)
-    return {"tiling": tiling, "impossible": tuple(impossible)}
+    impossible += _differences(tiling, exception, plan) if plan else ()
+    return tiling, impossible
 
 
 CORE_FIELDS = ("block_dim", "usedCoreNum", "params.coreNum")
@@ -334,161 +328,129 @@ NOT_BELOW = (("num_col_align", "num_col"), ("colsAlign", "cols"))
 """Pairs of fields whose first is a padded size of the second."""
 
 
-def _contradictions(tiling: dict[str, Any], exception: dict[str, Any]) -> list[str]:
-    found: list[str] = []
+def _contradictions(tiling: dict[str, Any], exception: dict[str, Any]) -> Iterator[str]:
     block_dim = exception.get("block_dim")
     for name in CORE_FIELDS:
         if block_dim is not None and tiling.get(name, block_dim) != block_dim:
-            found.append(
-                Text(
-                    "{name} = {value}, but the kernel was launched on {block_dim} cores",
-                    name=name,
-                    value=tiling[name],
-                    block_dim=block_dim,
-                )
+            yield Text(
+                "{name} = {value}, but the kernel was launched on {block_dim} cores",
+                name=name,
+                value=tiling[name],
+                block_dim=block_dim,
             )
     for padded, size in NOT_BELOW:
         if tiling.get(padded, 0) < tiling.get(size, 0):
-            found.append(
-                Text(
-                    "{padded} = {value} is smaller than {size} = {least}",
-                    padded=padded,
-                    value=tiling[padded],
-                    size=size,
-                    least=tiling[size],
-                )
+            yield Text(
+                "{padded} = {value} is smaller than {size} = {least}",
+                padded=padded,
+                value=tiling[padded],
+                size=size,
+                least=tiling[size],
             )
-    return found
 
 
-def _differences(tiling: dict[str, Any], exception: dict[str, Any], plan: Any) -> list[str]:
-    """Return where the exception differs from the plan of the call."""
+def _differences(tiling: dict[str, Any], exception: dict[str, Any], plan: Plan) -> Iterator[str]:
+    """Yield where the exception differs from the plan of the call."""
+    launch = {"tiling key": exception.get("tiling_key"), "block dim": exception.get("block_dim")}
+    given = launch | tiling
     planned = {"tiling key": plan.tiling_key, "block dim": plan.block_dim}
-    given = {"tiling key": exception.get("tiling_key"), "block dim": exception.get("block_dim")}
-    planned |= dict(flattened(plan.tiling))
-    given |= tiling
-    return [
-        Text(
-            "{name} is {value}, the plan of the call has {planned}",
-            name=name,
-            value=given[name],
-            planned=value,
-        )
-        for name, value in planned.items()
-        if given.get(name) is not None and given[name] != value
-    ]
+    for name, value in (planned | dict(flattened(plan.tiling))).items():
+        if given.get(name) is not None and given[name] != value:
+            yield Text(
+                "{name} is {value}, the plan of the call has {planned}",
+                name=name,
+                value=given[name],
+                planned=value,
+            )
 
 
-def _lines(fields: dict[str, Any], plan: dict[str, Any], reading: Reading) -> Any:
+def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator[tuple[str, str]]:
     """Yield label and text of every line of the answer."""
-    code, words = fields["code"], _meaning(fields["code"])[1]
-    if code is None:
-        yield Text("code"), Text("the text states no code")
+    if found.code is None:
+        yield "code", Text("the text states no code")
     else:
+        meaning = _meaning(found.code)[1] or "a code without a meaning here"
+        yield "code", Text("{code}: {words}", found, words=meaning)
+    yield "stage", STAGES[found.stage] if found.stage else Text("the text does not show the stage")
+    yield "operator", _operator_text(found)
+    if found.kernel:
+        yield "kernel", Text("{kernel}", found)
+    for finding in reading.values("cause")[:1]:
+        yield "cause", Text("{cause}", cause=finding.value)
+    if found.argument:
+        yield "argument", _argument_text(found.operator, found.argument)
+    if found.ranks:
+        yield "ranks", Text("{count} processes in the text", count=len(found.ranks))
+    if found.release:
+        yield "release", Text("such a message is of release {release}", found)
+    if found.exception is not None:
+        yield from _exception_lines(found, found.exception)
+    if planned.plan:
         yield (
-            Text("code"),
-            Text("{code}: {words}", code=code, words=words or "a code without a meaning here"),
+            "call",
+            Text(
+                "the call passes all documented checks on {product}, release {release}: {path}",
+                planned.plan,
+                product=planned.plan.product_title,
+            ),
         )
-    stage = fields["stage"]
-    yield Text("stage"), STAGES[stage] if stage else Text("the text does not show the stage")
-    yield Text("operator"), _operator_text(fields)
-    if fields["kernel"]:
-        yield Text("kernel"), Text("{kernel}", kernel=fields["kernel"])
-    for one in reading.values("cause")[:1]:
-        yield Text("cause"), Text("{cause}", cause=one.value)
-    if fields["argument"]:
-        yield Text("argument"), _argument_text(fields["operator"], fields["argument"])
-    if fields["ranks"]:
-        yield Text("ranks"), Text("{count} processes in the text", count=len(fields["ranks"]))
-    if fields["release"]:
-        yield (
-            Text("release"),
-            Text("such a message is of release {release}", release=fields["release"]),
-        )
-    yield from _exception_lines(fields)
-    yield from _plan_lines(plan)
+    if planned.error:
+        yield "call", Text("the call is refused: {error}", error=planned.error.message)
+        if planned.error.hint:
+            yield "legal", planned.error.hint
+        where = joined(planned.runs_on, ", ") if planned.runs_on else "nowhere"
+        yield "accepted", Text("{where}", where=where)
     if reading.dropped:
-        yield Text("left out"), Text("{count} further findings", count=reading.dropped)
+        yield "left out", Text("{count} further findings", count=reading.dropped)
 
 
-def _operator_text(fields: dict[str, Any]) -> str:
-    name = fields["operator"]
-    if name is None:
+def _operator_text(found: Diagnosis) -> str:
+    if found.operator is None:
         return Text("the text does not name the operator that failed")
-    if fields["blamed"]:
-        return Text("{operator} failed", operator=name)
-    if fields["stage"] in (SELECTION, PACKAGE, COMPILE, INNER):
+    if found.blamed:
+        return Text("{operator} failed", found)
+    if found.stage in (SELECTION, PACKAGE, COMPILE, INNER):
         return Text(
-            "{operator} was called; the text does not prove that its arguments are the cause",
-            operator=name,
+            "{operator} was called; the text does not prove that its arguments are the cause", found
         )
     return Text(
         "{operator} is named, but the text does not prove that it failed: an earlier asynchronous "
         "task may be the cause (ASCEND_LAUNCH_BLOCKING=1, or the kernel name in plog)",
-        operator=name,
+        found,
     )
 
 
 def _argument_text(operator: str | None, name: str) -> str:
     """Return an argument with its documented shape and dtypes where npu_sim has the operator."""
     entry = find_operator(operator) if operator else None
-    declared = load_operator(entry.name) if entry else None
-    tensors = (*declared.inputs, *declared.outputs) if declared else ()
-    tensor = next((one for one in tensors if one.name == name), None)
-    if tensor is None or not isinstance(tensor.shape, str):
+    argument = load_operator(entry.name).by_name.get(name) if entry else None
+    if not isinstance(argument, Tensor) or not isinstance(argument.shape, str):
         return Text("{argument}", argument=name)
-    return Text("{argument} ({help}): documented shape ({shape})", tensor, argument=name)
+    return Text("{argument} ({help}): documented shape ({shape})", argument, argument=name)
 
 
-def _exception_lines(fields: dict[str, Any]) -> Any:
-    exception = fields["exception"]
-    if exception is None:
-        return
+def _exception_lines(found: Diagnosis, exception: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    error = exception.get("error_code", "")
     if "exception" in exception:
         yield (
-            Text("device"),
+            "device",
             Text(
                 "{exception} on core {core}, error code {code}",
                 exception=exception["exception"],
                 core=exception["core_id"],
-                code=exception.get("error_code", "-"),
+                code=error or "-",
             ),
         )
     if "error_string" in exception:
-        yield Text("device"), Text("{text}", text=exception["error_string"])
-    error = exception.get("error_code", "")
+        yield "device", Text("{text}", text=exception["error_string"])
     bits = int(error, 16) if error.startswith("0x") else 0
-    for bit, words in ERROR_BITS.items():
+    for bit, meaning in ERROR_BITS.items():
         if bits >> bit & 1:
-            yield Text("device"), Text("bit {bit}: {words}", bit=bit, words=words)
+            yield "device", Text("bit {bit}: {words}", bit=bit, words=meaning)
     if exception.get("tiling_key") is not None:
-        yield (
-            Text("launch"),
-            Text(
-                "tiling key {key}, block dim {block_dim}",
-                key=exception["tiling_key"],
-                block_dim=exception["block_dim"],
-            ),
-        )
-    for name, value in fields.get("tiling", {}).items():
-        yield Text("tiling"), Text("{name} = {value}", name=name, value=value)
-    for text in fields.get("impossible", ()):
-        yield Text("impossible"), text
-
-
-def _plan_lines(plan: dict[str, Any]) -> Any:
-    if "plan" in plan:
-        yield (
-            Text("call"),
-            Text(
-                "the call passes all documented checks on {product}, release {release}: {path}",
-                plan["plan"],
-                product=plan["plan"].product_title,
-            ),
-        )
-    if "error" in plan:
-        yield Text("call"), Text("the call is refused: {error}", error=plan["error"].message)
-        if plan["error"].hint:
-            yield Text("legal"), plan["error"].hint
-        where = joined(plan["runs_on"], ", ") if plan["runs_on"] else Text("nowhere")
-        yield Text("accepted"), Text("{where}", where=where)
+        key, dim = exception["tiling_key"], exception["block_dim"]
+        yield "launch", Text("tiling key {key}, block dim {block_dim}", key=key, block_dim=dim)
+    for name, value in found.tiling.items():
+        yield "tiling", Text("{name} = {value}", name=name, value=value)
+    for text in found.impossible:
+        yield "impossible", text

@@ -27,22 +27,21 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     Raises UsageError for any other kind of file, and for one that cannot be read.
     """
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-        )
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise UsageError(
-                argument, Text("{path}: cannot be read: it is no plain file", path=path), hint
-            )
-        return os.fdopen(descriptor, "rb")
-    except UsageError:
-        raise
+        file = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115  (returned open)
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    except IsADirectoryError:
+        pass
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(
-            argument, Text("{path}: cannot be read: {why}", path=path, why=why), hint
-        ) from None
+        message = Text("{path}: cannot be read: {why}", path=path, why=why)
+        raise UsageError(argument, message, hint) from None
+    raise UsageError(argument, Text("{path}: cannot be read: it is no plain file", path=path), hint)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:

@@ -21,7 +21,15 @@ from npu_sim.framework.expressions import evaluate, in_row, names
 from npu_sim.framework.target import require_bool
 from npu_sim.language import Text
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
-from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, UsageError, shown
+from npu_sim.status import (
+    INVALID,
+    NULL_POINTER,
+    TILING_FAILURE,
+    AclnnError,
+    Status,
+    UsageError,
+    shown,
+)
 
 Words = Callable[[Any], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
@@ -62,7 +70,10 @@ class Given(Check):
         for one in call.operator.inputs:
             if not one.optional and call.arguments[one.name] is None:
                 raise AclnnError(
-                    MISSING, one.name, Text("{name} is missing", one), Text("{name}: {help}", one)
+                    NULL_POINTER,
+                    one.name,
+                    Text("{name} is missing", one),
+                    Text("{name}: {help}", one),
                 )
 
 

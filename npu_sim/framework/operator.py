@@ -161,7 +161,7 @@ class Operator:
         Path of a plan without work, as text.
     describe_empty, fill
         Further fields of such a plan, and its outputs where they are not all zeros.
-    planner_failure, planner_words
+    planner_failure, planner_message
         Status of a call without tiling, and a function of the case that returns argument, message
         and hint.
     bounds
@@ -212,7 +212,7 @@ class Operator:
     describe_empty: Hook | None = None
     fill: Hook | None = None
     planner_failure: Status = TILING_FAILURE
-    planner_words: Callable[[Any], tuple[str, str, str]] | None = None
+    planner_message: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     architectures: Mapping[int, Callable[[], Mapping[str, Any]] | None] = field(
         default_factory=dict
@@ -711,8 +711,8 @@ class Operator:
         return case
 
     def _failure_message(self, case: Case) -> tuple[str, str, str]:
-        if self.planner_words is not None:
-            return self.planner_words(case)
+        if self.planner_message is not None:
+            return self.planner_message(case)
         return (
             self.inputs[0].name,
             Text(

@@ -21,7 +21,7 @@ from npu_sim.operators.conv_tbc_backward.decisions import (
 )
 from npu_sim.operators.conv_tbc_backward.plan import describe, describe_empty
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING
+from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER
 from npu_sim.tiling.conv_tbc_backward import planner as tiler
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import BUFFER_NAMES
 
@@ -227,12 +227,12 @@ OPERATOR = Operator(
         checks.Attributes("cube_math_type"),
         checks.Fits(tiler.takes_math_type, "cube_math_type", _math_type_message, INVALID),
         checks.NothingToDo("T == 0 or Cin == 0 or K == 0"),
-        checks.Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_message, MISSING),
+        checks.Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_message, NULL_POINTER),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    planner_failure=HARDWARE_LIMIT,
-    planner_words=_hardware_limit_message,
+    planner_failure=INNER_NULL_POINTER,
+    planner_message=_hardware_limit_message,
     describe=describe,
     compute=compute,
     empty="empty: no gradient is computed, gradInput and gradWeight are 0",

@@ -20,7 +20,7 @@ from npu_sim.operators.moe_token_unpermute_grad.plan import describe
 from npu_sim.operators.shared import unpermuted_tokens
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import MISSING, TILING_FAILURE
+from npu_sim.status import NULL_POINTER, TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
 
@@ -144,7 +144,7 @@ OPERATOR = Operator(
             "has_tokens == 1 or (has_probs == 0 and counts_rows == 0)",
             "permuted_tokens",
             _missing_message,
-            MISSING,
+            NULL_POINTER,
         ),
         checks.Supported(),
         checks.Dtypes("unpermuted_tokens_grad", lambda profile: profile.product.dtypes),
@@ -180,7 +180,7 @@ OPERATOR = Operator(
     data=unpermuted_tokens.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
-    planner_words=_buffer_message,
+    planner_message=_buffer_message,
     architectures={NPU_ARCH_ASCEND_950: None},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,

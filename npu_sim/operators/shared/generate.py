@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.execution import memory_bytes
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
@@ -50,11 +51,7 @@ def generate(
 
 
 def _require_memory(name: str, spec: TensorSpec | None) -> None:
-    if spec is None:
-        return
-    try:
-        np.empty(spec.shape)  # random numbers are drawn in float64
-    except (MemoryError, ValueError):
+    if spec is not None and 8 * spec.numel > memory_bytes():  # numbers are drawn in float64
         message = Text(
             "data for {name} {spec} takes {nbytes} bytes and more, which this machine does not "
             "have",
@@ -63,7 +60,7 @@ def _require_memory(name: str, spec: TensorSpec | None) -> None:
             nbytes=spec.nbytes,
         )
         hint = "make it smaller; npu_sim.plan needs no memory for it"
-        raise UsageError(name, message, hint) from None
+        raise UsageError(name, message, hint)
 
 
 def _normal_numbers(

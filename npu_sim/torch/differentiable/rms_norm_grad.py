@@ -7,7 +7,7 @@ import torch
 from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.status import MISSING, AclnnError
+from npu_sim.status import NULL_POINTER, AclnnError
 from npu_sim.torch.library import Gradient, operator_of
 from npu_sim.torch.simulation import Gradients, device_of
 
@@ -62,7 +62,7 @@ def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
     """Return the weight; raise AclnnError if it is missing."""
     if scale is None:
         raise AclnnError(
-            MISSING,
+            NULL_POINTER,
             name,
             Text("{name} = None: the product normalises with a scale", name=name),
             Text("{name}: torch.ones of the last axes", name=name),

@@ -37,6 +37,7 @@ def _default_epsilon(dtype: torch.dtype) -> float:
 
 
 DEFAULT_EPSILON = {dtype: _default_epsilon(dtype) for dtype in EPSILON_DTYPES}
+"""Computed at import: during a recording, the recorder would see the calls."""
 
 
 def _rms_norm(

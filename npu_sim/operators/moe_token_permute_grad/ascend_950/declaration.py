@@ -75,7 +75,7 @@ FIELDS: dict[str, Any] = {
     ),
     "describe": describe,
     "compute": compute,
-    "planner_words": None,
+    "planner_message": None,
     "timeline_hooks": _timeline_hooks,
     "study_hooks": _study_hooks,
 }
