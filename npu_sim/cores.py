@@ -154,15 +154,12 @@ class Profile(BaseModel):
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
             message = Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc))
-            raise UsageError(
-                "soc",
-                message,
-                Text(
-                    "its SoCs: {socs}{hint}",
-                    socs=", ".join(self.product.socs),
-                    hint=near_soc(soc, self.product.socs),
-                ),
+            hint = Text(
+                "its SoCs: {socs}{hint}",
+                socs=", ".join(self.product.socs),
+                hint=near_soc(soc, self.product.socs),
             )
+            raise UsageError("soc", message, hint)
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":
@@ -228,20 +225,15 @@ def load_profile(
         file, line and key.
     """
     if not isinstance(soc, str | None):
-        raise UsageError(
-            "soc",
-            Text("soc = {soc} is no name", soc=shown(soc)),
-            "a SoC of the product, or None for its default",
-        )
+        message = Text("soc = {soc} is no name", soc=shown(soc))
+        raise UsageError("soc", message, "a SoC of the product, or None for its default")
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
     if not isinstance(product, str | Path | None):
-        raise UsageError(
-            "product",
-            Text("product = {product} is no name", product=shown(product)),
-            Text("products: {shipped_products}", shipped_products=", ".join(shipped_products())),
-        )
+        message = Text("product = {product} is no name", product=shown(product))
+        hint = Text("products: {shipped_products}", shipped_products=", ".join(shipped_products()))
+        raise UsageError("product", message, hint)
     if product is None:
         name, soc = (DEFAULT_PRODUCT, None) if soc is None else shipped_names().soc(soc)
         return _shipped_profile(name, soc, release)
@@ -289,11 +281,9 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
         matches = [profile for profile in profiles if profile.product.soc_named(soc) == profile.soc]
         if not matches:
             known = [profile.soc for profile in profiles]
-            raise UsageError(
-                "soc",
-                Text("soc = {soc}: not among the chosen products", soc=shown(soc)),
-                Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known)),
-            )
+            message = Text("soc = {soc}: not among the chosen products", soc=shown(soc))
+            hint = Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known))
+            raise UsageError("soc", message, hint)
         chosen += matches
     return [profile for profile in profiles if profile in chosen]
 

@@ -279,13 +279,10 @@ def _ambiguous(argument: str, text: str, meanings: Sequence[tuple[str, str | Non
         ),
         " or ",
     )
-    return UsageError(
-        argument,
-        Text(
-            "{argument} = {text} may be {meant}", argument=argument, text=shown(text), meant=meant
-        ),
-        "write the product, or the whole name of a SoC",
+    message = Text(
+        "{argument} = {text} may be {meant}", argument=argument, text=shown(text), meant=meant
     )
+    return UsageError(argument, message, "write the product, or the whole name of a SoC")
 
 
 def _owners_of(name: str) -> list[tuple[str, str]]:

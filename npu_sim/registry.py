@@ -119,11 +119,8 @@ def find_operator(name: str) -> OperatorEntry | None:
     Raises UsageError when ``name`` is not a string.
     """
     if not isinstance(name, str):
-        raise UsageError(
-            "operator",
-            Text("operator = {name} is no name", name=shown(name)),
-            Text("operators: {operator_names}", operator_names=", ".join(OPERATOR_NAMES)),
-        )
+        hint = Text("operators: {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
+        raise UsageError("operator", Text("operator = {name} is no name", name=shown(name)), hint)
     wanted = plain_name(name).removeprefix("aclnn")
     return (
         _by_plain_name(OPERATORS).get(wanted)

@@ -164,14 +164,10 @@ def require_release(release: str | float) -> str:
             release_names=", ".join(release_names()),
             hint=closest(name, release_names()),
         )
-        raise UsageError(
-            "release",
-            Text(
-                "release = {release}: no such release of the product's software",
-                release=shown(release),
-            ),
-            hint,
+        message = Text(
+            "release = {release}: no such release of the product's software", release=shown(release)
         )
+        raise UsageError("release", message, hint)
     return name
 
 

@@ -94,12 +94,8 @@ class AclOpExecutor:
         with self._lock:
             if self.released:
                 message = "executor was released by an earlier call of the second stage"
-                raise AclnnError(
-                    INVALID,
-                    "executor",
-                    message,
-                    "call the first stage again, or aclSetAclOpExecutorRepeatable after it",
-                )
+                hint = "call the first stage again, or aclSetAclOpExecutorRepeatable after it"
+                raise AclnnError(INVALID, "executor", message, hint)
             self.released = not self.repeatable
 
     def _workspace_memory(self, workspace: Any, workspace_size: int) -> Array:
@@ -108,12 +104,8 @@ class AclOpExecutor:
             return np.empty(0, np.uint8)
         hint = Text("the first stage returned {needed} bytes", needed=needed)
         if workspace is None:
-            raise AclnnError(
-                NULL_POINTER,
-                "workspace",
-                Text("workspace is missing: {needed} bytes are needed", needed=needed),
-                hint,
-            )
+            message = Text("workspace is missing: {needed} bytes are needed", needed=needed)
+            raise AclnnError(NULL_POINTER, "workspace", message, hint)
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
             message = Text(
@@ -148,12 +140,9 @@ class AclOpExecutor:
 
     def _memory_of(self, name: str, array: Array | None) -> Array:
         if array is None:
-            raise AclnnError(
-                NULL_POINTER,
-                name,
-                Text("{name} was described without memory", name=name),
-                "give the tensor its data before the first stage",
-            )
+            message = Text("{name} was described without memory", name=name)
+            hint = "give the tensor its data before the first stage"
+            raise AclnnError(NULL_POINTER, name, message, hint)
         return array
 
 
@@ -161,12 +150,8 @@ def _writable_bytes(workspace: Any) -> Array:
     """Return an array of any dtype, or an object with a writable buffer, as bytes."""
     memory = workspace if isinstance(workspace, np.ndarray) else np.frombuffer(workspace, np.uint8)
     if not memory.flags.c_contiguous or not memory.flags.writeable:
-        raise AclnnError(
-            INVALID,
-            "workspace",
-            "workspace is not contiguous, writable memory",
-            "use aclrtMalloc or numpy.empty(size, 'uint8')",
-        )
+        hint = "use aclrtMalloc or numpy.empty(size, 'uint8')"
+        raise AclnnError(INVALID, "workspace", "workspace is not contiguous, writable memory", hint)
     return memory.reshape(-1).view(np.uint8)
 
 

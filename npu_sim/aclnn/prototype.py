@@ -58,20 +58,12 @@ class Prototype:
         """Run a call that the first stage planned."""
         try:
             if executor is None:
-                raise AclnnError(
-                    NULL_POINTER,
-                    "executor",
-                    "executor is missing",
-                    Text("{name}GetWorkspaceSize returns it", name=self.name),
-                )
+                hint = Text("{name}GetWorkspaceSize returns it", name=self.name)
+                raise AclnnError(NULL_POINTER, "executor", "executor is missing", hint)
             if executor.operator is not self.operator:
                 message = Text("executor belongs to aclnn{title}", title=executor.plan.title)
-                raise AclnnError(
-                    INVALID,
-                    "executor",
-                    message,
-                    Text("{name}GetWorkspaceSize returns the right one", name=self.name),
-                )
+                hint = Text("{name}GetWorkspaceSize returns the right one", name=self.name)
+                raise AclnnError(INVALID, "executor", message, hint)
             executor.run(workspace, workspaceSize)
         except AclnnError as error:
             return report(self.name, error, self._documented(error.argument))
@@ -116,12 +108,8 @@ class Prototype:
         attributes: dict[str, Any] = {}
         for name, argument in self.parameters.items():
             if values[name] is None and not argument.optional:
-                raise AclnnError(
-                    NULL_POINTER,
-                    argument.name,
-                    Text("{name} is missing", name=name),
-                    f"{name}: {argument.help}",
-                )
+                message = Text("{name} is missing", name=name)
+                raise AclnnError(NULL_POINTER, argument.name, message, f"{name}: {argument.help}")
         for name, argument in self.parameters.items():
             if isinstance(argument, Attribute):
                 attributes[argument.name] = _converted(argument, name, values[name])
@@ -144,12 +132,8 @@ class Prototype:
         for name, array in outputs.items():
             documented = self._documented(name)
             if array is not None and not array.flags.writeable:
-                raise AclnnError(
-                    INVALID,
-                    name,
-                    Text("{documented} cannot be written", documented=documented),
-                    "give writable memory",
-                )
+                message = Text("{documented} cannot be written", documented=documented)
+                raise AclnnError(INVALID, name, message, "give writable memory")
             for other, values in others.items():
                 if array is not None and values is not None and np.may_share_memory(array, values):
                     message = Text(

@@ -74,14 +74,12 @@ class AclTensor:
             self.shape if storageDims is None else tuple(int(size) for size in storageDims)
         )
         if len(self.strides) != len(self.shape):
-            raise ValueError(
-                Text(
-                    "strides {strides} do not match the shape {shape}: one stride for every "
-                    "dimension",
-                    strides=self.strides,
-                    shape=self.shape,
-                )
+            message = Text(
+                "strides {strides} do not match the shape {shape}: one stride for every dimension",
+                strides=self.strides,
+                shape=self.shape,
             )
+            raise ValueError(message)
         self.array: Array | None = (
             None if data is None or min(self.shape, default=0) < 0 else self._view(data)
         )
@@ -161,25 +159,20 @@ class AclTensor:
             161002 for a negative size, or a data type that no operator supports.
         """
         if min(self.shape, default=0) < 0:
-            raise AclnnError(
-                INVALID,
-                name,
-                Text("{name} has shape {shape}: a size is negative", name=name, shape=self.shape),
-                "sizes are 0 or more",
+            message = Text(
+                "{name} has shape {shape}: a size is negative", name=name, shape=self.shape
             )
+            raise AclnnError(INVALID, name, message, "sizes are 0 or more")
         try:
             return TensorSpec(self.shape, self._dtype_name, self.contiguous, self.format.layout)
         except ValueError as error:
-            raise AclnnError(
-                INVALID,
-                name,
-                Text(
-                    "{name} is {description}: {error}",
-                    name=name,
-                    description=self.dtype.name,
-                    error=error,
-                ),
-            ) from None
+            message = Text(
+                "{name} is {description}: {error}",
+                name=name,
+                description=self.dtype.name,
+                error=error,
+            )
+            raise AclnnError(INVALID, name, message) from None
 
     @property
     def _dtype_name(self) -> str:

@@ -67,16 +67,13 @@ class DroppedFiles:
         """
         most = MOST_BYTES[kind_of(name)]
         if length > most:
-            raise UsageError(
-                "file",
-                Text(
-                    "{name} has {length} bytes, more than the {most} that are read of such a file",
-                    name=name,
-                    length=length,
-                    most=most,
-                ),
-                "",
+            message = Text(
+                "{name} has {length} bytes, more than the {most} that are read of such a file",
+                name=name,
+                length=length,
+                most=most,
             )
+            raise UsageError("file", message, "")
         with self._lock:
             self._folder = self._folder or TemporaryDirectory(prefix="npu_sim_explorer_")
         folder = Path(self._folder.name)

@@ -143,11 +143,8 @@ def axis_numbers(state: State) -> dict[str, int]:
 def _switch(name: str, text: str) -> bool:
     lowered = text.lower()
     if lowered not in TRUE_WORDS + FALSE_WORDS:
-        raise UsageError(
-            name,
-            Text("{name} must be true or false, got {text}", name=name, text=repr(text)),
-            "true or false",
-        )
+        message = Text("{name} must be true or false, got {text}", name=name, text=repr(text))
+        raise UsageError(name, message, "true or false")
     return lowered in TRUE_WORDS
 
 
@@ -160,11 +157,8 @@ def _attribute(attribute: Attribute, text: str) -> Any:
         return attribute.kind(text)
     except ValueError:
         wanted = "integers separated by commas" if attribute.kind is IntArray else "a number"
-        raise UsageError(
-            attribute.name,
-            Text("{name} = {text} is not {wanted}", attribute, text=repr(text), wanted=wanted),
-            wanted,
-        ) from None
+        message = Text("{name} = {text} is not {wanted}", attribute, text=repr(text), wanted=wanted)
+        raise UsageError(attribute.name, message, wanted) from None
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:

@@ -128,22 +128,16 @@ def diagnose(
     if isinstance(text, str):
         text = StringIO(text)
     elif isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
-        raise UsageError(
-            "text",
-            Text("text = {text} is neither a text nor lines", text=shown(text)),
-            "give a str, or a file opened as text",
-        )
+        message = Text("text = {text} is neither a text nor lines", text=shown(text))
+        raise UsageError("text", message, "give a str, or a file opened as text")
     reading = read_lines(text)
     facts = _facts(reading)
     planned = PlannedCall()
     if arguments:
         name = operator or facts["operator"]
         if name is None or find_operator(name) is None:
-            raise UsageError(
-                "operator",
-                Text("operator: the text names none that npu_sim has"),
-                "name the operator of the call",
-            )
+            message = Text("operator: the text names none that npu_sim has")
+            raise UsageError("operator", message, "name the operator of the call")
         call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
         planned = _planned(name, call, arguments)
     dated = facts["release"] if facts["release"] in release_names() else None

@@ -18,11 +18,8 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     file = Path(path)
     if not file.is_file():
         problem = "is no file" if file.exists() else "there is no such file"
-        raise UsageError(
-            "file",
-            Text("{file}: {problem}", file=file, problem=problem),
-            "kernel_details.csv, op_summary_*.csv or the .db of a profiler",
-        )
+        hint = "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
+        raise UsageError("file", Text("{file}: {problem}", file=file, problem=problem), hint)
     with file.open("rb") as stream:
         start = stream.read(len(SQLITE_START))
     launches = read_database(file) if start == SQLITE_START else read_csv(file)

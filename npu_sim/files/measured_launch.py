@@ -117,11 +117,8 @@ def _shape(text: str) -> tuple[int, ...]:
 def refuse_more_launches(file: object, launches: int) -> None:
     """Raise a usage error when a profile has more than ``MOST_LAUNCHES`` launches."""
     if launches > MOST_LAUNCHES:
-        raise UsageError(
-            "file",
-            Text("{file}: more than {most} launches", file=file, most=MOST_LAUNCHES),
-            "a part of the file, such as a few steps of the training",
-        )
+        message = Text("{file}: more than {most} launches", file=file, most=MOST_LAUNCHES)
+        raise UsageError("file", message, "a part of the file, such as a few steps of the training")
 
 
 def counter_name(name: str) -> str:

@@ -50,11 +50,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     """Yield the launches of a CSV file; raises like ``read_device_profile``."""
     if file.stat().st_size > LARGEST_FILE:
-        raise UsageError(
-            "file",
-            Text("{file}: {st_size} bytes", file.stat(), file=file),
-            Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
-        )
+        hint = Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE)
+        raise UsageError("file", Text("{file}: {st_size} bytes", file.stat(), file=file), hint)
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.reader(stream, strict=True)
         try:
@@ -66,16 +63,13 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
                     refuse_more_launches(file, launches)
                     yield columns.launch(rows.line_num, cells)
         except UnicodeDecodeError as error:
-            raise UsageError(
-                "file",
-                Text(
-                    "{file}, line {line}: is no text: {reason}",
-                    error,
-                    file=file,
-                    line=_undecodable_line(file),
-                ),
-                "a CSV file in UTF-8",
-            ) from None
+            message = Text(
+                "{file}, line {line}: is no text: {reason}",
+                error,
+                file=file,
+                line=_undecodable_line(file),
+            )
+            raise UsageError("file", message, "a CSV file in UTF-8") from None
         except csv.Error as error:
             raise UsageError(
                 "file",
@@ -128,34 +122,29 @@ class _Columns:
         name = self.header[place]
         unit = name.partition("(")[2].partition(")")[0].strip().lower()
         if unit not in MICROSECONDS:
-            raise UsageError(
-                "file",
-                Text(
-                    "{file}, line 1, column {name}: {unit} is not a unit of time",
-                    self,
-                    name=repr(name),
-                    unit=repr(unit),
-                ),
-                Text("one of {units}", units=", ".join(filter(None, MICROSECONDS))),
+            message = Text(
+                "{file}, line 1, column {name}: {unit} is not a unit of time",
+                self,
+                name=repr(name),
+                unit=repr(unit),
             )
+            hint = Text("one of {units}", units=", ".join(filter(None, MICROSECONDS)))
+            raise UsageError("file", message, hint)
         return MICROSECONDS[unit]
 
     def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
         """Return the launch of one row."""
         if len(cells) != len(self.header):
-            raise UsageError(
-                "file",
-                Text(
-                    "{file}, line {line}: {cells_count} columns",
-                    self,
-                    line=line,
-                    cells_count=len(cells),
-                ),
-                Text(
-                    "{header_count}, as in line 1; is the file whole?",
-                    header_count=len(self.header),
-                ),
+            message = Text(
+                "{file}, line {line}: {cells_count} columns",
+                self,
+                line=line,
+                cells_count=len(cells),
             )
+            hint = Text(
+                "{header_count}, as in line 1; is the file whole?", header_count=len(self.header)
+            )
+            raise UsageError("file", message, hint)
         block_dim = self._number(line, cells, "block_dim")
         counters = tuple(
             0.0 if place is None else self._value(line, cells, place) or 0.0
@@ -196,17 +185,14 @@ class _Columns:
                 value = math.nan
         if not 0 <= value < math.inf:
             problem = "{value} is negative" if value < 0 else "{value} is not a number"
-            raise UsageError(
-                "file",
-                Text(
-                    "{file}, line {line}, column {name}: {problem}",
-                    self,
-                    line=line,
-                    name=repr(self.header[place]),
-                    problem=Text(problem, value=repr(cell.strip().strip('"'))),
-                ),
-                "a number, 0 or larger, or N/A",
+            message = Text(
+                "{file}, line {line}, column {name}: {problem}",
+                self,
+                line=line,
+                name=repr(self.header[place]),
+                problem=Text(problem, value=repr(cell.strip().strip('"'))),
             )
+            raise UsageError("file", message, "a number, 0 or larger, or N/A")
         return value * self.units.get(place, 1.0)
 
     def _tensors(
@@ -219,17 +205,14 @@ class _Columns:
             return self.tensors[texts]
         except ValueError as error:
             column = self.header[self.places[f"{side}_shapes"]]
-            raise UsageError(
-                "file",
-                Text(
-                    "{file}, line {line}, column {column}: {error}",
-                    self,
-                    line=line,
-                    column=repr(column),
-                    error=error,
-                ),
-                'such as "4096,1024;1024"',
-            ) from None
+            message = Text(
+                "{file}, line {line}, column {column}: {error}",
+                self,
+                line=line,
+                column=repr(column),
+                error=error,
+            )
+            raise UsageError("file", message, 'such as "4096,1024;1024"') from None
 
 
 def _plain(name: str) -> str:

@@ -83,16 +83,13 @@ class _Database:
         for table, wanted in REQUIRED.items():
             for column in wanted:
                 if column not in self.columns[table]:
-                    raise UsageError(
-                        "file",
-                        Text(
-                            "{file}: has no table {table} with a column {wanted}",
-                            self,
-                            table=table,
-                            wanted=column,
-                        ),
-                        "an export of the profiler",
+                    message = Text(
+                        "{file}: has no table {table} with a column {wanted}",
+                        self,
+                        table=table,
+                        wanted=column,
                     )
+                    raise UsageError("file", message, "an export of the profiler")
         self.texts: dict[Any, str] = {}
         for row, number, value in self._rows(STRINGS, "rowid, id, value"):
             if not isinstance(value, str):
@@ -153,16 +150,14 @@ class _Database:
         rows = self.database.execute(f"SELECT {columns} FROM {table}")
         for count, row in enumerate(rows, start=1):
             if count > MOST_ROWS:
-                raise UsageError(
-                    "file",
-                    Text(
-                        "{file}, table {table}: more than {most} rows",
-                        self,
-                        table=table,
-                        most=MOST_ROWS,
-                    ),
-                    "a part of the file, such as a few steps of the training",
+                message = Text(
+                    "{file}, table {table}: more than {most} rows",
+                    self,
+                    table=table,
+                    most=MOST_ROWS,
                 )
+                hint = "a part of the file, such as a few steps of the training"
+                raise UsageError("file", message, hint)
             yield row
 
     def _counters(self) -> dict[Any, tuple[float, ...]]:
@@ -206,18 +201,15 @@ class _Database:
     def _wrong(self, table: str, row: int, column: str, value: Any, wanted: str) -> UsageError:
         """Return the error of a cell."""
         shown = "NULL" if value is None else repr(value)[:40]
-        return UsageError(
-            "file",
-            Text(
-                "{file}, table {table}, row {row}, column {column}: {value}",
-                self,
-                table=table,
-                row=row,
-                column=column,
-                value=shown,
-            ),
-            wanted,
+        message = Text(
+            "{file}, table {table}, row {row}, column {column}: {value}",
+            self,
+            table=table,
+            row=row,
+            column=column,
+            value=shown,
         )
+        return UsageError("file", message, wanted)
 
 
 STREAM_COLUMNS = ("deviceId", "streamId")

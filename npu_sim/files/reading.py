@@ -52,15 +52,12 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
     with open_plain(argument, path, hint) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise UsageError(
-            argument,
-            Text(
-                "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
-                path=path,
-                most_bytes=most_bytes,
-            ),
-            hint,
+        message = Text(
+            "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
+            path=path,
+            most_bytes=most_bytes,
         )
+        raise UsageError(argument, message, hint)
     return content
 
 

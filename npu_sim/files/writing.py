@@ -49,15 +49,12 @@ def require_target(path: Path, argument: str = "out") -> None:
                 argument, Text("{path} is a folder", path=_shown(path)), "name a file in it"
             )
         if not folder.is_dir():
-            raise UsageError(
-                argument,
-                Text(
-                    "{path}: the folder {folder} does not exist",
-                    path=_shown(path),
-                    folder=_shown(folder),
-                ),
-                HINT,
+            message = Text(
+                "{path}: the folder {folder} does not exist",
+                path=_shown(path),
+                folder=_shown(folder),
             )
+            raise UsageError(argument, message, HINT)
         if path.exists() and not path.is_file():
             raise UsageError(argument, Text("{path} is no plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
@@ -185,11 +182,8 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
     Raises UsageError when there is a foreign entry; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
-        raise UsageError(
-            argument,
-            Text("{path} is in the way and not of npu_sim", path=_shown(path)),
-            "remove it, or choose another name",
-        )
+        message = Text("{path} is in the way and not of npu_sim", path=_shown(path))
+        raise UsageError(argument, message, "remove it, or choose another name")
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return

@@ -54,17 +54,14 @@ class YamlDocument:
     def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
         name = ".".join(str(part) for part in key) or "the file"
-        return UsageError(
-            self.argument,
-            Text(
-                "{path}, line {line}: {name}: {problem}",
-                self,
-                line=self.line(key),
-                name=name,
-                problem=problem,
-            ),
-            hint,
+        message = Text(
+            "{path}, line {line}: {name}: {problem}",
+            self,
+            line=self.line(key),
+            name=name,
+            problem=problem,
         )
+        return UsageError(self.argument, message, hint)
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
         """Return pydantic's first problem as an error of this file; the hint counts the others."""
@@ -165,10 +162,8 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
             line=event.start_mark.line + 1 if event.start_mark else 1,
         )
         if isinstance(event, yaml.AliasEvent):
-            raise refusal(
-                Text("{where}: such files take no aliases", where=where),
-                Text("write out what *{anchor} stands for", event),
-            )
+            message = Text("write out what *{anchor} stands for", event)
+            raise refusal(Text("{where}: such files take no aliases", where=where), message)
         tag = getattr(event, "tag", None)
         if tag is not None:
             raise refusal(

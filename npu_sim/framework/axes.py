@@ -102,13 +102,10 @@ class Word:
         if word not in self.words:
             names = (*self.words, *(SHORT_NAMES[one] for one in self.words if one in SHORT_NAMES))
             message = Text("{name} = {value} is not one of its values", self, value=shown(value))
-            raise UsageError(
-                self.name,
-                message,
-                Text(
-                    "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)
-                ),
+            hint = Text(
+                "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)
             )
+            raise UsageError(self.name, message, hint)
         return self.words.index(word)
 
     def value(self, code: int) -> Value:
@@ -133,11 +130,8 @@ class Switch:
             return 1
         if text in ("false", "0", "no", "off"):
             return 0
-        raise UsageError(
-            self.name,
-            Text("{name} must be True or False, got {value}", self, value=shown(value)),
-            "true or false",
-        )
+        message = Text("{name} must be True or False, got {value}", self, value=shown(value))
+        raise UsageError(self.name, message, "true or false")
 
     def value(self, code: int) -> Value:
         """Return the state of a code."""

@@ -69,12 +69,8 @@ class Given(Check):
     def __call__(self, call: Inspection) -> None:
         for one in call.operator.inputs:
             if not one.optional and call.arguments[one.name] is None:
-                raise AclnnError(
-                    NULL_POINTER,
-                    one.name,
-                    Text("{name} is missing", one),
-                    Text("{name}: {help}", one),
-                )
+                message = Text("{name} is missing", one)
+                raise AclnnError(NULL_POINTER, one.name, message, Text("{name}: {help}", one))
 
 
 class Supported(Check):
@@ -154,18 +150,11 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         if type(value) is not int and (
             isinstance(value, bool) or not isinstance(value, int | np.integer)
         ):
-            raise UsageError(
-                name,
-                Text("{name} = {value} is not an integer", name=name, value=shown(value)),
-                f"{low} <= {name} <= {high}",
-            )
+            message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
+            raise UsageError(name, message, f"{low} <= {name} <= {high}")
         if not low <= int(value) <= high:
-            raise AclnnError(
-                INVALID,
-                name,
-                Text("{name} = {value} is out of range", name=name, value=shown(value)),
-                f"{low} <= {name} <= {high}",
-            )
+            message = Text("{name} = {value} is out of range", name=name, value=shown(value))
+            raise AclnnError(INVALID, name, message, f"{low} <= {name} <= {high}")
     elif attribute.kind is float:
         require_float(name, value)
     elif attribute.kind is IntArray:
@@ -197,11 +186,8 @@ def require_float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(
-            name,
-            Text("{name} = {value} is not a number", name=name, value=shown(value)),
-            Text("{name}: a number", name=name),
-        ) from None
+        message = Text("{name} = {value} is not a number", name=name, value=shown(value))
+        raise UsageError(name, message, Text("{name}: a number", name=name)) from None
 
 
 def require_whole_numbers(name: str, value: Any) -> IntArray:
@@ -270,17 +256,13 @@ class Holds(Check):
             limits = Text(
                 '{limits}, a documented limit: limits="hardware" allows more', limits=limits
             )
-        return AclnnError(
-            self.status,
-            blamed,
-            Text(
-                "{values}: {title} needs {condition}",
-                call.operator,
-                values=values,
-                condition=self.condition,
-            ),
-            limits or self.condition,
+        message = Text(
+            "{values}: {title} needs {condition}",
+            call.operator,
+            values=values,
+            condition=self.condition,
         )
+        return AclnnError(self.status, blamed, message, limits or self.condition)
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """The same condition over a row and the rules of a product."""
@@ -439,12 +421,8 @@ class DtypeTable(DtypeCheck):
             title=title,
             dtypes=_dtypes_text(names, given),
         )
-        raise AclnnError(
-            INVALID,
-            names[fault],
-            message,
-            Text("nearest: {nearest}", nearest="; or ".join(nearest) or "none"),
-        )
+        hint = Text("nearest: {nearest}", nearest="; or ".join(nearest) or "none")
+        raise AclnnError(INVALID, names[fault], message, hint)
 
 
 def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
@@ -472,12 +450,8 @@ class Formats(Check):
                     name=name,
                     private=private,
                 )
-                raise AclnnError(
-                    self.status,
-                    name,
-                    message,
-                    Text("formats: {allowed}", allowed=", ".join(self.allowed)),
-                )
+                hint = Text("formats: {allowed}", allowed=", ".join(self.allowed))
+                raise AclnnError(self.status, name, message, hint)
 
 
 class Contiguous(Check):
@@ -509,12 +483,8 @@ class NotEmpty(Check):
         if spec.numel == 0:
             where = Text(" ({named} of the product document)", named=named) if named else ""
             hint = Text("every axis of {tensor} needs at least one element", self)
-            raise AclnnError(
-                self.status,
-                self.tensor,
-                Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where),
-                hint,
-            )
+            message = Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where)
+            raise AclnnError(self.status, self.tensor, message, hint)
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """Every size of the pattern."""
@@ -546,12 +516,8 @@ class Ranks(Check):
                     if self.low == self.high
                     else ""
                 )
-                raise AclnnError(
-                    self.status,
-                    name,
-                    Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec),
-                    wanted + axes,
-                )
+                message = Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec)
+                raise AclnnError(self.status, name, message, wanted + axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -574,12 +540,8 @@ class Like(Check):
                     shape=shape_text(spec.shape),
                     like_shape=shape_text(right),
                 )
-                raise AclnnError(
-                    self.status,
-                    name,
-                    message,
-                    Text("{name}: {shape}", name=name, shape=shape_text(right)),
-                )
+                hint = Text("{name}: {shape}", name=name, shape=shape_text(right))
+                raise AclnnError(self.status, name, message, hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -608,12 +570,9 @@ class Shapes(Check):
                 if others
                 else ""
             )
-            raise AclnnError(
-                self.status,
-                name,
-                Text("{name} is {spec}{why}", name=name, spec=spec, why=why),
-                Text("{name}: {wanted}", name=name, wanted=wanted),
-            )
+            message = Text("{name} is {spec}{why}", name=name, spec=spec, why=why)
+            hint = Text("{name}: {wanted}", name=name, wanted=wanted)
+            raise AclnnError(self.status, name, message, hint)
 
     @staticmethod
     def _bind(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:

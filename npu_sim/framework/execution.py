@@ -229,11 +229,8 @@ def output_array(
     if taken is not None:
         for other, one in taken:
             if np.may_share_memory(target, one):
-                raise UsageError(
-                    name,
-                    Text("{name} shares memory with {other}", name=name, other=other),
-                    "pass a separate array",
-                )
+                message = Text("{name} shares memory with {other}", name=name, other=other)
+                raise UsageError(name, message, "pass a separate array")
         taken.append((name, target))
     in_place = target.flags.carray and target.dtype.isnative
     return OutputArray(
@@ -275,19 +272,13 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
             name, message, Text("pass an array of {spec}, or leave it out", spec=spec)
         ) from None
     if given.shape != spec.shape or given.dtype != spec.dtype:
-        raise UsageError(
-            name,
-            Text("{name} is {given}, the result is {spec}", name=name, given=given, spec=spec),
-            Text("pass an array of {spec}", spec=spec),
-        )
+        message = Text("{name} is {given}, the result is {spec}", name=name, given=given, spec=spec)
+        raise UsageError(name, message, Text("pass an array of {spec}", spec=spec))
     if not array.flags.writeable:
         raise UsageError(name, Text("{name} cannot be written", name=name), "pass a writable array")
     if overlaps_itself(array):
-        raise UsageError(
-            name,
-            Text("{name} has elements that share memory: strides {strides}", array, name=name),
-            "pass a separate array",
-        )
+        message = Text("{name} has elements that share memory: strides {strides}", array, name=name)
+        raise UsageError(name, message, "pass a separate array")
     return array
 
 
@@ -466,15 +457,13 @@ def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
             and (found.shape, found.dtype) == (own.shape, own.dtype)
         )
         if found is not own and not same_form:
-            raise UsageError(
-                "compute",
-                Text(
-                    "{operator}: compute removed or replaced its output {name}",
-                    operator=run.case.operator.name,
-                    name=name,
-                ),
-                Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
+            message = Text(
+                "{operator}: compute removed or replaced its output {name}",
+                operator=run.case.operator.name,
+                name=name,
             )
+            hint = Text("write to the array: run.outputs[{name}][...] = value", name=repr(name))
+            raise UsageError("compute", message, hint)
 
 
 def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
@@ -499,11 +488,8 @@ def _output_arrays(
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
         names = ", ".join(one.output for one in outputs)
-        raise UsageError(
-            "out",
-            Text("out has {outs_count} arrays", outs_count=len(outs)),
-            Text("one for every output: {names}", names=names),
-        )
+        message = Text("out has {outs_count} arrays", outs_count=len(outs))
+        raise UsageError("out", message, Text("one for every output: {names}", names=names))
     others = [out for out in outs if out is not None]
     taken = (
         None
@@ -630,15 +616,10 @@ class Prepared(Printed):
         }
         if not self._needed <= arrays.keys():
             name = next(name for name in self._names if name in self._needed and name not in arrays)
-            raise UsageError(
-                name,
-                Text("{name} is missing", name=name),
-                Text(
-                    "the call was prepared with {name} {specs}",
-                    name=name,
-                    specs=self._case.specs[name],
-                ),
+            hint = Text(
+                "the call was prepared with {name} {specs}", name=name, specs=self._case.specs[name]
             )
+            raise UsageError(name, Text("{name} is missing", name=name), hint)
         return outputs_of(self._case, arrays, out)
 
     def _array(self, name: str, value: Any) -> np.ndarray:
@@ -649,15 +630,12 @@ class Prepared(Printed):
         if (array.shape, array.dtype, array.flags.c_contiguous) == self._wanted.get(name):
             return array
         if name not in self._wanted:
-            raise UsageError(
-                name,
-                Text("{name}: no such tensor", name=name),
-                Text(
-                    "tensors: {names}{hint}",
-                    names=", ".join(self._names),
-                    hint=closest(name, self._names),
-                ),
+            hint = Text(
+                "tensors: {names}{hint}",
+                names=", ".join(self._names),
+                hint=closest(name, self._names),
             )
+            raise UsageError(name, Text("{name}: no such tensor", name=name), hint)
         prepared = (
             "without it"
             if self._wanted[name] is None

@@ -361,11 +361,8 @@ class Operator:
                 return axis
         names = [axis.name for axis in self.all_axes]
         message = Text("{name} has nothing called {axis} to vary", self, axis=repr(name))
-        raise UsageError(
-            name,
-            message,
-            Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names)),
-        )
+        hint = Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names))
+        raise UsageError(name, message, hint)
 
     def defaults(self) -> Values:
         """Return the default value of every axis of the operator."""

@@ -148,15 +148,13 @@ def _plan_fields(case: Case) -> dict[str, Any]:
 
 def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
     """Return the error for a planner that launches on cores that do not exist."""
-    return UsageError(
-        "block_dim",
-        Text(
-            "{operator}: its planner returns block_dim = {block_dim}",
-            operator=case.operator.name,
-            block_dim=block_dim,
-        ),
-        Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores),
+    message = Text(
+        "{operator}: its planner returns block_dim = {block_dim}",
+        operator=case.operator.name,
+        block_dim=block_dim,
     )
+    hint = Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores)
+    return UsageError("block_dim", message, hint)
 
 
 def least_sure(*evidence: Evidence) -> Evidence:

@@ -75,11 +75,8 @@ def register_file(path: str | Path) -> list[Operator]:
         }.values()
     )
     if not found:
-        raise _file_error(
-            Path(path),
-            "declares no operator",
-            "OPERATOR = Operator(...), see docs/add_an_operator.md",
-        )
+        hint = "OPERATOR = Operator(...), see docs/add_an_operator.md"
+        raise _file_error(Path(path), "declares no operator", hint)
     return [register(operator) for operator in found]
 
 
@@ -93,11 +90,8 @@ def _run_file(path: Path) -> ModuleType:
         and Path(getattr(other, "__file__", None) or "").resolve() != path.resolve()
     )
     if is_other or name in sys.stdlib_module_names:
-        raise _file_error(
-            path,
-            Text("has the name of another module, {name}", name=name),
-            Text("a name of its own, such as {name}_operators.py", name=name),
-        )
+        hint = Text("a name of its own, such as {name}_operators.py", name=name)
+        raise _file_error(path, Text("has the name of another module, {name}", name=name), hint)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise _file_error(path, "is no Python file", "a file that ends in .py")
@@ -109,13 +103,10 @@ def _run_file(path: Path) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, UsageError) or not isinstance(error, Exception | SystemExit):
             raise
-        raise _file_error(
-            path,
-            Text(
-                "cannot be run: {error_type}: {error}", error_type=type(error).__name__, error=error
-            ),
-            "a Python file that declares operators",
-        ) from error
+        message = Text(
+            "cannot be run: {error_type}: {error}", error_type=type(error).__name__, error=error
+        )
+        raise _file_error(path, message, "a Python file that declares operators") from error
     return module
 
 
@@ -141,27 +132,18 @@ def check_declaration(operator: Operator) -> None:
         _tiling_faults,
         _order_faults,
     ):
-        for field, message, hint in find(operator):
-            raise UsageError(
-                field,
-                Text("{name}: {field}: {message}", operator, field=field, message=message),
-                hint,
-            )
+        for field, problem, hint in find(operator):
+            message = Text("{name}: {field}: {message}", operator, field=field, message=problem)
+            raise UsageError(field, message, hint)
 
 
 def _name_faults(operator: Operator) -> Iterator[Fault]:
     if not operator.name.isidentifier() or operator.name != operator.name.lower():
-        yield (
-            "name",
-            Text("{name} is no name", name=repr(operator.name)),
-            "a Python name in lower case, such as scale_rows",
-        )
+        message = Text("{name} is no name", name=repr(operator.name))
+        yield "name", message, "a Python name in lower case, such as scale_rows"
     if operator.name in OPERATOR_NAMES:
-        yield (
-            "name",
-            Text("{name} is an operator of npu_sim", operator),
-            Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES)),
-        )
+        hint = Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
+        yield "name", Text("{name} is an operator of npu_sim", operator), hint
     for place, names_of in (
         ("arguments", operator.arguments),
         ("axes", operator.all_axes),
@@ -191,29 +173,17 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
         if axis.name in {one.name for one in COMMON_AXES}:
             yield place, Text("{name} is an axis of every operator", axis), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
-            yield (
-                place,
-                "no tensor has an axis of this size, and it is no attribute",
-                Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes))),
-            )
+            hint = Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes)))
+            yield place, "no tensor has an axis of this size, and it is no attribute", hint
         if isinstance(axis, Switch) and axis.tensor and axis.tensor not in operator.input_names:
-            yield (
-                place,
-                Text("tensor = {tensor} is no input", tensor=repr(axis.tensor)),
-                Text("one of: {input_names}", input_names=", ".join(operator.input_names)),
-            )
+            hint = Text("one of: {input_names}", input_names=", ".join(operator.input_names))
+            yield place, Text("tensor = {tensor} is no input", tensor=repr(axis.tensor)), hint
         if isinstance(axis, Switch) and not axis.tensor and axis.name not in attributes:
-            yield (
-                place,
-                "a switch is an attribute, or states whether a tensor is given",
-                "an attribute of its name, or tensor=...",
-            )
+            message = "a switch is an attribute, or states whether a tensor is given"
+            yield place, message, "an attribute of its name, or tensor=..."
         if isinstance(axis, Word) and axis.name not in dtypes | attributes:
-            yield (
-                place,
-                "no tensor has this dtype, and it is no attribute",
-                "dtype= of a tensor, or an attribute of its name",
-            )
+            message = "no tensor has this dtype, and it is no attribute"
+            yield place, message, "dtype= of a tensor, or an attribute of its name"
         if isinstance(axis, Word) and axis.default not in axis.words:
             yield (
                 place,
@@ -223,11 +193,8 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
     numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
     for name in operator.shards:
         if name not in numbers:
-            yield (
-                "shards",
-                Text("{name} is no axis of numbers", name=repr(name)),
-                Text("one of: {numbers}", numbers=", ".join(numbers)),
-            )
+            message = Text("{name} is no axis of numbers", name=repr(name))
+            yield "shards", message, Text("one of: {numbers}", numbers=", ".join(numbers))
     for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
         yield from _expression_faults(place, text, known)
     for axis in operator.axes:
@@ -241,21 +208,16 @@ def _argument_faults(operator: Operator) -> Iterator[Fault]:
     for one in operator.arguments:
         place = f"arguments.{one.name}"
         if isinstance(one, Attribute) and one.kind not in (int, float, bool, str, IntArray):
-            yield (
-                place,
-                Text("kind = {kind}", kind=repr(one.kind)),
-                "int, float, bool, str or IntArray",
-            )
+            message = Text("kind = {kind}", kind=repr(one.kind))
+            yield place, message, "int, float, bool, str or IntArray"
         if not isinstance(one, Tensor):
             continue
         if isinstance(one.shape, str):
             yield from _pattern_faults(f"{place}.shape", one.shape, known)
         if one.dtype not in words and not _is_dtype(one.dtype):
-            yield (
-                f"{place}.dtype",
-                Text("{dtype} is neither an axis of words nor a dtype", dtype=repr(one.dtype)),
-                Text("one of: {words}, float32 ...", words=", ".join(sorted(words))),
-            )
+            message = Text("{dtype} is neither an axis of words nor a dtype", dtype=repr(one.dtype))
+            hint = Text("one of: {words}, float32 ...", words=", ".join(sorted(words)))
+            yield f"{place}.dtype", message, hint
 
 
 def _check_faults(operator: Operator) -> Iterator[Fault]:
@@ -267,34 +229,24 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
     for position, check in enumerate(operator.checks):
         place = f"checks.{position}"
         if not callable(check):
-            yield (
-                place,
-                Text("{check} is no check", check=repr(check)),
-                "one of npu_sim.framework.checks, or a function of an Inspection",
-            )
+            hint = "one of npu_sim.framework.checks, or a function of an Inspection"
+            yield place, Text("{check} is no check", check=repr(check)), hint
         if isinstance(check, Dtypes | SameDtype | DtypeTable | Ranks | Like | Shapes):
             for name in check.tensors.split():
                 if name not in tensors:
-                    yield (
-                        place,
-                        Text("{name} is no tensor", name=repr(name)),
-                        Text(
-                            "one of: {tensors}{hint}",
-                            tensors=", ".join(tensors),
-                            hint=closest(name, tensors),
-                        ),
+                    hint = Text(
+                        "one of: {tensors}{hint}",
+                        tensors=", ".join(tensors),
+                        hint=closest(name, tensors),
                     )
+                    yield place, Text("{name} is no tensor", name=repr(name)), hint
         if isinstance(check, Attributes):
             for name in check.attributes.split():
                 if name not in attributes:
-                    yield (
-                        place,
-                        Text("{name} is no attribute", name=repr(name)),
-                        Text(
-                            "one of: {attributes}",
-                            attributes=", ".join(sorted(attributes)) or "none",
-                        ),
+                    hint = Text(
+                        "one of: {attributes}", attributes=", ".join(sorted(attributes)) or "none"
                     )
+                    yield place, Text("{name} is no attribute", name=repr(name)), hint
         if isinstance(check, Holds | NothingToDo):
             yield from _expression_faults(
                 f"{place}.condition", check.condition, known | set(operator.rule_names)
@@ -304,20 +256,15 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
             and isinstance(check.blames, str)
             and check.blames not in {one.name for one in operator.arguments}
         ):
-            yield (
-                f"{place}.blames",
-                Text("{blames} is no argument", blames=repr(check.blames)),
-                Text("one of: {name}", name=", ".join(one.name for one in operator.arguments)),
-            )
+            message = Text("{blames} is no argument", blames=repr(check.blames))
+            hint = Text("one of: {name}", name=", ".join(one.name for one in operator.arguments))
+            yield f"{place}.blames", message, hint
 
 
 def _tiling_faults(operator: Operator) -> Iterator[Fault]:
     if "status" not in getattr(operator.tiling, "_fields", ()):
-        yield (
-            "tiling",
-            Text("{tiling} has no field status", tiling=repr(operator.tiling)),
-            "a NamedTuple with status and fields, see npu_sim.tiling.fields",
-        )
+        message = Text("{tiling} has no field status", tiling=repr(operator.tiling))
+        yield "tiling", message, "a NamedTuple with status and fields, see npu_sim.tiling.fields"
         return
     try:
         columns = table(operator.tiling)
@@ -341,11 +288,8 @@ def _order_faults(operator: Operator) -> Iterator[Fault]:
     for position in range(positions[0], positions[-1]) if positions else ():
         check = operator.checks[position]
         if isinstance(check, Check) and check.row_check(operator) is not None:
-            yield (
-                f"checks.{position}",
-                "dtype checks must stand next to each other",
-                "move this check before or after the dtype checks",
-            )
+            hint = "move this check before or after the dtype checks"
+            yield f"checks.{position}", "dtype checks must stand next to each other", hint
 
 
 def _numbers(operator: Operator) -> set[str]:
@@ -365,13 +309,10 @@ def _expression_faults(place: str, text: str, known: set[str]) -> Iterator[Fault
         yield place, str(error), "an expression over integers"
         return
     for name in unknown:
-        yield (
-            place,
-            Text("{name} in {text} is not known", name=repr(name), text=repr(text)),
-            Text(
-                "one of: {known}{hint}", known=", ".join(sorted(known)), hint=closest(name, known)
-            ),
+        hint = Text(
+            "one of: {known}{hint}", known=", ".join(sorted(known)), hint=closest(name, known)
         )
+        yield place, Text("{name} in {text} is not known", name=repr(name), text=repr(text)), hint
 
 
 def _pattern_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
@@ -381,15 +322,12 @@ def _pattern_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
         yield place, str(error), 'axes such as "row* col+"'
         return
     for name in unknown:
-        yield (
-            place,
-            Text("{name} in {text} is no size", name=repr(name), text=repr(text)),
-            Text(
-                "an axis of that name, or one of: {known}{hint}",
-                known=", ".join(sorted(known)),
-                hint=closest(name, known),
-            ),
+        hint = Text(
+            "an axis of that name, or one of: {known}{hint}",
+            known=", ".join(sorted(known)),
+            hint=closest(name, known),
         )
+        yield place, Text("{name} in {text} is no size", name=repr(name), text=repr(text)), hint
 
 
 def _names_in(pattern: str) -> tuple[str, ...]:

@@ -14,13 +14,10 @@ def tiling_bytes(plan: Plan) -> bytes:
     """
     found = find_structure(plan.kernel)
     if found is None or not plan.tiling or plan.npu_arch == NPU_ARCH_ASCEND_950:
-        raise NotModelledError(
-            "tiling_bytes",
-            Text(
-                "tiling_bytes: the tiling structure of {kernel} on {product} is not known",
-                kernel=plan.kernel or plan.path,
-                product=plan.product_title,
-            ),
-            "leave --tiling-bytes out",
+        message = Text(
+            "tiling_bytes: the tiling structure of {kernel} on {product} is not known",
+            kernel=plan.kernel or plan.path,
+            product=plan.product_title,
         )
+        raise NotModelledError("tiling_bytes", message, "leave --tiling-bytes out")
     return pack(found.kernel, plan.tiling, plan.release)

@@ -113,12 +113,10 @@ def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
 def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
     kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
     if not _has_memory(obj):
-        raise TypeError(
-            Text(
-                "this {kind} has no memory for its elements: it is fake, functional or freed",
-                kind=kind,
-            )
+        message = Text(
+            "this {kind} has no memory for its elements: it is fake, functional or freed", kind=kind
         )
+        raise TypeError(message)
     if getattr(obj, "requires_grad", False) and hasattr(obj, "detach"):
         obj = obj.detach()  # libraries refuse to export a tensor that records gradients
     try:
@@ -134,13 +132,10 @@ def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
                 return np.asarray(obj)  # some libraries copy from another device here
         except (RuntimeError, TypeError, ValueError):
             pass
-        raise TypeError(
-            Text(
-                "cannot reach the memory of this {kind} over DLPack: {error}",
-                kind=kind,
-                error=error,
-            )
-        ) from error
+        message = Text(
+            "cannot reach the memory of this {kind} over DLPack: {error}", kind=kind, error=error
+        )
+        raise TypeError(message) from error
 
 
 def _has_memory(tensor: Any) -> bool:

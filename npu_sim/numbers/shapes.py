@@ -28,10 +28,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
         if not (part.isascii() and part.isdecimal()):
             raise ValueError(Text("size {part} is not an integer >= 0", part=shown(part)))
         if len(part) > LONGEST_SIZE:
-            raise ValueError(
-                Text(
-                    "a size of {part_count} digits is more than any tensor has",
-                    part_count=len(part),
-                )
+            message = Text(
+                "a size of {part_count} digits is more than any tensor has", part_count=len(part)
             )
+            raise ValueError(message)
     return tuple(map(int, parts))

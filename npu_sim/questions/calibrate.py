@@ -125,11 +125,8 @@ def calibrate(
             wanted=WANTED,
             cores=cores,
         )
-        raise UsageError(
-            "file",
-            joined((Text("{file} has no launch to calibrate on", file=file), *warnings)),
-            looked_for,
-        )
+        message = joined((Text("{file} has no launch to calibrate on", file=file), *warnings))
+        raise UsageError("file", message, looked_for)
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
         source=Path(file).name,

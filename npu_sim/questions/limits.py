@@ -164,11 +164,8 @@ def limits(
     declared: Operator = load_operator(operator)
     names = [vary] if isinstance(vary, str) else list(vary or ())
     if len(names) > 2:
-        raise UsageError(
-            "vary",
-            Text("vary: {names_count} names", names_count=len(names)),
-            "one name, or two for a frontier",
-        )
+        message = Text("vary: {names_count} names", names_count=len(names))
+        raise UsageError("vary", message, "one name, or two for a frontier")
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:

@@ -57,11 +57,8 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     if chosen is not None:
         return MeasuredDevice(chosen, clock, cores, "chosen")
     if not cores:
-        raise UsageError(
-            "soc",
-            "the file does not state on how many cores its kernels ran",
-            'name the SoC, such as soc="Ascend910B3"',
-        )
+        message = "the file does not state on how many cores its kernels ran"
+        raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
     profiles = [profile for name in shipped_products() for profile in all_socs(name)]
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:

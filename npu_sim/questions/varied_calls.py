@@ -40,19 +40,13 @@ def number_of(call: FixedCall, name: str) -> Number:
                 for axis in operator.sizes
                 if axis.name in named or axis.name in operator.expressions
             )
-            raise UsageError(
-                "vary",
-                Text("{name} is a tensor: its sizes are {sizes}", tensor, sizes=sizes),
-                Text("vary one of: {sizes}", sizes=sizes),
-            )
+            message = Text("{name} is a tensor: its sizes are {sizes}", tensor, sizes=sizes)
+            raise UsageError("vary", message, Text("vary one of: {sizes}", sizes=sizes))
     axis = operator.axis(name)
     if not isinstance(axis, Number):
         numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
-        raise UsageError(
-            "vary",
-            Text("vary: {name} is not a number", name=name),
-            Text("numbers: {numbers}", numbers=", ".join(numbers)),
-        )
+        message = Text("vary: {name} is not a number", name=name)
+        raise UsageError("vary", message, Text("numbers: {numbers}", numbers=", ".join(numbers)))
     return axis
 
 

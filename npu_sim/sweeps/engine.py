@@ -52,15 +52,11 @@ def open_engine(
     if threads is not None:
         require_whole("threads", threads, 1)
     if not isinstance(engine, str) or engine not in ENGINES:
-        raise UsageError(
-            "engine",
-            Text("engine = {engine}: no such engine", engine=shown(engine)),
-            Text(
-                "engines: {engines}{hint}",
-                engines=", ".join(ENGINES),
-                hint=closest(engine, ENGINES),
-            ),
+        message = Text("engine = {engine}: no such engine", engine=shown(engine))
+        hint = Text(
+            "engines: {engines}{hint}", engines=", ".join(ENGINES), hint=closest(engine, ENGINES)
         )
+        raise UsageError("engine", message, hint)
     if engine == "local":
         yield LocalEngine(space, columns, threads)
     else:
@@ -229,11 +225,8 @@ def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise UsageError(
-            "engine",
-            "engine = dask: dask.distributed is not installed",
-            "pip install 'npu_sim[dask]'",
-        ) from None
+        message = "engine = dask: dask.distributed is not installed"
+        raise UsageError("engine", message, "pip install 'npu_sim[dask]'") from None
     if scheduler is None:
         options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None}
         with (

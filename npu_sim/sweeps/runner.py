@@ -163,11 +163,8 @@ def run_sweep(
     require_whole("chunk_rows", chunk_rows, 1)
     require_whole("check", check, 0)
     if resume and out is None:
-        raise UsageError(
-            "resume",
-            "resume: there is nothing to go on with",
-            "name the output of the interrupted sweep",
-        )
+        message = "resume: there is nothing to go on with"
+        raise UsageError("resume", message, "name the output of the interrupted sweep")
     space, chosen = prepare(operator, grid, sample, seed, columns)
     checked = sampled_rows(check, space.rows)
     run = _Run(space, chosen, chunk_rows, checked, progress, SweepSummary(space, chosen))
@@ -254,10 +251,7 @@ def prepare(
         isinstance(columns, Sequence | np.ndarray)
         and all(isinstance(name, str) for name in columns)
     ):
-        raise UsageError(
-            "columns",
-            Text("columns = {columns} are no names", columns=shown(columns)),
-            "a list of names",
-        )
+        message = Text("columns = {columns} are no names", columns=shown(columns))
+        raise UsageError("columns", message, "a list of names")
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)

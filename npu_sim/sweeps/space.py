@@ -231,11 +231,8 @@ def make_space(
     integer.
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
-        raise UsageError(
-            "grid",
-            Text("grid = {grid} is not a mapping", grid=shown(grid)),
-            "values by name, such as {'rows': '1..4096:*2'}",
-        )
+        message = Text("grid = {grid} is not a mapping", grid=shown(grid))
+        raise UsageError("grid", message, "values by name, such as {'rows': '1..4096:*2'}")
     require_whole("seed", seed)
     if sample is not None:
         require_whole("sample", sample, 0)
@@ -246,11 +243,8 @@ def make_space(
         profiles = tuple(one for one in profiles if _is_served(operator, one))
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
-        raise UsageError(
-            "grid",
-            Text("grid: two names of the same axis among {given}", given=", ".join(given)),
-            "give every axis once",
-        )
+        message = Text("grid: two names of the same axis among {given}", given=", ".join(given))
+        raise UsageError("grid", message, "give every axis once")
     axes = [
         axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis)
         for axis in operator.all_axes
@@ -258,11 +252,8 @@ def make_space(
     for values in axes:
         if values.log and sample is None:
             name = values.axis.name
-            raise UsageError(
-                name,
-                Text("{name}: ':log' draws at random", name=name),
-                "add a number of samples, or list values such as 1..4096:*2",
-            )
+            hint = "add a number of samples, or list values such as 1..4096:*2"
+            raise UsageError(name, Text("{name}: ':log' draws at random", name=name), hint)
     return Space(_declaration(operator, profiles), profiles, tuple(axes), sample, seed)
 
 
@@ -287,16 +278,13 @@ def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:
             names += [profile.name] * (profile.name not in names)
     if len(families) > 1:
         first, second, *_ = (", ".join(names) for names in families.values())
-        raise UsageError(
-            "product",
-            Text(
-                "product: {first} and {second} have different planners, whose plans have "
-                "different columns",
-                first=first,
-                second=second,
-            ),
-            "sweep them one after the other",
+        message = Text(
+            "product: {first} and {second} have different planners, whose plans have "
+            "different columns",
+            first=first,
+            second=second,
         )
+        raise UsageError("product", message, "sweep them one after the other")
     return next(iter(families), operator)
 
 
@@ -315,17 +303,12 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         return AxisValues(axis, start=given[0], step=given.step, count=len(given))
     count = len(given) if isinstance(given, Sized) and not isinstance(given, str) else 0
     if count > LARGEST_TABLE:
-        raise UsageError(
-            name,
-            Text("{name}: {count} values cannot be listed", name=name, count=count),
-            Text("a range, or at most {largest_table} values", largest_table=LARGEST_TABLE),
-        )
+        message = Text("{name}: {count} values cannot be listed", name=name, count=count)
+        hint = Text("a range, or at most {largest_table} values", largest_table=LARGEST_TABLE)
+        raise UsageError(name, message, hint)
     if not (items := items_of(given)):
-        raise UsageError(
-            name,
-            Text("{name}: no values", name=name),
-            Text("for instance {name}={default}", axis, name=name),
-        )
+        message = Text("{name}: no values", name=name)
+        raise UsageError(name, message, Text("for instance {name}={default}", axis, name=name))
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
         if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
@@ -361,24 +344,14 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
         item=item,
     )
     if first > last:
-        raise UsageError(
-            name,
-            Text(
-                "{name} = {item}: {first} is above {last}",
-                name=name,
-                item=item,
-                first=first,
-                last=last,
-            ),
-            form,
+        message = Text(
+            "{name} = {item}: {first} is above {last}", name=name, item=item, first=first, last=last
         )
+        raise UsageError(name, message, form)
     if step in ("", "log"):
         if step and first < 0:
-            raise UsageError(
-                name,
-                Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item),
-                form,
-            )
+            message = Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item)
+            raise UsageError(name, message, form)
         return AxisValues(axis, start=first, count=last - first + 1, log=step == "log")
     amount = int(step[1:]) if step[1:].isdecimal() else 0
     if step[0] == "+" and amount >= 1:
@@ -389,8 +362,5 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
             codes.append(first)
             first *= amount
         return codes
-    raise UsageError(
-        name,
-        Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step)),
-        form,
-    )
+    message = Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step))
+    raise UsageError(name, message, form)

@@ -103,11 +103,8 @@ class Store:
             if not self.progress_file.exists():
                 self._require_replaceable()
                 if self.target.exists() and not self.overwrite:
-                    raise UsageError(
-                        "out",
-                        Text("{target} is there already", self),
-                        "replace it with --overwrite, or name another",
-                    )
+                    message = Text("{target} is there already", self)
+                    raise UsageError("out", message, "replace it with --overwrite, or name another")
                 if self.partial.exists() or self.partial.is_symlink():
                     message = Text("{partial} is in the way: no sweep that can go on left it", self)
                     raise UsageError("out", message, "remove it, or choose another name")
@@ -151,11 +148,8 @@ class Store:
             try:
                 self.writer.go_on(progress["state"])
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-                raise UsageError(
-                    "resume",
-                    Text("{partial} is not what was written: {error}", self, error=error),
-                    again,
-                ) from None
+                message = Text("{partial} is not what was written: {error}", self, error=error)
+                raise UsageError("resume", message, again) from None
         elif chunks * self.chunk_rows < self.total:
             raise UsageError("resume", Text("{partial} is gone", self), again)
         return chunks, progress["summary"]
@@ -174,13 +168,10 @@ class Store:
         except (ValueError, KeyError, TypeError, RecursionError):
             valid = False
         if not valid:
-            raise UsageError(
-                "out",
-                Text(
-                    "{progress_file} does not state the progress of the sweep: it is damaged", self
-                ),
-                hint,
+            message = Text(
+                "{progress_file} does not state the progress of the sweep: it is damaged", self
             )
+            raise UsageError("out", message, hint)
         return dict(progress)
 
     def _require_replaceable(self, resuming: bool = False) -> None:
@@ -222,11 +213,8 @@ class Store:
             if self.partial.exists():
                 self.writer.finish(self.target)
             if not self.target.exists():
-                raise UsageError(
-                    "out",
-                    Text("{partial} was emptied by something else", self),
-                    Text("remove {name}", self.progress_file),
-                )
+                message = Text("{partial} was emptied by something else", self)
+                raise UsageError("out", message, Text("remove {name}", self.progress_file))
             self.progress_file.unlink()
 
     def close(self) -> None:

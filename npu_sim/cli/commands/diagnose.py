@@ -92,8 +92,5 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
             return operator, inputs
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         pass
-    raise UsageError(
-        "call",
-        Text("call = {call} is no call", call=shown(text)),
-        "write a JSON object with op and inputs, as a line of a file of calls",
-    )
+    hint = "write a JSON object with op and inputs, as a line of a file of calls"
+    raise UsageError("call", Text("call = {call} is no call", call=shown(text)), hint)

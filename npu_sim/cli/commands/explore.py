@@ -55,11 +55,8 @@ def explore_command(
             "receives",
             host=host,
         )
-        raise UsageError(
-            "host",
-            message,
-            "leave it out, or add --i-know: the page then opens by a link with a token only",
-        )
+        hint = "leave it out, or add --i-know: the page then opens by a link with a token only"
+        raise UsageError("host", message, hint)
 
     products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
     explorer = Explorer(products, port=port, host=host)

@@ -93,10 +93,7 @@ def named_values(option: str, texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise UsageError(
-                option,
-                Text("{text} is not of the form name=value", text=repr(text)),
-                "write name=value, such as rows=4096",
-            )
+            message = Text("{text} is not of the form name=value", text=repr(text))
+            raise UsageError(option, message, "write name=value, such as rows=4096")
         named[name.strip().replace("-", "_")] = value.strip()
     return named

@@ -122,11 +122,8 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
                 whole=options.out is not None,
             )
     except OSError as error:
-        raise UsageError(
-            "calls",
-            Text("{calls}: cannot be read: {strerror}", error, calls=calls),
-            "a file of calls, one JSON object a line",
-        ) from None
+        message = Text("{calls}: cannot be read: {strerror}", error, calls=calls)
+        raise UsageError("calls", message, "a file of calls, one JSON object a line") from None
     except UsageError as error:
         if error.argument != "calls":
             raise

@@ -74,11 +74,8 @@ def profile_command(file: File, options: ProfileOptions) -> None:
         _calibrate(file, options)
         return
     if options.out is not None:
-        raise UsageError(
-            "out",
-            Text("out = {out}: there is nothing to write without --calibrate", options),
-            "--calibrate --out FILE, or --report",
-        )
+        message = Text("out = {out}: there is nothing to write without --calibrate", options)
+        raise UsageError("out", message, "--calibrate --out FILE, or --report")
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import measured_profile_view
 
@@ -112,11 +109,8 @@ def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
 def _calibrate(file: Path, options: ProfileOptions) -> None:
     for name in ("report", "trace"):
         if getattr(options, name) is not None:
-            raise UsageError(
-                name,
-                Text("{name}: not written with --calibrate", name=f"--{name}"),
-                "a calibration is written to --out FILE",
-            )
+            message = Text("{name}: not written with --calibrate", name=f"--{name}")
+            raise UsageError(name, message, "a calibration is written to --out FILE")
     from npu_sim.questions.calibrate import calibrate
     from npu_sim.show.calibration import calibration_view, calibration_yaml
 

@@ -44,11 +44,8 @@ def record_command(
     backward.
     """
     if not script.is_file():
-        raise UsageError(
-            "script",
-            Text("{script}: no such file", script=script),
-            "the Python script to run, then its own arguments",
-        )
+        message = Text("{script}: no such file", script=script)
+        raise UsageError("script", message, "the Python script to run, then its own arguments")
     try:
         from npu_sim.torch import record
     except ImportError as error:

@@ -174,11 +174,8 @@ def check_file(
             (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
             "it is empty",
         )
-        raise UsageError(
-            "calls",
-            Text("no line is a call: {first}", first=first),
-            "one JSON object a line, with op and inputs",
-        )
+        message = Text("no line is a call: {first}", first=first)
+        raise UsageError("calls", message, "one JSON object a line, with op and inputs")
     return reader.matrix
 
 

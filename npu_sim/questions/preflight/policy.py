@@ -84,13 +84,11 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
     words = items_of(fail_on)
     for word in words:
         if word not in FAULTS:
-            raise UsageError(
-                "fail_on",
-                Text("fail_on = {word}: no such fault", word=repr(word)),
-                Text(
-                    "one of: {allowed}{hint}", allowed=", ".join(FAULTS), hint=closest(word, FAULTS)
-                ),
+            message = Text("fail_on = {word}: no such fault", word=repr(word))
+            hint = Text(
+                "one of: {allowed}{hint}", allowed=", ".join(FAULTS), hint=closest(word, FAULTS)
             )
+            raise UsageError("fail_on", message, hint)
     return Policy(frozenset(words), None if max_workspace is None else size_of(str(max_workspace)))
 
 
@@ -102,9 +100,7 @@ def size_of(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
         units = ", ".join(unit for unit in UNITS if unit)
-        raise UsageError(
-            "max_workspace",
-            Text("max_workspace = {text} is no size", text=repr(text)),
-            Text("a number of bytes, or with a unit: {units}", units=units),
-        )
+        message = Text("max_workspace = {text} is no size", text=repr(text))
+        hint = Text("a number of bytes, or with a unit: {units}", units=units)
+        raise UsageError("max_workspace", message, hint)
     return int(float(match[1]) * UNITS[match[2]])

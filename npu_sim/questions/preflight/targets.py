@@ -45,11 +45,8 @@ def chosen_targets(
         }.values()
     )
     if not profiles:
-        raise UsageError(
-            "products",
-            Text("products = {products} names no product", products=repr(products)),
-            'products="all" for every one',
-        )
+        message = Text("products = {products} names no product", products=repr(products))
+        raise UsageError("products", message, 'products="all" for every one')
     return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
 
 

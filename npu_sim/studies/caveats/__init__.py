@@ -30,8 +30,5 @@ def find_caveat(name: str) -> Caveat:
         if caveat.name == name:
             return caveat
     names = [caveat.name for caveat in CAVEATS]
-    raise UsageError(
-        "name",
-        Text("name = {name}: no such caveat", name=repr(name)),
-        Text("caveats: {names}{hint}", names=", ".join(names), hint=closest(name, names)),
-    )
+    hint = Text("caveats: {names}{hint}", names=", ".join(names), hint=closest(name, names))
+    raise UsageError("name", Text("name = {name}: no such caveat", name=repr(name)), hint)

@@ -113,26 +113,14 @@ def _checked(
         message = Text(
             "input has shape {shape}; the product takes logits (N, C)", shape=tuple(logits.shape)
         )
-        raise AclnnError(
-            INVALID,
-            "input",
-            message,
-            "input.reshape(-1, C), or input[None] for one row; target likewise",
-        )
+        hint = "input.reshape(-1, C), or input[None] for one row; target likewise"
+        raise AclnnError(INVALID, "input", message, hint)
     if target.dtype != torch.int64:
-        raise AclnnError(
-            INVALID,
-            "target",
-            Text("target is {dtype}; the product takes int64", target),
-            "target.long()",
-        )
+        message = Text("target is {dtype}; the product takes int64", target)
+        raise AclnnError(INVALID, "target", message, "target.long()")
     if weight is not None and weight.dtype != torch.float32:
-        raise AclnnError(
-            INVALID,
-            "weight",
-            Text("weight is {dtype}; the product takes float32", weight),
-            "weight.float()",
-        )
+        message = Text("weight is {dtype}; the product takes float32", weight)
+        raise AclnnError(INVALID, "weight", message, "weight.float()")
     if torch.is_autocast_enabled("cpu"):
         logits = logits.float()
     loss, log_prob = FORWARD(logits, target, weight, reduction, ignore_index, label_smoothing)
@@ -175,12 +163,8 @@ def npu_cross_entropy_loss(
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
         name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"
-        raise AclnnError(
-            INVALID,
-            name,
-            "the z-loss is not supported yet",
-            "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
-        )
+        hint = "lse_square_scale_for_zloss = 0.0 and return_zloss = False"
+        raise AclnnError(INVALID, name, "the z-loss is not supported yet", hint)
     if label_smoothing != 0.0 and input.requires_grad:
         message = Text(
             "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "

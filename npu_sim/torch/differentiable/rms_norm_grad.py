@@ -61,10 +61,7 @@ def npu_rms_norm(
 def _required(name: str, scale: torch.Tensor | None) -> torch.Tensor:
     """Return the weight; raise AclnnError if it is missing."""
     if scale is None:
-        raise AclnnError(
-            NULL_POINTER,
-            name,
-            Text("{name} = None: the product normalises with a scale", name=name),
-            Text("{name}: torch.ones of the last axes", name=name),
-        )
+        message = Text("{name} = None: the product normalises with a scale", name=name)
+        hint = Text("{name}: torch.ones of the last axes", name=name)
+        raise AclnnError(NULL_POINTER, name, message, hint)
     return scale
