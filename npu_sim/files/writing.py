@@ -265,13 +265,11 @@ def _mode_of(path: Path) -> int | None:
 
 def _shown(path: Path) -> str:
     text = str(path)
-    return (
-        Verbatim(text)
-        if len(text) <= 200
-        else Text(
-            "{beginning}...{end} ({length} characters)",
-            beginning=text[:80],
-            end=text[-80:],
-            length=len(text),
-        )
+    if len(text) <= 200:
+        return Verbatim(text)
+    return Text(
+        "{beginning}...{end} ({length} characters)",
+        beginning=text[:80],
+        end=text[-80:],
+        length=len(text),
     )

@@ -87,11 +87,9 @@ class YamlDocument:
             )
         else:
             problem = first["msg"]
-        more = (
-            Text("{count} more problems in this file", count=len(problems) - 1)
-            if len(problems) > 1
-            else ""
-        )
+        more = ""
+        if len(problems) > 1:
+            more = Text("{count} more problems in this file", count=len(problems) - 1)
         return self.error(key, problem, more)
 
 

@@ -88,11 +88,9 @@ class Supported(Check):
             supporting = [
                 name for name in shipped_products() if operator.supported_by(load_profile(name))
             ]
-            hint = (
-                Text("supported by: {supporting}", supporting=", ".join(supporting))
-                if supporting
-                else "no product that ships with npu_sim has it"
-            )
+            hint = "no product that ships with npu_sim has it"
+            if supporting:
+                hint = Text("supported by: {supporting}", supporting=", ".join(supporting))
             raise AclnnError(INVALID, "product", message, hint)
 
     def row_check(self, operator: Any) -> RowCheck | None:
@@ -511,11 +509,9 @@ class Ranks(Check):
                     else Text("rank at most {high}", self)
                 )
                 wanted = Text("rank {low}", self) if self.low == self.high else several
-                axes = (
-                    f": {patterns.text(call.pattern(call.operator.argument(name)))}"
-                    if self.low == self.high
-                    else ""
-                )
+                axes = ""
+                if self.low == self.high:
+                    axes = f": {patterns.text(call.pattern(call.operator.argument(name)))}"
                 message = Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec)
                 raise AclnnError(self.status, name, message, wanted + axes)
 
@@ -565,11 +561,9 @@ class Shapes(Check):
                 patterns.text(call.pattern(tensor)) if expected is None else shape_text(expected)
             )
             others = ", ".join(self._sources(call, tensor))
-            why = (
-                Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
-                if others
-                else ""
-            )
+            why = ""
+            if others:
+                why = Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
             message = Text("{name} is {spec}{why}", name=name, spec=spec, why=why)
             hint = Text("{name}: {wanted}", name=name, wanted=wanted)
             raise AclnnError(self.status, name, message, hint)

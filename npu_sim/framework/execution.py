@@ -543,11 +543,9 @@ def own_copies(
 
     See ``Tensor.addresses``.
     """
-    return (
-        {**tensors, **{name: tensors[name].copy() for name in addressing if name in tensors}}
-        if addressing
-        else tensors
-    )
+    if addressing:
+        return {**tensors, **{name: tensors[name].copy() for name in addressing if name in tensors}}
+    return tensors
 
 
 class Prepared(Printed):

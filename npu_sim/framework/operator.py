@@ -597,11 +597,9 @@ class Operator:
         KeyError
             When no given tensor determines it.
         """
-        return (
-            tensor.dtype
-            if tensor.dtype not in self.dtype_names
-            else self._dtype_named(tensor.dtype, specs)
-        )
+        if tensor.dtype not in self.dtype_names:
+            return tensor.dtype
+        return self._dtype_named(tensor.dtype, specs)
 
     def _dtype_named(self, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:
         for name in self._inputs_of_dtype[axis]:

@@ -217,8 +217,6 @@ def text(pattern: str) -> str:
         "1*": "1 ...",
     }
     tokens = parse(pattern)
-    return (
-        "scalar"
-        if not tokens
-        else "(" + ", ".join(words[token.kind].format(token.name) for token in tokens) + ")"
-    )
+    if not tokens:
+        return "scalar"
+    return "(" + ", ".join(words[token.kind].format(token.name) for token in tokens) + ")"

@@ -257,11 +257,9 @@ def _warnings(
         )
     for shape in shapes:
         if not shape.used:
-            fits = (
-                Text("these fit: {fits}", fits=", ".join(shape.fits))
-                if shape.fits
-                else "no release and SoC of the product fits"
-            )
+            fits = "no release and SoC of the product fits"
+            if shape.fits:
+                fits = Text("these fit: {fits}", fits=", ".join(shape.fits))
             yield Text(
                 "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
                 shape,

@@ -69,11 +69,9 @@ class Compared:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
         assert plan is not None
-        largest = (
-            max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
-            if memory
-            else None
-        )
+        largest = None
+        if memory:
+            largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         return row | {
             "path": plan.path,
             "tiling_key": plan.tiling_key,

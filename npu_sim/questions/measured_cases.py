@@ -78,11 +78,9 @@ def unknown_argument(operator: Operator, launch: MeasuredLaunch) -> str:
         for one in operator.attributes
         if one.required and not isinstance(_axis(operator, one), Word | Switch)
     ]
-    return (
-        Text("{name} unknown: output shapes are not in the file", name=", ".join(names))
-        if names
-        else ""
-    )
+    if names:
+        return Text("{name} unknown: output shapes are not in the file", name=", ".join(names))
+    return ""
 
 
 def _facts(planned: Plan) -> tuple[Any, ...]:

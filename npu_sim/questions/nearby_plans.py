@@ -50,11 +50,9 @@ class NearbyPlan:
         unit = (self.axis.unit or self.axis.name) + (
             "s" if abs(difference) != 1 and self.axis.unit else ""
         )
-        return (
-            Text("{count} more {unit}", count=count, unit=unit)
-            if difference > 0
-            else Text("{count} fewer {unit}", count=count, unit=unit)
-        )
+        if difference > 0:
+            return Text("{count} more {unit}", count=count, unit=unit)
+        return Text("{count} fewer {unit}", count=count, unit=unit)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""

@@ -38,15 +38,10 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
         (say("ceiling, {kind}", kind=kind), f"{ceiling.tb_per_s:.3f} TB/s", _ceiling_note(ceiling))
         for kind, ceiling in calibration.ceilings.items()
     ]
-    lines.append(
-        (
-            "vector pipe",
-            say("factor {vector_factor:.3f}", calibration)
-            if calibration.vector_factor
-            else "no factor",
-            answer.factor_reason,
-        )
+    value = (
+        say("factor {vector_factor:.3f}", calibration) if calibration.vector_factor else "no factor"
     )
+    lines.append(("vector pipe", value, answer.factor_reason))
     lines += [
         ("skipped", say("{count} launches", count=count), reason)
         for reason, count in answer.skipped.items()

@@ -11,7 +11,6 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
 from npu_sim.questions.nearby_plans import NearbyPlan
-from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import (
@@ -51,45 +50,22 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     ]
     overflow = overflow_text(plan)
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
-    parts += _section(
-        "path",
-        [
-            (Text("{path}{key}", plan, key=key),),
-            *([(plan.path_reason,)] if plan.path_reason else []),
-        ],
-    )
-    parts += _section(
-        "decisions",
-        [
-            row
-            for number, one in enumerate(plan.decisions, 1)
-            for row in _decision_rows(number, one)
-        ],
-    )
+    reason = [(plan.path_reason,)] if plan.path_reason else []
+    parts += _section("path", [(Text("{path}{key}", plan, key=key),), *reason])
+    decisions = (_decision_rows(number, one) for number, one in enumerate(plan.decisions, 1))
+    parts += _section("decisions", [row for rows in decisions for row in rows])
     nearby = explanation.nearby[:SHOWN_NEARBY]
-    rows = [_nearby_row(one) for one in nearby] or [("nothing nearby takes another path",)]
-    parts += _section(
-        "nearest changes", rows, styles=["red" if one.refusal else "" for one in nearby]
-    )
-    parts += _section(
-        "cores",
-        [
-            (
-                say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan),
-                plan.cores_note,
-            ),
-            (plan.per_core,),
-        ],
-    )
-    parts += _section(
-        say("launches: {launches}, one after the other", launches=len(plan.launches)),
-        _launch_rows(plan.launches),
-    )
+    changes = [_nearby_row(one) for one in nearby] or [("nothing nearby takes another path",)]
+    styles = ["red" if one.refusal else "" for one in nearby]
+    parts += _section("nearest changes", changes, styles=styles)
+    cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
+    parts += _section("cores", [(cores, plan.cores_note), (plan.per_core,)])
+    launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
+    parts += _section(launches, _launch_rows(plan.launches))
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
-    parts += _section(
-        "estimate beside the bound of npu-sim timeline", estimate_rows(explanation.estimates)
-    )
+    estimates = estimate_rows(explanation.estimates)
+    parts += _section("estimate beside the bound of npu-sim timeline", estimates)
     parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
@@ -99,17 +75,9 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
-        parts += _section(
-            "evidence",
-            [
-                (
-                    say(
-                        "{evidence}: not published by the vendor, a model",
-                        evidence=plan.evidence.value,
-                    ),
-                )
-            ],
-        )
+        evidence = plan.evidence.value
+        text = say("{evidence}: not published by the vendor, a model", evidence=evidence)
+        parts += _section("evidence", [(text,)])
     if plan.rules_source:
         parts += _section("rules", [(plan.rules_source,)])
     return stack(*parts)
@@ -129,29 +97,18 @@ def _section(
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
-    values = values_text(decision)
-    return [
-        (f"{number}", _effect_text(decision)),
-        (
-            "",
-            Text("{condition}; {values}", decision, values=values)
-            if values
-            else decision.condition,
-        ),
-    ]
-
-
-def _effect_text(decision: Decision) -> str:
     answer = "yes" if decision.outcome else "no"
-    return say("{name}: {answer}, {effect}", decision, answer=answer)
+    effect = say("{name}: {answer}, {effect}", decision, answer=answer)
+    condition, values = decision.condition, values_text(decision)
+    if values:
+        condition = Text("{condition}; {values}", decision, values=values)
+    return [(f"{number}", effect), ("", condition)]
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
-    change = (
-        f"{nearby.axis.name} {nearby.now} -> {nearby.value}"
-        if not isinstance(nearby.now, bool)
-        else nearby.step_text
-    )
+    change = nearby.step_text
+    if not isinstance(nearby.now, bool):
+        change = f"{nearby.axis.name} {nearby.now} -> {nearby.value}"
     if nearby.refusal:
         effect = say("refused: {refusal}", nearby)
     elif nearby.changes_path:
@@ -169,39 +126,14 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
             plural = "s" if launch.block_dim > 1 else ""
             cores = say(" on {block_dim} core{plural}", launch, plural=plural)
         doubt = Text(", {value}", launch.evidence) if launch.evidence is not Evidence.EXACT else ""
-        rows.append(
-            (
-                f"{number}",
-                Text(
-                    "{kernel}{cores}{doubt}{value}",
-                    launch,
-                    cores=cores,
-                    doubt=doubt,
-                    value=launch.note and "; " + launch.note,
-                ),
-            )
-        )
+        remark = launch.note and "; " + launch.note
+        head = Text("{kernel}{cores}{doubt}{value}", launch, cores=cores, doubt=doubt, value=remark)
+        rows.append((f"{number}", head))
         if launch.inputs:
-            rows.append(
-                (
-                    "",
-                    say(
-                        "reads {size}: {tensors}",
-                        size=bytes_text(launch.read_bytes),
-                        tensors=tensors_text(launch.inputs),
-                    ),
-                )
-            )
-        rows.append(
-            (
-                "",
-                say(
-                    "writes {size}: {tensors}",
-                    size=bytes_text(launch.written_bytes),
-                    tensors=tensors_text(launch.outputs),
-                ),
-            )
-        )
+            size, tensors = bytes_text(launch.read_bytes), tensors_text(launch.inputs)
+            rows.append(("", say("reads {size}: {tensors}", size=size, tensors=tensors)))
+        size, tensors = bytes_text(launch.written_bytes), tensors_text(launch.outputs)
+        rows.append(("", say("writes {size}: {tensors}", size=size, tensors=tensors)))
     return rows
 
 
@@ -209,34 +141,22 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
     """Return the estimate of each kernel, and the gain from other instructions or buffers."""
     rows: list[Row] = []
     for kernel, estimate in estimates:
-        rows.append(
-            (
-                Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
-                estimate_note(estimate),
-            )
-        )
+        head = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
+        rows.append((head, estimate_note(estimate)))
         if isinstance(estimate, VectorEstimate):
             start_up = about_us(estimate.startup_share * estimate.vector_us)
-            rows.append(
-                (
-                    say(
-                        "{instructions} instructions start up in {start_up} us",
-                        estimate,
-                        start_up=start_up,
-                    ),
-                    "half as many, twice as long, save half of it",
-                )
+            text = say(
+                "{instructions} instructions start up in {start_up} us", estimate, start_up=start_up
             )
+            rows.append((text, "half as many, twice as long, save half of it"))
             rows += [_conflict_row(one, estimate) for one in estimate.conflicts[:SHOWN_CONFLICTS]]
     return rows
 
 
 def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
-    how = (
-        "start in the same bank group"
-        if isclose(conflict.factor, EQUAL_ALIGNMENT)
-        else "share bank groups"
-    )
+    how = "share bank groups"
+    if isclose(conflict.factor, EQUAL_ALIGNMENT):
+        how = "start in the same bank group"
     saved = say(
         "without that {cycles:.1%} less of the longest core's {slowest_cycles:.0f} cycles",
         estimate,
@@ -253,40 +173,28 @@ def _memory_title(memory: Memory) -> str:
         name=memory_name(memory),
         phase=phase,
     )
-    return (
-        title
-        if memory.evidence is Evidence.EXACT
-        else say("{title} ({evidence})", title=title, evidence=memory.evidence.value)
-    )
+    if memory.evidence is Evidence.EXACT:
+        return title
+    return say("{title} ({evidence})", title=title, evidence=memory.evidence.value)
 
 
 def _memory_rows(memory: Memory) -> list[Row]:
-    shares = sorted(memory.allocations, key=lambda one: -one.bytes)
-    rows = [
-        (one.name, str(one.bytes), percent_text(one.bytes / memory.capacity_bytes), one.note)
-        for one in shares
+    sizes = [
+        (allocation.name, allocation.bytes, allocation.note)
+        for allocation in sorted(memory.allocations, key=lambda allocation: -allocation.bytes)
     ]
     return [
-        *rows,
-        (
-            "free",
-            str(memory.free_bytes),
-            percent_text(memory.free_bytes / memory.capacity_bytes),
-            "",
-        ),
+        (name, str(size), percent_text(size / memory.capacity_bytes), note)
+        for name, size, note in (*sizes, ("free", memory.free_bytes, ""))
     ]
 
 
 def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
     rows: list[Row] = []
     for one in limits:
-        rows.append(
-            (
-                f"{one.name} = {one.now}",
-                say("documented {bound}", bound=bound_text(one.documented)),
-                say("hardware {bound}", bound=bound_text(one.hardware)),
-            )
-        )
+        documented = say("documented {bound}", bound=bound_text(one.documented))
+        hardware = say("hardware {bound}", bound=bound_text(one.hardware))
+        rows.append((f"{one.name} = {one.now}", documented, hardware))
         binding = one.documented.above or one.hardware.above
         if binding is not None:
             rows.append(("", binding.message, ""))
@@ -316,43 +224,28 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
     rows: list[Row] = [(one.in_words, one.reason) for one in plan.order]
     if other is not None and other.order != plan.order:
-        mode = (
-            "with deterministic computation"
-            if other.deterministic
-            else "without deterministic computation"
-        )
+        mode = "without deterministic computation"
+        if other.deterministic:
+            mode = "with deterministic computation"
         states = joined((one.in_words for one in other.order), ", ")
-        rows.append(
-            (
-                mode,
-                say(
-                    "{states}; {path}; {size} of workspace",
-                    other,
-                    states=states,
-                    size=bytes_text(other.workspace.total_bytes),
-                ),
-            )
-        )
+        size = bytes_text(other.workspace.total_bytes)
+        text = say("{states}; {path}; {size} of workspace", other, states=states, size=size)
+        rows.append((mode, text))
     return rows
 
 
 def _refusal_view(explanation: Explanation) -> RenderableType:
     error = explanation.refusal
     assert error is not None
-    entry = find_operator(explanation.call.operator.name)
-    assert entry is not None
-    parts: list[RenderableType] = [
-        Paragraph(
-            say(
-                "{title} on {product}: refused, {status} {status_name}",
-                entry,
-                product=explanation.profile.title,
-                status=int(error.status),
-                status_name=error.status.name,
-            ),
-            "bold red",
-        ),
+    headline = say(
+        "{title} on {product}: refused, {status} {status_name}",
+        explanation.call.operator,
+        product=explanation.profile.title,
+        status=int(error.status),
+        status_name=error.status.name,
+    )
+    return stack(
+        Paragraph(headline, "bold red"),
         *_section("why", [(error.message,), *([(error.hint,)] if error.hint else [])]),
         *_section("what would be legal, the rest as it is", _limit_rows(explanation.limits)),
-    ]
-    return stack(*parts)
+    )

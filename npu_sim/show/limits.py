@@ -26,16 +26,10 @@ def limits_view(table: LimitTable) -> RenderableType:
     assert entry is not None
     along = say(" along {along}", table) if table.along else ""
     fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
-    title = Paragraph(
-        say(
-            "{title}: legal values of {axis}{along}",
-            entry,
-            axis=table.vary or "every size, the others as they are",
-            along=along,
-        ),
-        "bold",
-    )
-    parts: list[RenderableType] = [title, lines_table([("with", fixed)]), "", _ranges(table)]
+    axis = table.vary or "every size, the others as they are"
+    title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
+    head = Paragraph(title, "bold")
+    parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]
     reasons = _reasons(table)
     return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
 
@@ -96,17 +90,15 @@ def bound_text(bound: Bound) -> str:
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
         more = say("{ranges} shorter ranges", ranges=len(bound.ranges) - 1)
-        return (
-            say(
+        if bound.above:
+            return say(
                 "{first} .. {last}, {more} up to {largest}",
                 first=first,
                 last=last,
                 more=more,
                 largest=largest,
             )
-            if bound.above
-            else say("{first} .. {last}, {more} and on", first=first, last=last, more=more)
-        )
+        return say("{first} .. {last}, {more} and on", first=first, last=last, more=more)
     pieces = [
         count_text(first) if first == last else f"{count_text(first)} .. {count_text(last)}"
         for first, last in bound.ranges
@@ -122,11 +114,9 @@ def bound_text(bound: Bound) -> str:
 
 def reason_text(error: Unplanned) -> str:
     """Return why a value is not legal: the status, if the product refuses it, and the message."""
-    return (
-        error.message
-        if not error.status
-        else say("{status} {message}", error, status=int(error.status))
-    )
+    if not error.status:
+        return error.message
+    return say("{status} {message}", error, status=int(error.status))
 
 
 def _reasons(table: LimitTable) -> list[tuple[str, str]]:

@@ -65,23 +65,19 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
     """Return the device and the unmodelled kernels of the file."""
     lines: list[Line] = []
     if answer.device is not None:
-        others = (
-            say(
+        others = ""
+        if answer.device.others:
+            others = say(
                 "; also consistent with {others}: set --soc to choose",
                 others=", ".join(answer.device.others),
             )
-            if answer.device.others
-            else ""
-        )
         lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
         lines.append(("release", answer.release, answer.release_found_by))
     shown = [f"{kernel} {time_text(time)}" for kernel, time in answer.not_modelled.items()]
     if shown:
-        rest = (
-            say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
-            if len(shown) > SHOWN_KERNELS
-            else ""
-        )
+        rest = ""
+        if len(shown) > SHOWN_KERNELS:
+            rest = say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
         lines.append(
             ("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total")
         )
@@ -171,22 +167,15 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     if not group.cases:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
-    busy = (
-        say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
-        if facts["busiest_pipe"]
-        else "the file has no counters"
+    busy = "the file has no counters"
+    if facts["busiest_pipe"]:
+        busy = say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
+    note = say(
+        "{percent} of the median, {fastest} of the fastest",
+        percent=percent_text(share or 0.0),
+        fastest=percent_text(facts["bound_over_fastest"] or 0.0),
     )
-    lines.append(
-        (
-            "bound",
-            time_text(facts["bound_us"]),
-            say(
-                "{percent} of the median, {fastest} of the fastest",
-                percent=percent_text(share or 0.0),
-                fastest=percent_text(facts["bound_over_fastest"] or 0.0),
-            ),
-        )
-    )
+    lines.append(("bound", time_text(facts["bound_us"]), note))
     lines += assumption_lines(
         group.assumptions, [(one.assumption, one.kernel_us) for one in group.otherwise]
     )
@@ -207,11 +196,9 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
             agree,
         )
     )
-    key = (
-        say(", tiling key {facts}", facts=facts["tiling_key"])
-        if facts["tiling_key"] is not None
-        else ""
-    )
+    key = ""
+    if facts["tiling_key"] is not None:
+        key = say(", tiling key {facts}", facts=facts["tiling_key"])
     lines.append(("path", Text("{path}{key}", path=facts["path"], key=key), ""))
     for case in group.cases[1:]:
         differences = ", ".join(
@@ -220,13 +207,8 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
             if value != facts["arguments"].get(name)
         )
         mode = "deterministic" if case.plan.deterministic else differences
-        lines.append(
-            (
-                "or",
-                say("{path}, tiling key {tiling_key}", case.plan),
-                say("{mode}: not stated in the file", mode=mode),
-            )
-        )
+        note = say("{mode}: not stated in the file", mode=mode)
+        lines.append(("or", say("{path}, tiling key {tiling_key}", case.plan), note))
     return lines + [("changes", nearby_text(one, ()), "") for one in group.nearby[:1]]
 
 

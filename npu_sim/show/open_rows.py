@@ -23,11 +23,9 @@ def rows_title(rows: OpenRows) -> str:
     """Return the number of rows, columns or elements that can differ, and of those shown."""
     count = len(rows.table)
     shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
-    return (
-        say("{output}: {count} {axis}s can differ{shown}", rows, count=count, shown=shown)
-        if count
-        else say("{output}: its accumulation order is fixed", rows)
-    )
+    if count:
+        return say("{output}: {count} {axis}s can differ{shown}", rows, count=count, shown=shown)
+    return say("{output}: its accumulation order is fixed", rows)
 
 
 def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:

@@ -52,11 +52,9 @@ def count_text(row: Row) -> str:
 def lines_text(rows: Iterable[Row]) -> str:
     """Return the line numbers of calls: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
-    more = (
-        say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
-        if len(numbers) > SHOWN_LINES
-        else ""
-    )
+    more = ""
+    if len(numbers) > SHOWN_LINES:
+        more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
     return say(
         "line{plural} {numbers}{more}",
         plural="s" if len(numbers) > 1 else "",
@@ -124,15 +122,13 @@ def _counts(matrix: Matrix) -> Table:
         lines.append(("all", _count_text(matrix.summary()), ""))
     for label, summary in summaries.items():
         peak = summary.peak
-        place = (
-            say(
+        place = ""
+        if peak:
+            place = say(
                 "peak {size} of workspace, line {line}: {op} on {soc}",
                 peak,
                 size=bytes_text(peak.workspace_bytes),
             )
-            if peak
-            else ""
-        )
         lines.append((label, _count_text(summary), place))
     return lines_table(lines)
 
@@ -147,11 +143,9 @@ def _count_text(summary: Summary) -> str:
     weighted = (
         say(" ({count} with their counts)", summary) if summary.count != summary.lines else ""
     )
-    expected = (
-        say("; {as_expected} match expect, {differ} do not", summary)
-        if summary.as_expected or summary.differ
-        else ""
-    )
+    expected = ""
+    if summary.as_expected or summary.differ:
+        expected = say("; {as_expected} match expect, {differ} do not", summary)
     return say(
         "calls {lines}{weighted}: {counts}{over}{expected}",
         summary,
@@ -285,11 +279,9 @@ def _switch_text(switch: dict[str, object] | None) -> str:
             status=switch["status"],
             reason=switch["message"],
         )
-    still = (
-        say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
-        if isinstance(switch["timing"], list) and switch["timing"]
-        else ""
-    )
+    still = ""
+    if isinstance(switch["timing"], list) and switch["timing"]:
+        still = say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
     unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
     return say(
         "; the determinism switch: path '{switch}'{still}{unknown}",

@@ -57,11 +57,9 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
         ]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:SHOWN_KERNELS]]
-        more = (
-            say(", and {kernels} more kinds", kernels=len(kernels) - SHOWN_KERNELS)
-            if len(kernels) > SHOWN_KERNELS
-            else ""
-        )
+        more = ""
+        if len(kernels) > SHOWN_KERNELS:
+            more = say(", and {kernels} more kinds", kernels=len(kernels) - SHOWN_KERNELS)
         parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
     return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))
 

@@ -60,19 +60,14 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         output=output.output,
         index=index,
     )
-    lines.append(
+    note = say(
         (
-            "worst",
-            moved,
-            say(
-                (
-                    "the element that moved most in ulp; with deterministic computation "
-                    "{deterministic_result:.9g}"
-                ),
-                worst,
-            ),
-        )
+            "the element that moved most in ulp; with deterministic computation "
+            "{deterministic_result:.9g}"
+        ),
+        worst,
     )
+    lines.append(("worst", moved, note))
     for value, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
@@ -80,19 +75,12 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         shown = joined(
             say("core {core} {value:+.6g} -> {sum_after:.9g}", step) for step in steps[:SHOWN_STEPS]
         )
-        more = (
-            say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
-            if len(steps) > SHOWN_STEPS
-            else ""
-        )
+        more = ""
+        if len(steps) > SHOWN_STEPS:
+            more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
         scaled = say("; times {factor:.6g}", worst) if worst.factor != 1 else ""
-        lines.append(
-            (
-                "",
-                Text("{value} ({order})", value=f"{value:.9g}", order=order),
-                shown + more + scaled,
-            )
-        )
+        note = shown + more + scaled
+        lines.append(("", Text("{value} ({order})", value=f"{value:.9g}", order=order), note))
     return lines
 
 
@@ -101,42 +89,22 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     lines: list[Line] = []
     for one in study.outputs:
         verdicts = joined(map(_verdict_text, one.verdicts), ", ")
-        lines.append(
-            (
-                one.variant,
-                say("{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp", one),
-                verdicts,
-            )
-        )
-        lines.append(
-            (
-                "",
-                say("of given inputs: max {max_ulp_of_given:.3g} ulp", one),
-                "the rounding of the inputs included",
-            )
-        )
+        value = say("{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp", one)
+        lines.append((one.variant, value, verdicts))
+        value = say("of given inputs: max {max_ulp_of_given:.3g} ulp", one)
+        lines.append(("", value, "the rounding of the inputs included"))
         index = ", ".join(map(str, one.worst_index))
         terms = ", ".join(f"{term.name} {term.value:.4g}" for term in one.worst_terms[:3])
-        lines.append(
+        value = say("worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", one, index=index)
+        lines.append(("", value, say("largest terms: {terms}", terms=terms)))
+        note = joined(
             (
-                "",
-                say("worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", one, index=index),
-                say("largest terms: {terms}", terms=terms),
-            )
+                Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
+                for cause in one.causes
+            ),
+            ", ",
         )
-        lines.append(
-            (
-                "",
-                "each cause alone, in ulp",
-                joined(
-                    (
-                        Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
-                        for cause in one.causes
-                    ),
-                    ", ",
-                ),
-            )
-        )
+        lines.append(("", "each cause alone, in ulp", note))
     lines += [(label, "refused", message) for label, message in study.refused.items()]
     return [*lines, *precision_meanings()]
 
@@ -183,18 +151,13 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
             one.agrees
         ]
-        lines.append(
-            (
-                one.hash,
-                say(
-                    "{output}[{index}], {elements} elements alike, {terms} terms",
-                    one,
-                    index=index,
-                    terms=len(one.terms),
-                ),
-                Text("{agreed} ({probe})", one, agreed=agreed),
-            )
+        value = say(
+            "{output}[{index}], {elements} elements alike, {terms} terms",
+            one,
+            index=index,
+            terms=len(one.terms),
         )
+        lines.append((one.hash, value, Text("{agreed} ({probe})", one, agreed=agreed)))
         formula = one.text
         beginning = (
             formula

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     OVERFLOWS,
@@ -75,33 +75,20 @@ def plan_lines(plan: Plan) -> list[Line]:
     lines.append(("path", Text("{path}{key}", plan, key=key), plan.path_reason))
     if plan.block_dim:
         idle = say("; {idle_cores} idle", plan) if plan.idle_cores else ""
-        lines.append(
-            (
-                "cores",
-                say("{block_dim} of {cores_available} {core_kind}", plan),
-                plan.cores_note + idle,
-            )
-        )
+        value = say("{block_dim} of {cores_available} {core_kind}", plan)
+        lines.append(("cores", value, plan.cores_note + idle))
     if plan.per_core:
         lines.append(("per core", plan.per_core, ""))
     if plan.launches:
-        lines.append(
-            (
-                "launches",
-                launched_text(plan.launches),
-                say("{launches}, one after the other", launches=len(plan.launches))
-                if len(plan.launches) > 1
-                else "",
-            )
-        )
+        several, count = len(plan.launches) > 1, len(plan.launches)
+        note = say("{launches}, one after the other", launches=count) if several else ""
+        lines.append(("launches", launched_text(plan.launches), note))
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
     lines += [("order", order.in_words, order.reason) for order in plan.order]
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
-    lines += [
-        ("profile", f"{one.key} {one.value}", profile_key_text(plan, one))
-        for one in plan.profile_keys
-    ]
+    keys = plan.profile_keys
+    lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in keys]
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, "not published by the vendor: a model"))
     if plan.rules_source:
@@ -146,33 +133,23 @@ def _memory_line(memory: Memory) -> Line:
         percent=100 * memory.used_bytes / memory.capacity_bytes,
         phase=phase,
     )
-    return (
-        label,
-        share,
-        joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", "),
-    )
+    note = joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", ")
+    return (label, share, note)
 
 
 def _workspace_line(workspace: Workspace) -> Line:
     parts = []
     for part in workspace.parts:
-        size = (
-            say("{bytes} MiB", bytes=part.bytes // MIB)
-            if part.kind == "system" and part.bytes % MIB == 0
-            else str(part.bytes)
-        )
+        if part.evidence is Evidence.UNKNOWN:
+            parts.append(say("{name} unknown", part))
+            continue
+        is_mib = part.kind == "system" and part.bytes % MIB == 0
+        size = say("{bytes} MiB", bytes=part.bytes // MIB) if is_mib else str(part.bytes)
         model = " (model)" if part.evidence is Evidence.MODEL else ""
-        parts.append(
-            say("{name} unknown", part)
-            if part.evidence is Evidence.UNKNOWN
-            else Text("{name} {size}{model}", part, size=size, model=model)
-        )
+        parts.append(Text("{name} {size}{model}", part, size=size, model=model))
     unknown = " + unknown" if workspace.unknown else ""
-    return (
-        "workspace",
-        Text("{size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown),
-        joined(parts, ", "),
-    )
+    value = Text("{size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown)
+    return ("workspace", value, joined(parts, ", "))
 
 
 def change_text(plan: Plan, flip: Flip) -> str:
@@ -215,15 +192,12 @@ def change_lines(plan: Plan) -> list[Line]:
 
 def values_text(decision: Decision) -> str:
     """Return the values behind a decision, switches as typed: ``deterministic = false``."""
-    values = {
-        name if " " in name else Verbatim(name): str(value).lower()
-        if isinstance(value, bool)
-        else value
-        for name, value in decision.values.items()
-    }
-    return joined(
-        (Text("{name} = {value}", name=name, value=value) for name, value in values.items()), ", "
-    )
+    texts = []
+    for name, value in decision.values.items():
+        shown = str(value).lower() if isinstance(value, bool) else value
+        label = name if " " in name else Verbatim(name)
+        texts.append(Text("{name} = {value}", name=label, value=shown))
+    return joined(texts, ", ")
 
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
@@ -233,45 +207,36 @@ def plan_text(plan: Plan, width: int | None = None) -> str:
 
 def plan_view(plan: Plan) -> Group:
     """Return a plan as a rich renderable."""
-    return stack(
-        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
-        "",
-        lines_table(plan_lines(plan) + change_lines(plan), styles=LINE_STYLES),
-    )
+    return _view(plan, [])
+
+
+def _view(plan: Plan, results: list[Line]) -> Group:
+    headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
+    lines = plan_lines(plan) + change_lines(plan) + results
+    return stack(headline, "", lines_table(lines, styles=LINE_STYLES))
 
 
 def result_view(result: Result) -> Group:
     """Return a run as a rich renderable: its plan and its results."""
-    plan = result.plan
-    lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
-    return stack(
-        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
-        "",
-        lines_table(lines, styles=LINE_STYLES),
-    )
+    return _view(result.plan, result_lines(result))
 
 
 def result_lines(result: Result) -> list[Line]:
     """Return the results of a run as labelled lines."""
-    lines: list[Line] = []
-    for name, array in result.outputs.items():
-        lines.append(
-            ("output", f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}", "")
-        )
+    lines: list[Line] = [
+        ("output", f"{name} {shape_text(array.shape)} {array.dtype}", "")
+        for name, array in result.outputs.items()
+    ]
     for name, mask in result.order_dependent.items():
         share = say("{count} of {size} {axis}s", mask, size=mask.mask.size)
         lines.append(("order", say("{name}: {share} depend on timing", name=name, share=share), ""))
     lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
-    lines.append(
-        (
-            "time",
-            say("{milliseconds:.1f} ms", milliseconds=1000 * sum(result.seconds.values())),
-            ", ".join(
-                say("{stage} {milliseconds:.1f} ms", stage=k, milliseconds=1000 * v)
-                for k, v in result.seconds.items()
-            ),
-        )
+    value = say("{milliseconds:.1f} ms", milliseconds=1000 * sum(result.seconds.values()))
+    note = ", ".join(
+        say("{stage} {milliseconds:.1f} ms", stage=k, milliseconds=1000 * v)
+        for k, v in result.seconds.items()
     )
+    lines.append(("time", value, note))
     return lines
 
 
@@ -304,13 +269,8 @@ LAUNCH_COLUMNS = (
 
 def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
     """Return tensors with shape and dtype: ``grad 4096x512:bf16, indices 4096:int32``."""
-    return joined(
-        (
-            f"{name_text(tensor.name)} {TensorSpec(tensor.shape, tensor.dtype)}"
-            for tensor in tensors
-        ),
-        ", ",
-    )
+    named = (f"{name_text(one.name)} {TensorSpec(one.shape, one.dtype)}" for one in tensors)
+    return joined(named, ", ")
 
 
 def name_text(name: str) -> str:

@@ -67,11 +67,9 @@ def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
             estimate=about_us(estimate.vector_us),
             limits=limits,
         )
-    return (
-        say("{limits} us", limits=limits)
-        if estimate.us is None
-        else _ranged(estimate.us, estimate.low_us, estimate.high_us)
-    )
+    if estimate.us is None:
+        return say("{limits} us", limits=limits)
+    return _ranged(estimate.us, estimate.low_us, estimate.high_us)
 
 
 def _ranged(us: float, low: float, high: float) -> str:
@@ -86,16 +84,12 @@ def _ranged(us: float, low: float, high: float) -> str:
 def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return the evidence for an estimate, and the user's influence on it."""
     if isinstance(estimate, LaunchEstimate):
-        return (
-            say("{evidence}, if yours is like one of them", estimate)
-            if estimate.us is None
-            else estimate.evidence
-        )
-    conflicts = (
-        say(", {conflict_share:.0%} bank conflicts", estimate)
-        if estimate.conflict_share >= SAID_SHARE
-        else ""
-    )
+        if estimate.us is None:
+            return say("{evidence}, if yours is like one of them", estimate)
+        return estimate.evidence
+    conflicts = ""
+    if estimate.conflict_share >= SAID_SHARE:
+        conflicts = say(", {conflict_share:.0%} bank conflicts", estimate)
     doubt = Text("; {note}", estimate) if estimate.note else ""
     return say(
         "{startup_share:.0%} of it instruction start-up{conflicts}; {evidence}{doubt}",
@@ -148,11 +142,9 @@ def estimate_cell(timeline: Timeline) -> str:
     if len(estimates) != 1:
         return say("of {said} launches", said=len(estimates)) if estimates else ""
     (estimate,) = estimates
-    return (
-        f"V {_ranged(estimate.vector_us, estimate.low_us, estimate.high_us)}"
-        if isinstance(estimate, VectorEstimate)
-        else estimate_text(estimate)
-    )
+    if isinstance(estimate, VectorEstimate):
+        return f"V {_ranged(estimate.vector_us, estimate.low_us, estimate.high_us)}"
+    return estimate_text(estimate)
 
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
@@ -163,14 +155,12 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
         for launch in one.launches
         if launch.estimate is not None
     ]
-    return (
-        say(
+    if estimates:
+        return say(
             "estimates (V: busy time of the vector pipe, not of the launch): {evidence}",
             evidence=joined(dict.fromkeys(estimates)),
         )
-        if estimates
-        else ""
-    )
+    return ""
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
@@ -183,16 +173,10 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     doubt = "" if launch.evidence is Evidence.EXACT else Text("; {value}", launch.evidence)
     label = "launches" if number == 0 else ""
     if not launch.binds:
-        return (
-            label,
-            say("{kernel}: counted 0", launch),
-            say("no AI core runs it{doubt}", doubt=doubt),
-        )
-    return (
-        label,
-        f"{launch.kernel}: {time_text(launch.us)}",
-        Text("{percent}; {how}{doubt}", percent=percent_text(launch.share), how=how, doubt=doubt),
-    )
+        value = say("{kernel}: counted 0", launch)
+        return (label, value, say("no AI core runs it{doubt}", doubt=doubt))
+    note = Text("{percent}; {how}{doubt}", percent=percent_text(launch.share), how=how, doubt=doubt)
+    return (label, f"{launch.kernel}: {time_text(launch.us)}", note)
 
 
 def _change_line(change: Change) -> Line:
@@ -226,11 +210,9 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    note = (
-        say("{unknown} not published, so no time stated", unknown=joined(unknown, ", "))
-        if unknown
-        else BOUNDS_ONLY
-    )
+    note = BOUNDS_ONLY
+    if unknown:
+        note = say("{unknown} not published, so no time stated", unknown=joined(unknown, ", "))
     return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 

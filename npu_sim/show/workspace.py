@@ -102,11 +102,9 @@ def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
 
 
 def _nodes_text(area: WorkspaceArea) -> str:
-    return (
-        say("node {first_node}", area)
-        if area.first_node == area.last_node
-        else say("nodes {first_node} to {last_node}", area)
-    )
+    if area.first_node == area.last_node:
+        return say("node {first_node}", area)
+    return say("nodes {first_node} to {last_node}", area)
 
 
 def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:

@@ -169,11 +169,9 @@ def variants(base: StudyCall) -> Iterator[Variant]:
 
 
 def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    return (
-        values
-        if canonical_dtype(values.dtype) == dtype
-        else narrow_array(np.asarray(values, np.float32), dtype)
-    )
+    if canonical_dtype(values.dtype) == dtype:
+        return values
+    return narrow_array(np.asarray(values, np.float32), dtype)
 
 
 def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:

@@ -150,15 +150,13 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
                 progress=progress.show,
             )
     except KeyboardInterrupt:
-        kept = (
-            say(
+        kept = "nothing is kept without --out"
+        if options.out:
+            kept = say(
                 "{done} of {total} rows are in {out}.partial; go on with --resume",
                 progress,
                 out=options.out,
             )
-            if options.out
-            else "nothing is kept without --out"
-        )
         INTERRUPTION.report(say("interrupted: {kept}", kept=kept))
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)

@@ -89,11 +89,9 @@ def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True)
     answer = Checked(
         number, call.values["op"], profile.name, profile.soc, RUNS, release=profile.release
     )
-    return (
-        _check_kernel(call.values, answer, profile)
-        if call.kernel
-        else _check_operator(call.values, answer, profile, whole)
-    )
+    if call.kernel:
+        return _check_kernel(call.values, answer, profile)
+    return _check_operator(call.values, answer, profile, whole)
 
 
 def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) -> Checked:

@@ -59,11 +59,9 @@ class Summary:
             "over_budget",
         )
         peak = self.peak
-        place = (
-            {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
-            if peak
-            else None
-        )
+        place = None
+        if peak:
+            place = {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
         return {
             **{name: getattr(self, name) for name in names},
             "peak_workspace_bytes": peak.workspace_bytes if peak else 0,

@@ -69,16 +69,14 @@ def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
         for rows in every
         if len(rows.table)
     ]
-    return (
-        (
+    if strips:
+        return (
             Section(
                 "Where",
                 tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips),
             ),
         )
-        if strips
-        else ()
-    )
+    return ()
 
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
