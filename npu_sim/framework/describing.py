@@ -67,6 +67,29 @@ def decision(case: Case, condition: Condition, **values: int | str | bool) -> De
     )
 
 
+def decided(
+    name: str,
+    condition: str,
+    values: Mapping[str, int | float | str | bool],
+    outcome: bool,
+    effects: tuple[str, str],
+    *flips: tuple[str, int | str],
+) -> Decision:
+    """Return a decision.
+
+    ``effects`` are what follows when it holds and when not, ``flips`` arguments and values that
+    turn it around.
+    """
+    return Decision(
+        name=name,
+        condition=condition,
+        values=values,
+        outcome=outcome,
+        effect=effects[not outcome],
+        flips=tuple(Flip(argument=argument, value=value) for argument, value in flips),
+    )
+
+
 def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[Flip]:
     """Search the nearest value of one axis, on both sides, that turns a condition around."""
     axis, now = case.operator.axis(name), int(getattr(case.row, name))

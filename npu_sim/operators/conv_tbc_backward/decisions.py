@@ -4,14 +4,16 @@ Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_bac
 step 8 of "Contract".
 """
 
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework.axes import FLOAT_DTYPES
 from npu_sim.framework.case import Case
+from npu_sim.framework.describing import decided
 from npu_sim.language import Text
-from npu_sim.plans.model import Caveat, Decision, Flip
+from npu_sim.plans.model import Caveat, Decision
 from npu_sim.tiling.conv_tbc_backward.planner import (
     COMPUTE_BITS,
     COMPUTE_DTYPES,
@@ -95,24 +97,25 @@ SMALLEST_ROW_BYTES = 32
 """Smallest size of a row of input in L1: no T above L1 / 32 passes the gate."""
 
 
-def decisions(case: Case) -> tuple[Decision, ...]:
-    """Return every condition of the plan, with the argument values that would flip it."""
-    made = [_compute_decision(case)]
-    if case.profile.npu_arch == NPU_ARCH_A2_A3:
-        made.append(_matmul_decision(case))
-    if case.tiling.route == ROUTE_MATMUL:
-        made += [_elementwise_decision(case, name, axis) for name, axis in CONTRACTIONS.items()]
-    if case.tiling.route != ROUTE_MATMUL:
-        made.append(_deterministic_decision(case))
-        if case.deterministic and case.tiling.route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
-            made.append(_gate_decision(case))
+def decisions(case: Case) -> Iterator[Decision]:
+    """Yield every condition of the plan, with the argument values that would flip it."""
+    route, is_a2_a3 = case.tiling.route, case.profile.npu_arch == NPU_ARCH_A2_A3
+    yield _compute_decision(case)
+    if is_a2_a3:
+        yield _matmul_decision(case)
+    if route == ROUTE_MATMUL:
+        for name, axis in CONTRACTIONS.items():
+            yield _elementwise_decision(case, name, axis)
+    else:
+        yield _deterministic_decision(case)
+        if case.deterministic and route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
+            yield _gate_decision(case)
         if _white_listed(case):
-            made.append(_white_list_decision(case))
+            yield _white_list_decision(case)
         elif not case.deterministic:
-            made.append(_split_decision(case))
-    if case.profile.npu_arch != NPU_ARCH_A2_A3:
-        made.append(_bias_decision(case))
-    return tuple(made)
+            yield _split_decision(case)
+    if not is_a2_a3:
+        yield _bias_decision(case)
 
 
 def _compute_decision(case: Case) -> Decision:
@@ -126,52 +129,42 @@ def _compute_decision(case: Case) -> Decision:
         if selected is not None and (selected != dtype) is not converted
     ]
     nearest = sorted(flipping, key=lambda code: abs(code - chosen))[:1]
-    return Decision(
-        name="operands are converted",
-        condition="the dtype that cubeMathType selects is not the dtype of the tensors",
-        values={"dtype": dtype, "cubeMathType": chosen, "computed in": compute},
-        outcome=converted,
-        effect=Text("the cube unit multiplies {compute} and accumulates fp32", compute=compute),
-        flips=tuple(Flip(argument="cubeMathType", value=code) for code in nearest),
+    effect = Text("the cube unit multiplies {compute} and accumulates fp32", compute=compute)
+    return decided(
+        "operands are converted",
+        "the dtype that cubeMathType selects is not the dtype of the tensors",
+        {"dtype": dtype, "cubeMathType": chosen, "computed in": compute},
+        converted,
+        (effect, effect),
+        *(("cubeMathType", code) for code in nearest),
     )
 
 
 def _matmul_decision(case: Case) -> Decision:
     row, outcome = case.row, case.tiling.route == ROUTE_MATMUL
-    flips: tuple[Flip, ...] = ()
+    flips: list[tuple[str, int]] = []
     if outcome:
-        flips = (Flip(argument="pad", value=1),)
+        flips = [("pad", 1)]
     elif row.pad == 0:
-        flips = (Flip(argument="K", value=row.T),)
+        flips = [("K", row.T)]
     elif row.K == row.T:
-        flips = (Flip(argument="pad", value=0),)
-    return Decision(
-        name="matrix product",
-        condition="pad == 0 and K == T",
-        values={"pad": row.pad, "K": row.K, "T": row.T},
-        outcome=outcome,
-        effect="both gradients are plain batched matrix products"
-        if outcome
-        else "both gradients are convolutions",
-        flips=flips,
-    )
+        flips = [("pad", 0)]
+    effects = "both gradients are plain batched matrix products", "both gradients are convolutions"
+    values = {"pad": row.pad, "K": row.K, "T": row.T}
+    return decided("matrix product", "pad == 0 and K == T", values, outcome, effects, *flips)
 
 
 def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
     """Return the decision for a matrix product that may have a contraction of length 1."""
-    outcome, size = gradient in elementwise_gradients(case), getattr(case.row, axis)
-    product = (
-        "every product of elements is rounded once, to the dtype of the operands"
-        if outcome
-        else "a matrix product on the cube unit"
-    )
-    return Decision(
-        name=Text("{gradient} element by element", gradient=gradient),
-        condition=f"{axis} == 1",
-        values={axis: size},
-        outcome=outcome,
-        effect=product,
-        flips=(Flip(argument=axis, value=2 if outcome else 1),),
+    outcome = gradient in elementwise_gradients(case)
+    rounded = "every product of elements is rounded once, to the dtype of the operands"
+    return decided(
+        Text("{gradient} element by element", gradient=gradient),
+        f"{axis} == 1",
+        {axis: getattr(case.row, axis)},
+        outcome,
+        (rounded, "a matrix product on the cube unit"),
+        (axis, 1 + outcome),
     )
 
 
@@ -181,95 +174,71 @@ def _white_listed(case: Case) -> bool:
 
 
 def _white_list_decision(case: Case) -> Decision:
-    row = case.row
-    return Decision(
-        name="white-listed shape",
-        condition="fp32, T == 8, B == 1, Cin == 4, Cout == 2, K == 4, pad == 0",
-        values={
-            "T": row.T,
-            "B": row.B,
-            "Cin": row.Cin,
-            "Cout": row.Cout,
-            "K": row.K,
-            "pad": row.pad,
-        },
-        outcome=True,
-        effect="gradWeight takes the deterministic planner in default mode too",
-        flips=(Flip(argument="pad", value=1),),
+    return decided(
+        "white-listed shape",
+        "fp32, T == 8, B == 1, Cin == 4, Cout == 2, K == 4, pad == 0",
+        {name: getattr(case.row, name) for name in ("T", "B", "Cin", "Cout", "K", "pad")},
+        True,
+        ("gradWeight takes the deterministic planner in default mode too", ""),
+        ("pad", 1),
     )
 
 
 def _bias_decision(case: Case) -> Decision:
-    cores, row = case.tiling.bias_cores, case.row
-    return Decision(
-        name="gradBias split over cores",
-        condition=Text(
-            "fp32, default mode, and more than {bias_unit_rows} rows of self",
-            bias_unit_rows=BIAS_UNIT_ROWS,
-        ),
-        values={
-            "dtype": case.specs["input"].dtype,
-            "deterministic": case.deterministic,
-            "rows": row.B * row.To,
-        },
-        outcome=cores > 1,
-        effect=Text("{cores} cores add to every element atomically", cores=cores)
-        if cores > 1
-        else "one core adds every element",
+    cores, rows = case.tiling.bias_cores, case.row.B * case.row.To
+    condition = Text(
+        "fp32, default mode, and more than {bias_unit_rows} rows of self",
+        bias_unit_rows=BIAS_UNIT_ROWS,
     )
+    dtype = case.specs["input"].dtype
+    values = {"dtype": dtype, "deterministic": case.deterministic, "rows": rows}
+    several = Text("{cores} cores add to every element atomically", cores=cores)
+    effects = several, "one core adds every element"
+    return decided("gradBias split over cores", condition, values, cores > 1, effects)
 
 
 def _deterministic_decision(case: Case) -> Decision:
     fixed = case.deterministic or _white_listed(case)
-    effect = (
-        "no output depends on timing"
-        if fixed
-        else "cores may share a gradWeight tile and add atomically"
-    )
-    return Decision(
-        name="deterministic",
-        condition="deterministic",
-        values={"deterministic": case.deterministic},
-        outcome=case.deterministic,
-        effect=effect,
-        flips=(Flip(argument="deterministic", value=str(not case.deterministic).lower()),),
+    shared = "cores may share a gradWeight tile and add atomically"
+    effect = "no output depends on timing" if fixed else shared
+    return decided(
+        "deterministic",
+        "deterministic",
+        {"deterministic": case.deterministic},
+        case.deterministic,
+        (effect, effect),
+        ("deterministic", str(not case.deterministic).lower()),
     )
 
 
 def _gate_decision(case: Case) -> Decision:
-    row, taken = case.row, case.tiling.route == ROUTE_PLANNER
-    smallest = gate_bytes(problem_of(row, case.rules))
-    return Decision(
-        name="deterministic planner takes the shape",
-        condition=(
-            "pad < K and smallest operands in L1 <= L1, and L0A, L0B, L0C are not smaller than on "
-            "any A2 or A3 SoC"
-        ),
-        values={
-            "pad": row.pad,
-            "K": row.K,
-            "smallest operands in L1": smallest,
-            "L1": case.device.l1_bytes,
-        },
-        outcome=taken,
-        effect="gradWeight follows the published planner"
-        if taken
-        else "the model without a split over cores",
-        flips=_gate_flips(case),
+    row, smallest = case.row, gate_bytes(problem_of(case.row, case.rules))
+    condition = (
+        "pad < K and smallest operands in L1 <= L1, and L0A, L0B, L0C are not smaller than on "
+        "any A2 or A3 SoC"
+    )
+    sizes = {"smallest operands in L1": smallest, "L1": case.device.l1_bytes}
+    published = "gradWeight follows the published planner"
+    return decided(
+        "deterministic planner takes the shape",
+        condition,
+        {"pad": row.pad, "K": row.K, **sizes},
+        case.tiling.route == ROUTE_PLANNER,
+        (published, "the model without a split over cores"),
+        *_gate_flips(case),
     )
 
 
-def _gate_flips(case: Case) -> tuple[Flip, ...]:
+def _gate_flips(case: Case) -> Iterator[tuple[str, int]]:
     problem, device = problem_of(case.row, case.rules), case.device
     passes = case.tiling.route == ROUTE_PLANNER
 
     def flips_gate(changed: ConvTbcProblem) -> bool:
         return is_plannable(changed) and published_planner_takes(changed, device) is not passes
 
-    flips = []
     pad = problem.taps if passes else problem.taps - 1
     if flips_gate(problem._replace(pad=pad)):
-        flips.append(Flip(argument="pad", value=pad))
+        yield "pad", pad
     longest = device.l1_bytes // SMALLEST_ROW_BYTES + 1
     if problem.pad >= problem.taps:
         times = range(0)
@@ -280,79 +249,69 @@ def _gate_flips(case: Case) -> tuple[Flip, ...]:
     candidates = (time for time in times if not (problem.pad == 0 and time == problem.taps))
     time = next((time for time in candidates if flips_gate(problem._replace(time=time))), 0)
     if time:
-        flips.append(Flip(argument="T", value=time))
-    return tuple(flips)
+        yield "T", time
 
 
 def _split_decision(case: Case) -> Decision:
     tiling, parts = case.tiling.weight_model, case.tiling.grad_weight.splits
-    shared = Text("{parts} cores add to every tile", parts=parts)
-    whole = "one core computes a whole tile"
-    return Decision(
-        name="gradWeight split over cores",
-        condition=(
-            "at least twice as many cores as tiles, and more than one sample or 16 time steps"
-        ),
-        values={
-            "tiles": tiling.m_blocks * tiling.n_blocks,
-            "cores": tiling.cores,
-            "B": case.row.B,
-            "To": case.row.To,
-        },
-        outcome=parts > 1,
-        effect=shared if parts > 1 else whole,
+    tiles = {"tiles": tiling.m_blocks * tiling.n_blocks, "cores": tiling.cores}
+    return decided(
+        "gradWeight split over cores",
+        "at least twice as many cores as tiles, and more than one sample or 16 time steps",
+        {**tiles, "B": case.row.B, "To": case.row.To},
+        parts > 1,
+        (Text("{parts} cores add to every tile", parts=parts), "one core computes a whole tile"),
     )
 
 
-def caveats(case: Case) -> tuple[Caveat, ...]:
-    """Return the warnings of a call."""
-    warnings = [*_precision_caveats(case)]
-    if case.tiling.route == ROUTE_MATMUL and len(elementwise_gradients(case)) < len(CONTRACTIONS):
-        message = (
+def caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a call."""
+    yield from _precision_caveats(case)
+    route, elementwise = case.tiling.route, elementwise_gradients(case)
+    if route == ROUTE_MATMUL and len(elementwise) < len(CONTRACTIONS):
+        message: str = (
             "pad 0 and K = T: the gradients are matrix products whose tiling and workspace are not "
             "published"
         )
-        warnings.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
-    if computed_in(case) == "bfloat16" and elementwise_gradients(case):
-        names = " and ".join(elementwise_gradients(case))
+        yield Caveat(code="matmul_unpublished", argument="weight", message=message)
+    if computed_in(case) == "bfloat16" and elementwise:
         message = Text(
             "{names}: whether the product multiplies bf16 element by element depends on a size "
             "test that is not published; taken to do so (model), which only decides on the sign "
             "of zeros",
-            names=names,
+            names=" and ".join(elementwise),
         )
-        warnings.append(Caveat(code="elementwise_model", argument="weight", message=message))
+        yield Caveat(code="elementwise_model", argument="weight", message=message)
     if _white_listed(case):
         message = (
             "the shape is on a white list of the product: gradWeight takes the deterministic route "
             "in default mode too"
         )
-        warnings.append(Caveat(code="white_listed", argument="input", message=message))
-    if case.tiling.route == ROUTE_GATE_FAILED:
+        yield Caveat(code="white_listed", argument="input", message=message)
+    if route == ROUTE_GATE_FAILED:
         message = (
             "the deterministic planner does not take this shape: gradWeight is planned by the "
             "model, one core for every tile"
         )
         argument = "pad" if case.row.pad >= case.row.K else "input"
-        warnings.append(Caveat(code="deterministic_gate", argument=argument, message=message))
+        yield Caveat(code="deterministic_gate", argument=argument, message=message)
     on_a2_a3 = case.profile.npu_arch == NPU_ARCH_A2_A3
-    if case.deterministic and on_a2_a3 and case.tiling.route == ROUTE_MODEL:
+    if case.deterministic and on_a2_a3 and route == ROUTE_MODEL:
         message = Text(
             "the planner of deterministic gradWeight is not published for release {release}: "
-            "planned by the model",
+            "planned by the model, one core for every tile",
             release=case.profile.release,
         )
-        message = Text("{message}, one core for every tile", message=message)
         code = "deterministic_planner_unpublished"
-        warnings.append(Caveat(code=code, argument="deterministic", message=message))
+        yield Caveat(code=code, argument="deterministic", message=message)
     if _is_unknown_on_training_series(case):
         message = Text(
             "whether release {release} takes pad 0 and K = T on this product is not known; later "
             "ones refuse, then take it",
             release=case.profile.release,
         )
-        warnings.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
-    return (*warnings, *_planner_caveats(case))
+        yield Caveat(code="matrix_shape_unknown", argument="weight", message=message)
+    yield from _planner_caveats(case)
 
 
 def _is_unknown_on_training_series(case: Case) -> bool:
@@ -362,60 +321,47 @@ def _is_unknown_on_training_series(case: Case) -> bool:
     return bool(unknown and case.row.pad == 0 and case.row.K == case.row.T)
 
 
-def _precision_caveats(case: Case) -> list[Caveat]:
-    warnings = []
+def _precision_caveats(case: Case) -> Iterator[Caveat]:
     exact = elementwise_gradients(case)
     if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
-        but = (
-            Text(" ({exact}, multiplied element by element, is not rounded)", exact=exact[0])
-            if exact
-            else ""
-        )
-        message = (
+        message: str = (
             "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry "
             "about 3 decimal digits"
-        ) + but
-        warnings.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
+        )
+        if exact:
+            message += Text(
+                " ({exact}, multiplied element by element, is not rounded)", exact=exact[0]
+            )
+        yield Caveat(code="hf32_precision", argument="cube_math_type", message=message)
     if converts_to_fp16(case):
         saturated, infinite = "values beyond 65504 become 65504", "values beyond 65504 become inf"
-        range_text = saturated if case.profile.saturates else infinite
         message = Text(
             "operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range}, "
             "below 2^-24 they vanish; gradBias is summed from the original self",
-            range=range_text,
+            range=saturated if case.profile.saturates else infinite,
         )
-        warnings.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
+        yield Caveat(code="fp16_conversion", argument="cube_math_type", message=message)
     if case.profile.saturates:
         message = (
             "inf and nan are not supported on this product: overflow becomes the largest finite "
             "value, nan becomes 0"
         )
-        warnings.append(Caveat(code="saturation", message=message))
-    return warnings
+        yield Caveat(code="saturation", message=message)
 
 
-def _planner_caveats(case: Case) -> list[Caveat]:
+def _planner_caveats(case: Case) -> Iterator[Caveat]:
     """Warn where the published rule needs more memory than the chip has (page, "Known defects")."""
     tiling, device = case.tiling.published, case.device
-    excess = (
-        ("L0A", tiling.exceeds_l0a, tiling.l0a_bytes, device.l0a_bytes),
-        ("L0B", tiling.exceeds_l0b, tiling.l0b_bytes, device.l0b_bytes),
-        ("L0C", tiling.exceeds_l0c, tiling.l0c_bytes, device.l0c_bytes),
-        ("L1", tiling.exceeds_l1, tiling.l1_bytes, device.l1_bytes),
-    )
     base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
-    warnings = []
-    for name, exceeds, needed, available in excess:
-        if exceeds:
+    for name in ("l0a", "l0b", "l0c", "l1"):
+        if getattr(tiling, f"exceeds_{name}"):
             message = Text(
                 "hardware limit: the deterministic planner's base block {base} needs {needed} "
                 "bytes of {name}, there are {available}; the call may fail on the device (it fits "
                 "when not deterministic)",
                 base=base,
-                needed=needed,
-                name=name,
-                available=available,
+                needed=getattr(tiling, f"{name}_bytes"),
+                name=name.upper(),
+                available=getattr(device, f"{name}_bytes"),
             )
-            code = f"hardware_limit_{name.lower()}"
-            warnings.append(Caveat(code=code, argument="deterministic", message=message))
-    return warnings
+            yield Caveat(code=f"hardware_limit_{name}", argument="deterministic", message=message)

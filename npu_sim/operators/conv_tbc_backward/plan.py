@@ -93,7 +93,7 @@ def describe(case: Case) -> dict[str, Any]:
         "workspace": executor_workspace(launches, case.tiling.workspace_bytes),
         "launches": launches,
         "order": lambda: _order(case),
-        "caveats": caveats(case),
+        "caveats": tuple(caveats(case)),
     }
 
 
@@ -147,12 +147,10 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
             input_cores=own.block_dim,
             weight_cores=tiling.grad_weight.block_dim,
         ),
-        "per_core": (
-            Text(
-                "gradInput {blocks}; gradWeight {planner_note}",
-                blocks=_blocks_text(own),
-                planner_note=_planner_note(case) if published else _model_note(weight_model),
-            )
+        "per_core": Text(
+            "gradInput {blocks}; gradWeight {planner_note}",
+            blocks=_blocks_text(own),
+            planner_note=_planner_note(case) if published else _model_note(weight_model),
         ),
         "tiling": {
             "route": ROUTE_NAMES[tiling.route],
@@ -177,22 +175,15 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
 def _blocks_text(tiling: CubeTiling) -> str:
     most = tiling.blocks_per_core
     base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
+    own = {"blocks": tiling.blocks, "single_m": tiling.single_m, "single_n": tiling.single_n}
     if most > 1:
         return Text(
             "up to {most} of {blocks} blocks of {single_m} x {single_n} (base {base})",
             most=most,
-            blocks=tiling.blocks,
-            single_m=tiling.single_m,
-            single_n=tiling.single_n,
             base=base,
+            **own,
         )
-    return Text(
-        "one of {blocks} blocks of {single_m} x {single_n} (base {base})",
-        blocks=tiling.blocks,
-        single_m=tiling.single_m,
-        single_n=tiling.single_n,
-        base=base,
-    )
+    return Text("one of {blocks} blocks of {single_m} x {single_n} (base {base})", base=base, **own)
 
 
 def _model_note(tiling: CubeTiling) -> str:

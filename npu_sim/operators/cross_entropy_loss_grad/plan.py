@@ -3,11 +3,13 @@
 Source: specification pages ``cross_entropy_loss_grad`` and ``workspace``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.describing import decided
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.plans.model import (
@@ -15,7 +17,6 @@ from npu_sim.plans.model import (
     Caveat,
     CoreWork,
     Decision,
-    Flip,
     Memory,
     OutputOrder,
     Workspace,
@@ -67,7 +68,7 @@ def describe(case: Case) -> dict[str, Any]:
         ),
         "workspace": _workspace(case),
         "order": lambda: (_order(case),),
-        "caveats": _caveats(case, tiling),
+        "caveats": tuple(_caveats(case, tiling)),
     }
 
 
@@ -82,14 +83,12 @@ def _row_text(tiling: Tiling) -> str:
 
 
 def _path_reason(case: Case, tiling: Tiling) -> str:
-    compared = ">" if tiling.column_budget < case.row.C else "<="
-    unit = tiler.unit_columns(case.row.dtype)
     return Text(
         "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} columns",
         c=case.row.C,
-        compared=compared,
+        compared=">" if tiling.column_budget < case.row.C else "<=",
         column_budget=tiling.column_budget,
-        unit=unit,
+        unit=tiler.unit_columns(case.row.dtype),
     )
 
 
@@ -117,16 +116,12 @@ def _per_core(tiling: Tiling) -> str:
             labels=labels,
             column_tail=tiling.column_tail,
         )
-    times = (
-        "one piece"
-        if tiling.column_loop == 1
-        else Text("{column_loop} pieces", column_loop=tiling.column_loop)
-    )
-    tail = (
-        Text(" and one of {column_tail}", column_tail=tiling.column_tail)
-        if tiling.column_tail
-        else ""
-    )
+    times: str = "one piece"
+    if tiling.column_loop != 1:
+        times = Text("{column_loop} pieces", column_loop=tiling.column_loop)
+    tail: str = ""
+    if tiling.column_tail:
+        tail = Text(" and one of {column_tail}", column_tail=tiling.column_tail)
     return Text(
         "{labels}; each row in {times} of {align_columns} columns{tail}",
         labels=labels,
@@ -172,62 +167,49 @@ def _budget_decision(case: Case, tiling: Tiling) -> Decision:
     most_rows = largest_rows(tiler.problem_of(case.row), case.device, case.rules, columns)
     changes = {"C": budget, "N": most_rows} if beyond else {"C": budget + 1, "N": most_rows + 1}
     flips = [
-        Flip(argument=name, value=size)
+        (name, size)
         for name, size in changes.items()
         if size > 0 and _is_legal(case.changed(**{name: size}))
     ]
-    return Decision(
-        name="row beyond the buffer",
-        condition="C > (Unified Buffer - row buffers) // bytes of a column",
-        values={
-            "C": columns,
-            "Unified Buffer": case.device.ub_bytes,
-            "row buffers": tiler.row_buffer_bytes(tiling.buffers),
-            "bytes of a column": tiler.bytes_per_column(case.row.dtype),
-            "columns that fit": budget,
-        },
-        outcome=beyond,
-        effect="a row passes through the buffer in pieces"
-        if beyond
-        else "a row fits; columns beyond the last whole block go last",
-        flips=tuple(flips),
-    )
+    values = {
+        "C": columns,
+        "Unified Buffer": case.device.ub_bytes,
+        "row buffers": tiler.row_buffer_bytes(tiling.buffers),
+        "bytes of a column": tiler.bytes_per_column(case.row.dtype),
+        "columns that fit": budget,
+    }
+    in_pieces = "a row passes through the buffer in pieces"
+    fits = "a row fits; columns beyond the last whole block go last"
+    condition = "C > (Unified Buffer - row buffers) // bytes of a column"
+    return decided("row beyond the buffer", condition, values, beyond, (in_pieces, fits), *flips)
 
 
 def _unit_decision(case: Case, tiling: Tiling) -> Decision:
-    unit = tiler.unit_columns(case.row.dtype)
-    short = tiling.align_columns == 0
+    unit, short = tiler.unit_columns(case.row.dtype), tiling.align_columns == 0
     columns = unit if short else unit - 1
-    return Decision(
-        name="short row",
-        condition=(
-            Text(
-                "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
-                unit=unit,
-                column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
-            )
-        ),
-        values={"C": case.row.C, "columns that fit": tiling.column_budget},
-        outcome=short,
-        effect="alignColLoopNum is 0: the row is its own tail"
-        if short
-        else Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns),
-        flips=(Flip(argument="C", value=columns),) if _is_legal(case.changed(C=columns)) else (),
+    condition = Text(
+        "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
+        unit=unit,
+        column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
     )
+    values = {"C": case.row.C, "columns that fit": tiling.column_budget}
+    whole = Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns)
+    effects = "alignColLoopNum is 0: the row is its own tail", whole
+    flips = [("C", columns)] if _is_legal(case.changed(C=columns)) else []
+    return decided("short row", condition, values, short, effects, *flips)
 
 
 def _mean_decision(case: Case) -> Decision:
     reduction = case.arguments.reduction
     mean, other = reduction == "mean", {"mean": "sum", "sum": "mean"}.get(reduction)
-    return Decision(
-        name="cores wait for one another",
-        condition="reduction is mean",
-        values={"reduction": reduction},
-        outcome=mean,
-        effect="every core leaves the sum of its rows in the workspace, and all add them up"
-        if mean
-        else "no core needs another",
-        flips=(Flip(argument="reduction", value=other),) if other else (),
+    added = "every core leaves the sum of its rows in the workspace, and all add them up"
+    return decided(
+        "cores wait for one another",
+        "reduction is mean",
+        {"reduction": reduction},
+        mean,
+        (added, "no core needs another"),
+        *([("reduction", other)] if other else []),
     )
 
 
@@ -264,57 +246,55 @@ def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
     return max(first, 0), min(last, columns - 1)
 
 
-def _caveats(case: Case, tiling: Tiling) -> tuple[Caveat, ...]:
-    caveats = [*_label_caveats(case)]
+def _caveats(case: Case, tiling: Tiling) -> Iterator[Caveat]:
+    row = case.row
+    if row.C > EXACT_LABELS:
+        yield _label_caveat(row.ignore_index, row.C)
     if tiling.align_columns == 0:
         message = Text(
             "alignColLoopNum is 0: the fp32 row has no bytes of its own, the product writes its "
             "{column_tail} bytes past it into buffers no longer needed",
             column_tail=4 * tiling.column_tail,
         )
-        caveats.append(Caveat(code="row_without_own_bytes", argument="log_prob", message=message))
+        yield Caveat(code="row_without_own_bytes", argument="log_prob", message=message)
     if is_beyond_documented(case):
         message = Text(
             "N {n} is beyond the documented N < {rows_below}; the Unified Buffer holds it",
-            n=case.row.N,
+            n=row.N,
             rows_below=case.rules.rows_below,
         )
-        caveats.append(Caveat(code="rows_beyond_documented", argument="log_prob", message=message))
-    return tuple(caveats)
+        yield Caveat(code="rows_beyond_documented", argument="log_prob", message=message)
 
 
-def _label_caveats(case: Case) -> list[Caveat]:
-    if case.row.C <= EXACT_LABELS:
-        return []
-    first, last = aliased_labels(case.row.ignore_index, case.row.C)
-    if case.row.ignore_index >= 0 and first < last:
+def _label_caveat(ignored: int, columns: int) -> Caveat:
+    first, last = aliased_labels(ignored, columns)
+    if ignored >= 0 and first < last:
         message = Text(
             "labels are compared with ignore_index {ignore_index} in fp32: labels {first} to "
             "{last} are all ignored",
-            ignore_index=case.row.ignore_index,
+            ignore_index=ignored,
             first=first,
             last=last,
         )
-        return [Caveat(code="labels_alias", argument="ignore_index", message=message)]
+        return Caveat(code="labels_alias", argument="ignore_index", message=message)
     message = Text(
         "labels are compared in fp32, exact up to {exact_labels}; an ignore_index beyond "
         "would ignore its neighbours too, {ignore_index} does not",
         exact_labels=EXACT_LABELS,
-        ignore_index=case.row.ignore_index,
+        ignore_index=ignored,
     )
-    return [Caveat(code="labels_beyond_fp32", argument="log_prob", message=message)]
+    return Caveat(code="labels_beyond_fp32", argument="log_prob", message=message)
 
 
 def beyond_documented(call: Inspection) -> tuple[str, str]:
     """Return message and hint for more rows than documented, with the number that fits."""
     case = call.case(empty=False)
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
-    weight = "weight" if case.row.weighted else "no weight"
     which = Text(
         "{short_names}, {reduction}, {weight}",
         short_names=SHORT_NAMES[case.specs["log_prob"].dtype],
         reduction=case.arguments.reduction,
-        weight=weight,
+        weight="weight" if case.row.weighted else "no weight",
     )
     really = Text(
         'N <= {largest} ({which}, C = {c}, {vector_cores} cores): limits="hardware"',
@@ -328,19 +308,17 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         n=case.row.N,
         rows_below=rows_below,
     )
-    return message, _hint(
-        case, min(rows_below - 1, largest), Text("hardware limit         {really}", really=really)
-    )
+    hardware = Text("hardware limit         {really}", really=really)
+    return message, _hint(case, min(rows_below - 1, largest), hardware)
 
 
 def beyond_buffer(call: Inspection) -> tuple[str, str]:
     """Return message and hint for rows whose buffers exceed the Unified Buffer."""
     case = call.case(empty=False)
-    title = case.profile.title
     message = Text(
         "log_prob has N = {n} rows, which the Unified Buffer of {title} does not hold: {reason}",
         n=case.row.N,
-        title=title,
+        title=case.profile.title,
         reason=_reason(case),
     )
     return message, _hint(case, _largest_rows(case))
@@ -352,13 +330,10 @@ def _largest_rows(case: Case) -> int:
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
     rows = f"N = {nearest}" if nearest else "none at this C"
-    lines = [
-        Text("nearest legal value    {rows}{column}", rows=rows, column=_column_text(case)),
-        *more,
-    ]
-    lines.append(Text("arithmetic             {arithmetic}", arithmetic=_arithmetic(case)))
-    lines.append(Text("where it breaks        {breaks}", breaks=_break_text(case)))
-    return joined(lines, "\n")
+    legal = Text("nearest legal value    {rows}{column}", rows=rows, column=_column_text(case))
+    arithmetic = Text("arithmetic             {arithmetic}", arithmetic=_arithmetic(case))
+    breaks = Text("where it breaks        {breaks}", breaks=_break_text(case))
+    return joined((legal, *more, arithmetic, breaks), "\n")
 
 
 def _column_text(case: Case) -> str:

@@ -3,6 +3,7 @@
 Source: specification page ``moe_token_permute``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
@@ -73,20 +74,12 @@ def describe(case: Case) -> dict[str, Any]:
     aligned = tiler.aligned_row_bytes(tiling.copies.row_bytes)
     is_close = whole and tiler.most_topk(tiling.copies.row_bytes, ub_bytes) < tiler.MOST_TOPK
     entries, kept = case.row.entries, tiling.copies.kept_rows
-    decisions = [
-        decision(
-            case,
-            AT_ONCE,
-            **{"ids": entries, "what a core sorts at a time": tiling.sort.most_entries},
-        ),
-        decision(case, WHOLE, **{"aligned row": aligned, "Unified Buffer": ub_bytes}),
-        *(
-            [decision(case, ROOM, **{"aligned row": aligned, "Unified Buffer": ub_bytes})]
-            if is_close
-            else []
-        ),
-        decision(case, KEPT, **{"rows of permuted_tokens": kept, "ids": entries}),
-    ]
+    at_a_time = {"ids": entries, "what a core sorts at a time": tiling.sort.most_entries}
+    sizes = {"aligned row": aligned, "Unified Buffer": ub_bytes}
+    decisions = [decision(case, AT_ONCE, **at_a_time), decision(case, WHOLE, **sizes)]
+    if is_close:
+        decisions.append(decision(case, ROOM, **sizes))
+    decisions.append(decision(case, KEPT, **{"rows of permuted_tokens": kept, "ids": entries}))
     ranges = [tiler.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
     plan = vector_plan(
         case,
@@ -108,7 +101,7 @@ def describe(case: Case) -> dict[str, Any]:
         workspace=_workspace(case),
         conditions=decisions,
         order=_order(),
-        caveats=_caveats(case, whole),
+        caveats=tuple(_caveats(case, whole)),
     )
     return {
         **plan,
@@ -133,14 +126,12 @@ def _order() -> tuple[OutputOrder, ...]:
 
 def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:
     """Return the tokens whose rows a core moves and the ids that it sorts."""
-    tokens = (
-        tiler.token_range(tiling.copies, core)
-        if core < tiling.copies.cores
-        else (tiling.tokens, tiling.tokens)
-    )
-    return {"tokens": tokens} | (
-        {"ids": tiler.sort_range(tiling.sort, core)} if core < tiling.sort.cores else {}
-    )
+    ranges = {"tokens": (tiling.tokens, tiling.tokens)}
+    if core < tiling.copies.cores:
+        ranges["tokens"] = tiler.token_range(tiling.copies, core)
+    if core < tiling.sort.cores:
+        ranges["ids"] = tiler.sort_range(tiling.sort, core)
+    return ranges
 
 
 def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
@@ -157,10 +148,8 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
             plural="s" * (sort.core_loops != 1),
             core_piece=sort.core_piece,
         )
-        shares = [
-            stop - start
-            for start, stop in (tiler.sort_range(sort, core) for core in range(sort.cores))
-        ]
+        ranges = (tiler.sort_range(sort, core) for core in range(sort.cores))
+        shares = [stop - start for start, stop in ranges]
         sorts = Text(
             "{cores} cores sort, twice: {spread}, in {pieces}",
             cores=sort.cores,
@@ -212,71 +201,46 @@ def _memories(case: Case) -> tuple[Memory, ...]:
 
 def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
     tiling, entries = case.tiling, case.row.entries
-    used = (
-        0
-        if tiler.sorts_at_once(tiling.sort)
-        else 2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
-    )
-    note = Text("{used} bytes of it are used", used=used) if used else "not used: one core sorts"
+    note: str = "not used: one core sorts"
+    if not tiler.sorts_at_once(tiling.sort):
+        used = 2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
+        note = Text("{used} bytes of it are used", used=used)
+    sort, sync = tiler.SORT_WORKSPACE_BYTES * entries, tiler.SYNC_WORKSPACE_BYTES * tiling.sorters
     return (
-        WorkspacePart(
-            name="sort", bytes=tiler.SORT_WORKSPACE_BYTES * entries, kind="kernel", note=note
-        ),
-        WorkspacePart(
-            name="sync",
-            bytes=tiler.SYNC_WORKSPACE_BYTES * tiling.sorters,
-            kind="kernel",
-            note="no kernel touches it",
-        ),
+        WorkspacePart(name="sort", bytes=sort, kind="kernel", note=note),
+        WorkspacePart(name="sync", bytes=sync, kind="kernel", note="no kernel touches it"),
         WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system"),
     )
 
 
-def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
-    """Return the warnings of a plan (page, "Warnings a plan gives")."""
+def _caveats(case: Case, whole: bool) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings a plan gives")."""
     tiling, copies = case.tiling, case.tiling.copies
+    if tiling.schedule_mode < 0 and tiling.block_dim > 1:
+        message: str = Text(
+            "{block_dim} cores wait for each other, "
+            "but no schedule mode promises that they run together",
+            block_dim=tiling.block_dim,
+        )
+        yield Caveat(code="barrier_without_schedule_mode", message=message)
     needed = tiler.POSITION_BYTES * copies.group_positions
-    conditions = (
-        (
-            tiling.schedule_mode < 0 and tiling.block_dim > 1,
-            "barrier_without_schedule_mode",
-            "",
-            Text(
-                "{block_dim} cores wait for each other, "
-                "but no schedule mode promises that they run together",
-                block_dim=tiling.block_dim,
-            ),
-        ),
-        (
-            whole and copies.position_buffer_bytes < needed,
-            "index_buffer_overrun",
-            "indices",
-            Text(
-                "the buffer of places has {position_buffer_bytes} bytes for {needed}; nothing lies "
-                "behind it, so no bit changes",
-                position_buffer_bytes=copies.position_buffer_bytes,
-                needed=needed,
-            ),
-        ),
-        (
-            not whole,
-            "index_read_without_wait",
-            "tokens",
+    if whole and copies.position_buffer_bytes < needed:
+        message = Text(
+            "the buffer of places has {position_buffer_bytes} bytes for {needed}; nothing lies "
+            "behind it, so no bit changes",
+            position_buffer_bytes=copies.position_buffer_bytes,
+            needed=needed,
+        )
+        yield Caveat(code="index_buffer_overrun", argument="indices", message=message)
+    if not whole:
+        message = (
             "with split rows the kernel does not wait for the places it loads; "
-            "the simulator computes as if it did",
-        ),
-        (
-            case.row.hidden == 0,
-            "rows_of_no_bytes",
-            "tokens",
-            "rows of 0 bytes are copied; the simulator takes it that nothing happens",
-        ),
-    )
-    return tuple(
-        Caveat(code=code, argument=argument, message=message)
-        for holds, code, argument, message in conditions
-        if holds
-    )
+            "the simulator computes as if it did"
+        )
+        yield Caveat(code="index_read_without_wait", argument="tokens", message=message)
+    if case.row.hidden == 0:
+        message = "rows of 0 bytes are copied; the simulator takes it that nothing happens"
+        yield Caveat(code="rows_of_no_bytes", argument="tokens", message=message)
 
 
 def buffer_message(case: Case) -> tuple[str, str, str]:
@@ -292,15 +256,9 @@ def buffer_message(case: Case) -> tuple[str, str, str]:
             title=title,
             ub_bytes=ub_bytes,
         )
-        return (
-            "indices",
-            message,
-            Text(
-                "{sort_entries} ids need {least} bytes",
-                sort_entries=tiler.SORT_ENTRIES,
-                least=least,
-            ),
-        )
+        entries = tiler.SORT_ENTRIES
+        hint = Text("{sort_entries} ids need {least} bytes", sort_entries=entries, least=least)
+        return "indices", message, hint
     if not tiler.leaves_room(tiling):
         row_bytes, top_k = tiling.copies.row_bytes, case.row.num_topk
         aligned = tiler.aligned_row_bytes(row_bytes)
@@ -317,11 +275,11 @@ def buffer_message(case: Case) -> tuple[str, str, str]:
         longer = (ub_bytes - tiler.SPLIT_POSITIONS_BYTES) // tiler.ROW_BUFFERS
         hint = Text(
             "nearest legal value: {most_topk} experts; rows of more than {longer} bytes are "
-            "split, and take",
+            "split, and take every number of experts again",
             most_topk=tiler.most_topk(row_bytes, ub_bytes),
             longer=longer,
         )
-        return "indices", message, Text("{hint} every number of experts again", hint=hint)
+        return "indices", message, hint
     message = Text(
         "a stage needs {stage_bytes} bytes of the Unified Buffer of {title}, {ub_bytes} are usable",
         stage_bytes=tiler.stage_bytes(tiling),

@@ -3,7 +3,7 @@
 Source: specification page ``rms_norm``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
@@ -187,83 +187,49 @@ def _offset_bits(case: Case) -> int:
     return int(case.rules.core_offset_bits)
 
 
-def _caveats(case: Case) -> tuple[Caveat, ...]:
-    """Return the warnings of a plan (page, "Warnings a plan gives")."""
+def _caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings a plan gives")."""
     tiling, row = case.tiling, case.row
-    caveats: list[Caveat] = []
-
-    def warn(code: str, argument: str, message: str) -> None:
-        caveats.append(Caveat(code=code, argument=argument, message=message))
-
     bits = _offset_bits(case)
     if row.row * row.col > 1 << bits:
-        by_tag = case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL
-        who = (
-            OFFSET_TAGS
-            if by_tag
-            else Text("release {release} counts", release=case.profile.release)
-        )
+        who: str = Text("release {release} counts", release=case.profile.release)
+        if case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL:
+            who = OFFSET_TAGS
         message = Text(
             "{who} elements of x before a core's first in {bits} bits: cores that begin beyond "
-            "2^{bits} elements read and",
+            "2^{bits} elements read and write at that place modulo 2^{bits}; the simulator "
+            "computes as if they did not",
             who=who,
             bits=bits,
         )
-        warn(
-            "element_offset_wraps",
-            "x",
-            Text(
-                "{message} write at that place modulo 2^{bits}; the simulator computes as if they "
-                "did not",
-                message=message,
-                bits=bits,
-            ),
-        )
+        yield Caveat(code="element_offset_wraps", argument="x", message=message)
     if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != tiler.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
             message = Text(
                 "a core clears rstd up to a multiple of {rstd_group} rows, {block_factor} is none: "
-                "one that starts late can erase",
+                "one that starts late can erase what its neighbour wrote; the simulator computes "
+                "as if that did not happen",
                 rstd_group=RSTD_GROUP,
                 block_factor=tiling.block_factor,
             )
-            warn(
-                "rstd_cleared_by_neighbour",
-                "rstd",
-                Text(
-                    "{message} what its neighbour wrote; "
-                    "the simulator computes as if that did not happen",
-                    message=message,
-                ),
-            )
+            yield Caveat(code="rstd_cleared_by_neighbour", argument="rstd", message=message)
         behind = -tiling.last_block_factor % RSTD_GROUP
         if behind:
-            warn(
-                "rstd_written_behind_end",
-                "rstd",
-                Text(
-                    "the last core writes {behind} zeros, {bytes} bytes, behind the end of rstd",
-                    behind=behind,
-                    bytes=4 * behind,
-                ),
+            message = Text(
+                "the last core writes {behind} zeros, {bytes} bytes, behind the end of rstd",
+                behind=behind,
+                bytes=4 * behind,
             )
-    if (
-        case.profile.npu_arch == NPU_ARCH_A2_A3
-        and row.col > SAME_SUM_COLUMNS
-        and tiling.columns_aligned <= tiler.MERGE_COLUMNS
-    ):
+            yield Caveat(code="rstd_written_behind_end", argument="rstd", message=message)
+    is_merged_on_a2 = row.col > SAME_SUM_COLUMNS and tiling.columns_aligned <= tiler.MERGE_COLUMNS
+    if case.profile.npu_arch == NPU_ARCH_A2_A3 and is_merged_on_a2:
         message = Text(
             "between {same_sum_columns} and {merge_columns} columns A2 and A3 add the squares in "
-            "another order: the last bit",
+            "another order: the last bit of rstd can differ",
             same_sum_columns=SAME_SUM_COLUMNS,
             merge_columns=tiler.MERGE_COLUMNS,
         )
-        warn(
-            "rstd_differs_between_products",
-            "rstd",
-            Text("{message} of rstd can differ", message=message),
-        )
-    return tuple(caveats)
+        yield Caveat(code="rstd_differs_between_products", argument="rstd", message=message)
 
 
 def zero_epsilon_caveats(case: Case) -> tuple[Caveat, ...]:

@@ -3,10 +3,12 @@
 Source: specification page ``rms_norm_grad``; names follow the page and the product's tiling fields.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
+from npu_sim.framework.describing import decided
 from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -14,7 +16,6 @@ from npu_sim.plans.model import (
     Caveat,
     CoreWork,
     Decision,
-    Flip,
     Memory,
     OutputOrder,
     Workspace,
@@ -42,14 +43,11 @@ def all_cores_merge(case: Case) -> bool:
 def overruns_queue(case: Case) -> bool:
     """Return whether the merge of dgamma overruns its queue (page ``releases``, "Warnings")."""
     tiling = case.tiling
-    merges_in_queue = (
-        all_cores_merge(case)
-        and case.rules.queue_holds_merge == 0
-        and case.deterministic
-        and tiling.tiling_key == tiler.SPLIT_N
-    )
+    merges_in_queue = all_cores_merge(case) and case.rules.queue_holds_merge == 0
     return bool(
         merges_in_queue
+        and case.deterministic
+        and tiling.tiling_key == tiler.SPLIT_N
         and tiling.ub_factor * tiling.columns_aligned < tiler.merged_elements(tiling)
     )
 
@@ -57,10 +55,8 @@ def overruns_queue(case: Case) -> bool:
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     tiling = case.tiling
-    published = case.profile.npu_arch in (
-        NPU_ARCH_A2_A3,
-        NPU_ARCH_ATLAS_INFERENCE,
-    ) and not overruns_queue(case)
+    described = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
+    published = described and not overruns_queue(case)
     return {
         "kernel": "RmsNormGrad",
         "path": "split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
@@ -116,16 +112,12 @@ def _cores_note(tiling: tiler.Tiling) -> str:
 
 def _per_core(tiling: tiler.Tiling) -> str:
     if tiling.tiling_key == tiler.SPLIT_D:
-        groups = _parts_text(
-            tiling.block_factor, tiler.GROUP_ROWS, "group", "groups", "groups of rows"
-        )
-        pieces = _parts_text(
-            tiling.columns, tiler.PIECE_COLUMNS, "piece", "pieces", "pieces of columns"
-        )
-        return joined((groups, pieces), ", ")
-    batches = _parts_text(
-        tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows"
-    )
+        names = "group", "groups", "groups of rows"
+        groups = _parts_text(tiling.block_factor, tiler.GROUP_ROWS, *names)
+        names = "piece", "pieces", "pieces of columns"
+        return joined((groups, _parts_text(tiling.columns, tiler.PIECE_COLUMNS, *names)), ", ")
+    names = "batch", "batches", "batches of rows"
+    batches = _parts_text(tiling.block_factor, tiling.ub_factor, *names)
     return Text("{batches}, {count} wide", batches=batches, count=_count(tiling.columns, "column"))
 
 
@@ -175,27 +167,15 @@ def _workspace(tiling: tiler.Tiling) -> Workspace:
         ),
     ]
     if tiling.fixed_output:
-        note = (
-            "one chunk of columns for every core"
-            if tiling.chunks.need
-            else "one vector for every core"
-        )
+        own = 4 * tiling.block_dim * tiling.chunks.size
+        chunk, vector = "one chunk of columns for every core", "one vector for every core"
+        note = chunk if tiling.chunks.need else vector
         parts.append(
-            WorkspacePart(
-                name="dgamma of every core",
-                bytes=4 * tiling.block_dim * tiling.chunks.size,
-                kind="kernel",
-                note=note,
-            )
+            WorkspacePart(name="dgamma of every core", bytes=own, kind="kernel", note=note)
         )
     if tiling.chunks.need:
-        parts.append(
-            WorkspacePart(
-                name="means of every row",
-                bytes=4 * tiling.block_dim * tiling.block_factor,
-                kind="kernel",
-            )
-        )
+        means = 4 * tiling.block_dim * tiling.block_factor
+        parts.append(WorkspacePart(name="means of every row", bytes=means, kind="kernel"))
     return kernel_workspace(parts, kernel="RmsNormGrad")
 
 
@@ -222,95 +202,69 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
     return OutputOrder(output="dgamma", fixed=fixed_order, reason=reason), dx
 
 
-def _decisions(case: Case, tiling: tiler.Tiling) -> tuple[Decision, ...]:
-    decisions = [_split_decision(tiling)]
+def _decisions(case: Case, tiling: tiler.Tiling) -> Iterator[Decision]:
+    yield _split_decision(tiling)
     if tiling.tiling_key == tiler.SPLIT_N and case.profile.npu_arch == NPU_ARCH_A2_A3:
-        decisions.append(_lanes_decision(tiling))
-    decisions.append(_deterministic_decision(case))
+        yield _lanes_decision(tiling)
+    yield _deterministic_decision(case)
     if may_chunk(case):
-        decisions.append(_chunk_decision(case, tiling))
-    return tuple(decisions)
+        yield _chunk_decision(case, tiling)
 
 
 def _split_decision(tiling: tiler.Tiling) -> Decision:
-    limit = tiler.SPLIT_N_COLUMNS
-    whole = tiling.tiling_key == tiler.SPLIT_N
-    return Decision(
-        name="split N",
-        condition=f"col <= {limit}",
-        values={"col": tiling.columns},
-        outcome=whole,
-        effect="whole rows pass through the buffer"
-        if whole
-        else Text(
-            "rows are cut into pieces of {piece_columns} columns", piece_columns=tiler.PIECE_COLUMNS
-        ),
-        flips=(Flip(argument="col", value=limit + 1 if whole else limit),),
+    limit, whole = tiler.SPLIT_N_COLUMNS, tiling.tiling_key == tiler.SPLIT_N
+    in_pieces = Text(
+        "rows are cut into pieces of {piece_columns} columns", piece_columns=tiler.PIECE_COLUMNS
     )
+    effects = "whole rows pass through the buffer", in_pieces
+    flip = ("col", limit + whole)
+    return decided("split N", f"col <= {limit}", {"col": tiling.columns}, whole, effects, flip)
 
 
 def _lanes_decision(tiling: tiler.Tiling) -> Decision:
     limit = tiler.LANE_COLUMNS
     lanes = tiling.columns_aligned <= limit
-    return Decision(
-        name="lane accumulators",
-        condition=f"col_align <= {limit}",
-        values={"col_align": tiling.columns_aligned},
-        outcome=lanes,
-        effect="a row is summed in 64 lanes and then as a tree"
-        if lanes
-        else "a row is summed by halving",
-        flips=(Flip(argument="col", value=limit + 1 if lanes else limit),),
+    return decided(
+        "lane accumulators",
+        f"col_align <= {limit}",
+        {"col_align": tiling.columns_aligned},
+        lanes,
+        ("a row is summed in 64 lanes and then as a tree", "a row is summed by halving"),
+        ("col", limit + lanes),
     )
 
 
 def _deterministic_decision(case: Case) -> Decision:
-    effect = (
-        "each core's dgamma is stored separately and added in core order"
-        if case.deterministic
-        else "cores add to dgamma atomically"
-    )
-    return Decision(
-        name="fixed output",
-        condition="deterministic",
-        values={"deterministic": case.deterministic},
-        outcome=case.deterministic,
-        effect=effect,
-        flips=(Flip(argument="deterministic", value=str(not case.deterministic).lower()),),
+    stored = "each core's dgamma is stored separately and added in core order"
+    return decided(
+        "fixed output",
+        "deterministic",
+        {"deterministic": case.deterministic},
+        case.deterministic,
+        (stored, "cores add to dgamma atomically"),
+        ("deterministic", str(not case.deterministic).lower()),
     )
 
 
 def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
     total = tiler.total_input_bytes(case.row.row, case.row.col, element_bytes(case.row.dtype))
-    chunks = tiling.chunks
-    first = first_chunked_columns(case)
-    flips: tuple[Flip, ...] = ()
+    chunks, first = tiling.chunks, first_chunked_columns(case)
+    flips: list[tuple[str, int]] = []
     if first is not None and chunks.need and first - 1 > tiler.SPLIT_N_COLUMNS:
-        flips = (Flip(argument="col", value=first - 1),)
+        flips = [("col", first - 1)]
     elif first is not None and not chunks.need and first > case.row.col:
-        flips = (Flip(argument="col", value=first),)
-    effect = (
-        Text(
-            "dgamma is reduced in {num} chunks of {size} columns", num=chunks.num, size=chunks.size
-        )
-        if chunks.need
-        else "dgamma is reduced at once"
+        flips = [("col", first)]
+    in_chunks = Text(
+        "dgamma is reduced in {num} chunks of {size} columns", num=chunks.num, size=chunks.size
     )
-    return Decision(
-        name="chunks",
-        condition=Text(
-            "4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= "
-            "{chunk_total_bytes}",
-            chunk_total_bytes=tiler.CHUNK_TOTAL_BYTES,
-        ),
-        values={
-            "4*block_dim*col_align": 4 * tiling.block_dim * tiling.columns_aligned,
-            "total bytes": total,
-        },
-        outcome=bool(chunks.need),
-        effect=effect,
-        flips=flips,
+    condition = Text(
+        "4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= {chunk_total_bytes}",
+        chunk_total_bytes=tiler.CHUNK_TOTAL_BYTES,
     )
+    own = 4 * tiling.block_dim * tiling.columns_aligned
+    values = {"4*block_dim*col_align": own, "total bytes": total}
+    effects = in_chunks, "dgamma is reduced at once"
+    return decided("chunks", condition, values, bool(chunks.need), effects, *flips)
 
 
 def first_chunked_columns(case: Case) -> int | None:

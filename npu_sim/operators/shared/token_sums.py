@@ -3,13 +3,14 @@
 Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.describing import decided
 from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
@@ -18,7 +19,6 @@ from npu_sim.plans.model import (
     Caveat,
     CoreWork,
     Decision,
-    Flip,
     Memory,
     OutputOrder,
     Workspace,
@@ -84,15 +84,10 @@ def buffer_message(
             title=case.profile.title,
             ub_bytes=ub_bytes,
         )
-        return (
-            rows,
-            message,
-            Text(
-                "the smallest piece of {dtype} needs {smallest} bytes",
-                dtype=dtype,
-                smallest=smallest,
-            ),
+        hint = Text(
+            "the smallest piece of {dtype} needs {smallest} bytes", dtype=dtype, smallest=smallest
         )
+        return rows, message, hint
     unit = moe.bytes_per_column(moe.buffers_of(ub_bytes, length, size), size)
     needed, left = entry_bytes * top_k, moe.bytes_for_entries(ub_bytes, hidden, size)
     message = Text(
@@ -164,7 +159,12 @@ def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[st
             for core in range(tiling.block_dim)
         ),
         "memories": (_memory(case, tiling, entries),),
-        "decisions": lambda: _decisions(case, tiling, entries),
+        "decisions": lambda: (
+            _split_decision(case, tiling, entries),
+            *_buffer_decisions(case, tiling, entries),
+            _topk_decision(case, tiling, entries),
+            _batch_decision(case, tiling, entries),
+        ),
         "workspace": _workspace(case, tiling),
         "order": lambda: (_order(case),),
         "caveats": tuple(caveats),
@@ -198,11 +198,9 @@ def _path_reason(case: Case, tiling: moe.Tiling) -> str:
     longest = _longest(case)
     if not _is_split(tiling):
         return Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
-    rest = (
-        Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
-        if tiling.hidden_remainder
-        else ""
-    )
+    rest: str = ""
+    if tiling.hidden_remainder:
+        rest = Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
     return Text(
         "hidden {hidden} > {longest}; {hidden_pieces} of {hidden_length} columns{rest}",
         hidden=case.row.hidden,
@@ -220,38 +218,31 @@ def _count(tokens: int) -> str:
 def _cores_note(tiling: moe.Tiling) -> str:
     if tiling.core_remainder == 0:
         return Text("{count} each", count=_count(tiling.core_tokens))
-    others = tiling.block_dim - tiling.core_remainder
     return Text(
         "{count} on {core_remainder} cores, {core_tokens} on {others}",
         count=_count(tiling.core_tokens + 1),
         core_remainder=tiling.core_remainder,
         core_tokens=tiling.core_tokens,
-        others=others,
+        others=tiling.block_dim - tiling.core_remainder,
     )
 
 
 def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
     rows = Text("{buffers} rows of {rows} in flight", buffers=tiling.buffers, rows=entries.rows)
+    name, count = entries.name, _count(tiling.batch_tokens)
     if tiling.batches == 1 and tiling.batch_remainder == 0:
-        return Text(
-            "{name} of {count} at once; {rows}",
-            name=entries.name,
-            count=_count(tiling.batch_tokens),
-            rows=rows,
-        )
-    batches = (
-        "one batch" if tiling.batches == 1 else Text("{batches} batches", batches=tiling.batches)
-    )
-    rest = (
-        Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
-        if tiling.batch_remainder
-        else ""
-    )
+        return Text("{name} of {count} at once; {rows}", name=name, count=count, rows=rows)
+    batches: str = "one batch"
+    if tiling.batches != 1:
+        batches = Text("{batches} batches", batches=tiling.batches)
+    rest: str = ""
+    if tiling.batch_remainder:
+        rest = Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
     return Text(
         "{name} in {batches} of {count}{rest}; {rows}",
-        name=entries.name,
+        name=name,
         batches=batches,
-        count=_count(tiling.batch_tokens),
+        count=count,
         rest=rest,
         rows=rows,
     )
@@ -260,11 +251,9 @@ def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
 def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
     length = align(tiling.hidden_length, moe.HIDDEN_ALIGNMENT)
     row_bytes = length * element_bytes(case)
+    note = Text("of {count}", count=_count(tiling.batch_tokens))
     indices, *others = (
-        Allocation(
-            name=name, bytes=size, note=Text("of {count}", count=_count(tiling.batch_tokens))
-        )
-        for name, size in entries.buffers.items()
+        Allocation(name=name, bytes=size, note=note) for name, size in entries.buffers.items()
     )
     buffers = [
         Allocation(
@@ -278,50 +267,31 @@ def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
     if element_bytes(case) == 2:
         buffers.append(Allocation(name="sum in fp32", bytes=4 * length + moe.MARGIN_BYTES))
         buffers.append(Allocation(name="row in fp32", bytes=4 * length))
-    margin = case.profile.product.ub_reserved_bytes
     return Memory(
         name="UB",
         capacity_bytes=case.device.ub_bytes,
-        margin_bytes=margin,
+        margin_bytes=case.profile.product.ub_reserved_bytes,
         allocations=(*buffers, *others),
     )
 
 
-def _decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:
-    return (
-        _split_decision(case, tiling, entries),
-        *_buffer_decisions(case, tiling, entries),
-        _topk_decision(case, tiling, entries),
-        _batch_decision(case, tiling, entries),
-    )
-
-
 def _split_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
-    longest = _longest(case)
-    whole = not _is_split(tiling)
-    summed = (
-        Text("a row of {rows} is summed in one piece", rows=entries.rows)
-        if whole
-        else Text(
-            "rows are summed in pieces of {longest} columns, to the same sums", longest=longest
-        )
+    longest, whole = _longest(case), not _is_split(tiling)
+    in_pieces = Text(
+        "rows are summed in pieces of {longest} columns, to the same sums", longest=longest
     )
-    return Decision(
-        name="whole rows",
-        condition="align(hidden, 512) <= longest piece that fits with 2 input rows",
-        values={
-            "align(hidden, 512)": align(case.row.hidden, moe.HIDDEN_ALIGNMENT),
-            "longest": longest,
-        },
-        outcome=whole,
-        effect=summed,
-        flips=(Flip(argument="hidden", value=longest + 1 if whole else longest),),
+    return decided(
+        "whole rows",
+        "align(hidden, 512) <= longest piece that fits with 2 input rows",
+        {"align(hidden, 512)": align(case.row.hidden, moe.HIDDEN_ALIGNMENT), "longest": longest},
+        whole,
+        (Text("a row of {rows} is summed in one piece", rows=entries.rows), in_pieces),
+        ("hidden", longest + whole),
     )
 
 
-def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:
-    """Return a decision for every number of input rows that the planner tried."""
-    decisions = []
+def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> Iterator[Decision]:
+    """Yield a decision for every number of input rows that the planner tried."""
     for buffers in range(moe.MOST_BUFFERS, max(tiling.buffers, moe.FEWEST_BUFFERS + 1) - 1, -1):
         longest = _longest(case, buffers)
         fits = tiling.hidden_length <= longest
@@ -329,60 +299,48 @@ def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple
         no = Text(
             "fewer than {buffers} rows of {rows} are in flight", buffers=buffers, rows=entries.rows
         )
-        decisions.append(
-            Decision(
-                name=Text("{buffers} input rows", buffers=buffers),
-                condition=Text(
-                    "length <= longest piece that fits with {buffers} input rows", buffers=buffers
-                ),
-                values={"length": tiling.hidden_length, "longest": longest},
-                outcome=fits,
-                effect=yes if fits else no,
-                flips=(Flip(argument="hidden", value=longest + 1 if fits else longest),),
-            )
+        condition = Text(
+            "length <= longest piece that fits with {buffers} input rows", buffers=buffers
         )
-    return tuple(decisions)
+        yield decided(
+            Text("{buffers} input rows", buffers=buffers),
+            condition,
+            {"length": tiling.hidden_length, "longest": longest},
+            fits,
+            (yes, no),
+            ("hidden", longest + fits),
+        )
 
 
 def _topk_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
     left = _bytes_left(case)
     beyond = left // entries.bytes + 1
-    return Decision(
-        name=Text("{name} of a token fit", name=entries.name),
-        condition=Text("{bytes} * numTopk <= bytes left beside the rows", bytes=entries.bytes),
-        values={"numTopk": tiling.top_k, "bytes left": left},
-        outcome=True,
-        effect="the kernel can work",
-        flips=(Flip(argument="num_topk", value=beyond),)
-        if entries.most < 0 or beyond <= entries.most
-        else (),
+    return decided(
+        Text("{name} of a token fit", name=entries.name),
+        Text("{bytes} * numTopk <= bytes left beside the rows", bytes=entries.bytes),
+        {"numTopk": tiling.top_k, "bytes left": left},
+        True,
+        ("the kernel can work", ""),
+        *([("num_topk", beyond)] if entries.most < 0 or beyond <= entries.most else []),
     )
 
 
 def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
-    left = _bytes_left(case)
-    token_bytes = tiling.top_k * entries.bytes
-    one_batch = tiling.core_tokens * token_bytes <= left
-    beyond = (left // token_bytes + 1) * case.device.vector_cores
-    in_batches = Text(
-        "{name} are copied for {count} at a time",
-        name=entries.name,
-        count=_count(tiling.batch_tokens),
+    name, left, token_bytes = entries.name, _bytes_left(case), tiling.top_k * entries.bytes
+    needed = tiling.core_tokens * token_bytes
+    largest = (left // token_bytes + 1) * case.device.vector_cores - 1
+    at_a_time = _count(tiling.batch_tokens)
+    in_batches = Text("{name} are copied for {count} at a time", name=name, count=at_a_time)
+    condition = Text(
+        "tokens of a core * numTopk * {bytes} <= bytes left beside the rows", bytes=entries.bytes
     )
-    return Decision(
-        name=Text("{name} in one batch", name=entries.name),
-        condition=Text(
-            "tokens of a core * numTopk * {bytes} <= bytes left beside the rows",
-            bytes=entries.bytes,
-        ),
-        values={
-            "tokens of a core": tiling.core_tokens,
-            "bytes needed": tiling.core_tokens * token_bytes,
-            "bytes left": left,
-        },
-        outcome=one_batch,
-        effect=Text("{name} are copied at once", name=entries.name) if one_batch else in_batches,
-        flips=(Flip(argument="tokens", value=beyond if one_batch else beyond - 1),),
+    return decided(
+        Text("{name} in one batch", name=name),
+        condition,
+        {"tokens of a core": tiling.core_tokens, "bytes needed": needed, "bytes left": left},
+        needed <= left,
+        (Text("{name} are copied at once", name=name), in_batches),
+        ("tokens", largest + (needed <= left)),
     )
 
 
