@@ -72,9 +72,8 @@ class _Executor:
         *parts: WorkspacePart,
     ) -> LaunchTensor:
         """Append a kernel; return its output."""
-        self.launches.append(
-            Launch(kernel=kernel, inputs=inputs, outputs=(output,), workspace=parts)
-        )
+        launch = Launch(kernel=kernel, inputs=inputs, outputs=(output,), workspace=parts)
+        self.launches.append(launch)
         return output
 
     def compute_gradient(
@@ -131,27 +130,14 @@ class _Executor:
                 source, between(Text("transposed {name}", name=name), shape, self.dtype)
             )
         unknown = _part("ReduceSum", 0, Evidence.UNKNOWN, "not published; 32 bytes at least")
-        self.run(
-            "ReduceSum",
-            (transposed["self"],),
-            self.result("grad_bias"),
-            *((unknown,) if self.on_a2_a3 else ()),
-        )
+        parts = (unknown,) if self.case.profile.npu_arch == NPU_ARCH_A2_A3 else ()
+        self.run("ReduceSum", (transposed["self"],), self.case.tensor("grad_bias"), *parts)
         return transposed
-
-    def result(self, name: str) -> LaunchTensor:
-        """Return an output of the call."""
-        return self.case.tensor(name)
-
-    @property
-    def on_a2_a3(self) -> bool:
-        """True if the product is Atlas A2 or A3."""
-        return self.case.profile.npu_arch == NPU_ARCH_A2_A3
 
     def transpose_results(self, grad_input: LaunchTensor, grad_weight: LaunchTensor) -> None:
         """Append the transposes back, which write the outputs of the call."""
-        self.transpose(grad_input, self.result("grad_input"))
-        self.transpose(grad_weight, self.result("grad_weight"))
+        self.transpose(grad_input, self.case.tensor("grad_input"))
+        self.transpose(grad_weight, self.case.tensor("grad_weight"))
 
 
 def between(name: str, shape: Shape, dtype: str) -> LaunchTensor:
@@ -198,15 +184,10 @@ def _convolutions(
     result = between("gradWeight in cube layout", cube["weight"], "float32")
     if not case.deterministic:
         note = "its size is a model; whether deterministic mode clears as well is not published"
-        executor.launches.append(
-            Launch(
-                kernel="MemSet",
-                outputs=(result,),
-                is_node=False,
-                evidence=Evidence.MODEL,
-                note=note,
-            )
+        clearing = Launch(
+            kernel="MemSet", outputs=(result,), is_node=False, evidence=Evidence.MODEL, note=note
         )
+        executor.launches.append(clearing)
     operands = laid_out["self"], laid_out["input"]
     block_dim, parts = case.tiling.grad_weight.block_dim, _weight_kernel_parts(case)
     executor.compute_gradient(WEIGHT_KERNEL, operands, result, block_dim, parts)
@@ -239,36 +220,26 @@ def _product(
     Operands are cast to the dtype that the product is computed in, also for a Mul of elements.
     """
     if converts_to_fp16(executor.case):
-        operands = tuple(
-            executor.cast(
-                operand,
-                Text("{name} as fp16 for {product}", name=operand.name, product=name),
-                "float16",
-            )
+        cast_names = (
+            Text("{name} as fp16 for {product}", name=operand.name, product=name)
             for operand in operands
         )
+        pairs = zip(operands, cast_names, strict=True)
+        operands = tuple(executor.cast(operand, own, "float16") for operand, own in pairs)
     output = between(name, shape, operands[0].dtype)
     if name in elementwise_gradients(executor.case):
         evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT
-        executor.launches.append(
-            Launch(kernel="Mul", inputs=operands, outputs=(output,), evidence=evidence)
-        )
+        launch = Launch(kernel="Mul", inputs=operands, outputs=(output,), evidence=evidence)
     else:
-        unknown = _part(
-            Text("BatchMatMul of {name}", name=name),
-            0,
-            Evidence.UNKNOWN,
-            "not published; BatchMatMulV3: 20 MiB and more",
+        size_note = "not published; BatchMatMulV3: 20 MiB and more"
+        of_product = Text("BatchMatMul of {name}", name=name)
+        launch = Launch(
+            kernel="BatchMatMul",
+            inputs=operands,
+            outputs=(output,),
+            evidence=Evidence.MODEL,
+            note="BatchMatMulV3 or an older BatchMatMul: closed host code decides",
+            workspace=(_part(of_product, 0, Evidence.UNKNOWN, size_note),),
         )
-        note = "BatchMatMulV3 or an older BatchMatMul: closed host code decides"
-        executor.launches.append(
-            Launch(
-                kernel="BatchMatMul",
-                inputs=operands,
-                outputs=(output,),
-                evidence=Evidence.MODEL,
-                note=note,
-                workspace=(unknown,),
-            )
-        )
+    executor.launches.append(launch)
     return executor.cast(output, Text("{name} in its dtype", name=name), executor.dtype)

@@ -3,7 +3,7 @@
 Source: specification page ``cross_entropy_loss_grad``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def compute(run: "Run") -> None:
         if run.areas is not None and mean:
             sums = run.areas.array("sums of the cores", (len(ranges),), "float32")
         survey = kernels.survey_labels(target, weight, case.row.C, ignored, ranges, mean, sums)
-        run.caveats = check_labels(survey, target, case)
+        run.caveats = tuple(check_labels(survey, target, case))
     with run.watch.stage("compute"):
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
         log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
@@ -56,8 +56,8 @@ def _row_ranges(case: Case) -> np.ndarray:
     return np.array([tiler.row_range(case.tiling, core) for core in cores], np.int64)
 
 
-def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Caveat, ...]:
-    """Check the labels; return the warnings that depend on the data.
+def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[Caveat]:
+    """Check the labels; yield the warnings that depend on the data.
 
     Raises
     ------
@@ -80,12 +80,11 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Cave
             ignored=ignored,
         )
         raise runtime_failure("target", message, hint)
-    caveats = []
     if case.row.reduction == tiler.MEAN and survey.ignored == case.row.N:
         message = Text(
             "all {n} labels are ignored: the divisor is 0 and x_grad is nan", n=case.row.N
         )
-        caveats.append(Caveat(code="all_labels_ignored", argument="target", message=message))
+        yield Caveat(code="all_labels_ignored", argument="target", message=message)
     if survey.aliased:
         message = Text(
             "{aliased} labels are ignored because fp32 cannot tell them from ignore_index "
@@ -93,7 +92,7 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Cave
             aliased=survey.aliased,
             ignored=ignored,
         )
-        caveats.append(Caveat(code="labels_aliased", argument="target", message=message))
+        yield Caveat(code="labels_aliased", argument="target", message=message)
     found = survey.ignored - survey.aliased
     if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
         message = Text(
@@ -104,10 +103,7 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Cave
             found=found,
             ignored=ignored,
         )
-        caveats.append(
-            Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message)
-        )
-    return tuple(caveats)
+        yield Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message)
 
 
 def formula(

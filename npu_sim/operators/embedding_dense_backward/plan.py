@@ -3,12 +3,13 @@
 Source: specification pages ``embedding_dense_backward`` and ``workspace``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import spread
+from npu_sim.framework.describing import decided, spread
 from npu_sim.language import Text
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
@@ -29,7 +30,6 @@ from npu_sim.plans.model import (
     Caveat,
     CoreWork,
     Decision,
-    Flip,
     Launch,
     LaunchTensor,
     Memory,
@@ -129,9 +129,8 @@ def _path_reason(case: Case, key: int) -> str:
     if case.deterministic:
         return "deterministic computation is on"
     if case.row.dim > v2.SMALL_DIM_LIMIT:
-        return Text(
-            "dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=v2.SMALL_DIM_LIMIT
-        )
+        limit = v2.SMALL_DIM_LIMIT
+        return Text("dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=limit)
     return Text(
         "numWeights {num_weights} > {small_dim_weights}",
         num_weights=case.row.num_weights,
@@ -166,9 +165,8 @@ def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
     if case.row.scale_grad_by_freq:
         row_bytes = align(tiling.former_dim, 8) * 4
         scale = (buffer("row in", row_bytes), buffer("counter", 32), buffer("row out", row_bytes))
-        memories.append(
-            Memory(name="UB", phase="scale", capacity_bytes=capacity, allocations=scale)
-        )
+        own = Memory(name="UB", phase="scale", capacity_bytes=capacity, allocations=scale)
+        memories.append(own)
     return tuple(memories)
 
 
@@ -198,107 +196,80 @@ def _small_dim_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
     )
 
 
-def _decisions(case: Case, key: int) -> tuple[Decision, ...]:
-    decisions = []
+def _decisions(case: Case, key: int) -> Iterator[Decision]:
     if case.row.grad_dtype != FLOAT32:
-        decisions.append(_cast_decision(case))
-    decisions.append(_small_dim_decision(case, v2.is_small_dim(key)))
-    decisions.append(_deterministic_decision(case, key))
-    return tuple(decisions)
+        yield _cast_decision(case)
+    yield _small_dim_decision(case, v2.is_small_dim(key))
+    yield _deterministic_decision(case, key)
 
 
 def _deterministic_decision(case: Case, key: int) -> Decision:
-    outcome = v2.is_deterministic(key)
-    if outcome:
-        effect = "a run of equal indices belongs to the core where it starts"
-    elif case.tiling.native_16_bit and key == 0:
-        effect = "native 16-bit is fixed by itself: the slots of every core are summed in order"
-    else:
-        effect = "each core adds directly to the output"
-    native, flip = case.tiling.native_16_bit, str(not case.deterministic).lower()
-    return Decision(
-        name="deterministic kernel",
-        condition="deterministic and the kernel sees fp32",
-        values={"deterministic": case.deterministic, "kernel sees": "16-bit" if native else "fp32"},
-        outcome=outcome,
-        effect=effect,
-        flips=() if native else (Flip(argument="deterministic", value=flip),),
+    native = case.tiling.native_16_bit
+    other = "each core adds directly to the output"
+    if native and key == 0:
+        other = "native 16-bit is fixed by itself: the slots of every core are summed in order"
+    flip = "deterministic", str(not case.deterministic).lower()
+    return decided(
+        "deterministic kernel",
+        "deterministic and the kernel sees fp32",
+        {"deterministic": case.deterministic, "kernel sees": "16-bit" if native else "fp32"},
+        v2.is_deterministic(key),
+        ("a run of equal indices belongs to the core where it starts", other),
+        *([] if native else [flip]),
     )
 
 
 def _cast_decision(case: Case) -> Decision:
-    row, casts = case.row, needs_cast(case.row)
+    row, casts, name = case.row, needs_cast(case.row), "cast to fp32"
+    effects = CAST_EFFECT, "the kernel reads 16-bit rows itself"
     if not case.rules.kernel_takes_16_bit:
-        return Decision(
-            name="cast to fp32",
-            condition="the kernel of this release takes fp32 only",
-            values={"release": case.profile.release},
-            outcome=True,
-            effect=CAST_EFFECT,
-        )
+        only = "the kernel of this release takes fp32 only"
+        return decided(name, only, {"release": case.profile.release}, True, effects)
     if casts:
         rows = max(ceil_div(CAST_LIMIT_BYTES // 2, row.dim) - row.num_weights, CAST_LIMIT_ROWS)
     else:
         rows = max((CAST_LIMIT_BYTES // 2 - 1) // row.dim - row.num_weights, CAST_LIMIT_ROWS - 1)
-    return Decision(
-        name="cast to fp32",
-        condition=(
-            Text(
-                "(numel(grad) + numel(out)) * 2 < {cast_limit_bytes} or rows < {cast_limit_rows} "
-                "or scaleGradByFreq",
-                cast_limit_bytes=CAST_LIMIT_BYTES,
-                cast_limit_rows=CAST_LIMIT_ROWS,
-            )
-        ),
-        values={
-            "(numel(grad) + numel(out)) * 2": (row.rows + row.num_weights) * row.dim * 2,
-            "rows": row.rows,
-            "scaleGradByFreq": bool(row.scale_grad_by_freq),
-        },
-        outcome=casts,
-        effect=CAST_EFFECT if casts else "the kernel reads 16-bit rows itself",
-        flips=() if row.scale_grad_by_freq else (Flip(argument="rows", value=rows),),
+    condition = Text(
+        "(numel(grad) + numel(out)) * 2 < {cast_limit_bytes} or rows < {cast_limit_rows} "
+        "or scaleGradByFreq",
+        cast_limit_bytes=CAST_LIMIT_BYTES,
+        cast_limit_rows=CAST_LIMIT_ROWS,
     )
+    values = {
+        "(numel(grad) + numel(out)) * 2": (row.rows + row.num_weights) * row.dim * 2,
+        "rows": row.rows,
+        "scaleGradByFreq": bool(row.scale_grad_by_freq),
+    }
+    flips = [] if row.scale_grad_by_freq else [("rows", rows)]
+    return decided(name, condition, values, casts, effects, *flips)
 
 
 def _small_dim_decision(case: Case, outcome: bool) -> Decision:
-    flips = []
+    flips: list[tuple[str, int | str]] = []
     small_dim = case.row.dim <= v2.SMALL_DIM_LIMIT
     few_weights = case.row.num_weights <= v2.SMALL_DIM_WEIGHTS
     if outcome:
-        flips = [
-            Flip(argument="dim", value=v2.SMALL_DIM_LIMIT + 1),
-            Flip(argument="numWeights", value=v2.SMALL_DIM_WEIGHTS + 1),
-            Flip(argument="deterministic", value="true"),
-        ]
+        flips = [("dim", v2.SMALL_DIM_LIMIT + 1), ("numWeights", v2.SMALL_DIM_WEIGHTS + 1)]
+        flips.append(("deterministic", "true"))
     elif case.deterministic and small_dim and few_weights:
-        flips = [Flip(argument="deterministic", value="false")]
+        flips = [("deterministic", "false")]
     elif not case.deterministic and few_weights:
-        flips = [Flip(argument="dim", value=v2.SMALL_DIM_LIMIT)]
+        flips = [("dim", v2.SMALL_DIM_LIMIT)]
     elif not case.deterministic and small_dim:
-        flips = [Flip(argument="numWeights", value=v2.SMALL_DIM_WEIGHTS)]
-    return Decision(
-        name="small dim",
-        condition=(
-            Text(
-                (
-                    "not deterministic and dim <= {small_dim_limit} and numWeights <= "
-                    "{small_dim_weights}"
-                ),
-                small_dim_limit=v2.SMALL_DIM_LIMIT,
-                small_dim_weights=v2.SMALL_DIM_WEIGHTS,
-            )
-        ),
-        values={
-            "deterministic": case.deterministic,
-            "dim": case.row.dim,
-            "numWeights": case.row.num_weights,
-        },
-        outcome=outcome,
-        effect="rows are added in batches without sorting them first"
-        if outcome
-        else "indices are sorted first",
-        flips=tuple(flips),
+        flips = [("numWeights", v2.SMALL_DIM_WEIGHTS)]
+    condition = Text(
+        "not deterministic and dim <= {small_dim_limit} and numWeights <= {small_dim_weights}",
+        small_dim_limit=v2.SMALL_DIM_LIMIT,
+        small_dim_weights=v2.SMALL_DIM_WEIGHTS,
+    )
+    sizes = {"dim": case.row.dim, "numWeights": case.row.num_weights}
+    return decided(
+        "small dim",
+        condition,
+        {"deterministic": case.deterministic, **sizes},
+        outcome,
+        ("rows are added in batches without sorting them first", "indices are sorted first"),
+        *flips,
     )
 
 
@@ -420,39 +391,27 @@ def _older_memory(case: Case, tiling: v1.Tiling) -> Memory:
     )
 
 
-def _older_decisions(case: Case, tiling: v1.Tiling) -> tuple[Decision, ...]:
-    decisions, scale = [], bool(case.row.scale_grad_by_freq)
+def _older_decisions(case: Case, tiling: v1.Tiling) -> Iterator[Decision]:
+    row, scale = case.row, bool(case.row.scale_grad_by_freq)
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
-        values: dict[str, int | float | str | bool] = {
-            "rows": case.row.rows,
-            "numWeights": case.row.num_weights,
-        }
-        flip = Flip(argument="rows" if case.row.rows > INT32_MAX else "numWeights", value=INT32_MAX)
-        decisions.append(
-            Decision(
-                name="beyond INT32_MAX",
-                condition=Text(
-                    "rows > {int32_max} or numWeights > {int32_max}", int32_max=INT32_MAX
-                ),
-                values=values,
-                outcome=True,
-                effect="EmbeddingDenseGrad runs instead of EmbeddingDenseGradV2",
-                flips=(flip,),
-            )
+        yield decided(
+            "beyond INT32_MAX",
+            Text("rows > {int32_max} or numWeights > {int32_max}", int32_max=INT32_MAX),
+            {"rows": row.rows, "numWeights": row.num_weights},
+            True,
+            ("EmbeddingDenseGrad runs instead of EmbeddingDenseGradV2", ""),
+            ("rows" if row.rows > INT32_MAX else "numWeights", INT32_MAX),
         )
-    decisions.append(
-        Decision(
-            name="scale by frequency",
-            condition="scaleGradByFreq",
-            values={"scaleGradByFreq": scale},
-            outcome=scale,
-            effect="weight rows are split over cores"
-            if tiling.splits_weights
-            else "gradient rows are split over cores",
-            flips=(Flip(argument="scaleGradByFreq", value=str(not scale).lower()),),
-        )
+    weights, rows = "weight rows are split over cores", "gradient rows are split over cores"
+    effect = weights if tiling.splits_weights else rows
+    yield decided(
+        "scale by frequency",
+        "scaleGradByFreq",
+        {"scaleGradByFreq": scale},
+        scale,
+        (effect, effect),
+        ("scaleGradByFreq", str(not scale).lower()),
     )
-    return tuple(decisions)
 
 
 def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
@@ -470,8 +429,7 @@ def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
-def _older_caveats(case: Case, tiling: v1.Tiling) -> tuple[Caveat, ...]:
-    caveats = []
+def _older_caveats(case: Case, tiling: v1.Tiling) -> Iterator[Caveat]:
     if tiling.dim_pieces > 1:
         message = Text(
             "dim {dim} is too long for the Unified Buffer and is split into {dim_pieces} pieces "
@@ -479,17 +437,14 @@ def _older_caveats(case: Case, tiling: v1.Tiling) -> tuple[Caveat, ...]:
             dim=case.row.dim,
             dim_pieces=tiling.dim_pieces,
         )
-        caveats.append(Caveat(code="dim_split", argument="grad", message=message))
+        yield Caveat(code="dim_split", argument="grad", message=message)
     if not tiling.counters_fit:
         message = Text(
             "{counters} counters do not fit the Unified Buffer; how the product keeps them is "
             "not published",
             counters=tiling.counters,
         )
-        caveats.append(
-            Caveat(code="counters_layout_unknown", argument="num_weights", message=message)
-        )
-    return tuple(caveats)
+        yield Caveat(code="counters_layout_unknown", argument="num_weights", message=message)
 
 
 MEMSET_NOTE = "clears the result, in the launch of the kernel itself"
@@ -532,33 +487,26 @@ def launches_of(
         launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
     if outcome.kernel == KERNEL_GRAD_V2:
         observed = Evidence.EXACT if case.rules.memset_observed else Evidence.MODEL
-        launches.append(
-            Launch(
-                kernel="MemSet",
-                outputs=(written,),
-                is_node=False,
-                evidence=observed,
-                note=MEMSET_NOTE,
-            )
+        clearing = Launch(
+            kernel="MemSet", outputs=(written,), is_node=False, evidence=observed, note=MEMSET_NOTE
         )
-    name = KERNELS[outcome.kernel]
-    launches.append(
-        Launch(
-            kernel=name,
-            inputs=inputs,
-            outputs=(written,),
-            block_dim=block_dim,
-            workspace=kernel_parts,
-        )
+        launches.append(clearing)
+    main = Launch(
+        kernel=KERNELS[outcome.kernel],
+        inputs=inputs,
+        outputs=(written,),
+        block_dim=block_dim,
+        workspace=kernel_parts,
     )
+    launches.append(main)
     if casts:
         target = out if out_contiguous else _between("result in the dtype of out", out, out.dtype)
         launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(target,)))
         written = target
     if not out_contiguous:
-        launches.append(
-            Launch(kernel="ViewCopy", inputs=(written,), outputs=(out,), evidence=Evidence.MODEL)
-        )
+        model = Evidence.MODEL
+        copy = Launch(kernel="ViewCopy", inputs=(written,), outputs=(out,), evidence=model)
+        launches.append(copy)
     return tuple(launches)
 
 
@@ -574,11 +522,8 @@ def _prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Lau
         tensor = launches[-1].outputs[0]
     if not cast_to:
         return tensor
-    cast = _between(
-        Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to]),
-        tensor,
-        cast_to,
-    )
+    cast_name = Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to])
+    cast = _between(cast_name, tensor, cast_to)
     launches.append(Launch(kernel="Cast", inputs=(tensor,), outputs=(cast,)))
     return cast
 
@@ -591,10 +536,8 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
     """
     on_cores = rows < SORTABLE_ROWS
     values = indices.viewed((rows,), "float32" if on_cores else "int32")
-    outputs = (
-        _between("sorted indices", values, values.dtype),
-        _between("positions", values, "int32"),
-    )
+    ordered = _between("sorted indices", values, values.dtype)
+    outputs = ordered, _between("positions", values, "int32")
     if on_cores:
         note = "published formula; which branch runs is decided by closed host code"
         evidence, size = Evidence.MODEL, sort_workspace_bytes(rows)
@@ -615,9 +558,9 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
     )
 
 
-def caveats_of(case: Case) -> tuple[Caveat, ...]:
-    """Return the warnings that depend on the call, not on its tiling."""
-    caveats, row = [], case.row
+def caveats_of(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings that depend on the call, not on its tiling."""
+    row = case.row
     slow = " nor high performance in deterministic mode" if case.deterministic else ""
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
         for code, name, value in (
@@ -633,7 +576,7 @@ def caveats_of(case: Case) -> tuple[Caveat, ...]:
                     int32_max=INT32_MAX,
                     slow=slow,
                 )
-                caveats.append(Caveat(code=code, argument=name, message=message))
+                yield Caveat(code=code, argument=name, message=message)
         if row.rows > SORTABLE_ROWS:
             message = Text(
                 "{rows} indices exceed {sortable_rows}, beyond which int32 does not sort as fp32: "
@@ -641,23 +584,18 @@ def caveats_of(case: Case) -> tuple[Caveat, ...]:
                 rows=row.rows,
                 sortable_rows=SORTABLE_ROWS,
             )
-            caveats.append(
-                Caveat(code="indices_above_sortable", argument="indices", message=message)
-            )
+            yield Caveat(code="indices_above_sortable", argument="indices", message=message)
     if row.scale_grad_by_freq and row.rows > EXACT_COUNT and case.tiling.kernel == KERNEL_GRAD_V2:
         message = Text(
             "fp32 counters stop at {exact_count}; an index that occurs more often is scaled by "
             "1/{exact_count}",
             exact_count=EXACT_COUNT,
         )
-        caveats.append(Caveat(code="counter_stops", argument="scale_grad_by_freq", message=message))
+        yield Caveat(code="counter_stops", argument="scale_grad_by_freq", message=message)
     if row.padding_idx >= row.num_weights:
         message = Text(
             "padding_idx {padding_idx} is beyond num_weights {num_weights} and matches nothing",
             padding_idx=row.padding_idx,
             num_weights=row.num_weights,
         )
-        caveats.append(
-            Caveat(code="padding_matches_nothing", argument="padding_idx", message=message)
-        )
-    return tuple(caveats)
+        yield Caveat(code="padding_matches_nothing", argument="padding_idx", message=message)

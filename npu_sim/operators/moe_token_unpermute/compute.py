@@ -3,7 +3,7 @@
 Source: specification page ``moe_token_unpermute``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,12 +36,12 @@ def compute(run: "Run") -> None:
             )
         else:
             gather_rows(tokens, indices, out)
-    run.caveats = _run_time_caveats(run)
+    run.caveats = tuple(_run_time_caveats(run))
 
 
-def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
-    """Return the warnings that depend on data (page, "Warnings a plan or run gives")."""
-    row, indices, caveats = run.case.row, run.tensors["sorted_indices"], []
+def _run_time_caveats(run: "Run") -> Iterator[Caveat]:
+    """Yield the warnings that depend on data (page, "Warnings a plan or run gives")."""
+    row, indices = run.case.row, run.tensors["sorted_indices"]
     dropped = int(np.count_nonzero(indices >= row.rows))
     if dropped and row.rows < row.entries:
         message = Text(
@@ -50,7 +50,7 @@ def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
             dropped=dropped,
             rows=row.rows,
         )
-        caveats.append(Caveat(code="tokens_dropped", argument="sorted_indices", message=message))
+        yield Caveat(code="tokens_dropped", argument="sorted_indices", message=message)
     elif dropped:
         message = Text(
             "{dropped} indices are beyond the documented range [0, {last_entry}]: they are "
@@ -58,9 +58,7 @@ def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
             dropped=dropped,
             last_entry=row.entries - 1,
         )
-        caveats.append(
-            Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
-        )
+        yield Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
     if row.has_probs:
         hidden = _hidden_rows(run)
         if hidden:
@@ -69,10 +67,7 @@ def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
                 "the formula gives nan there",
                 hidden=hidden,
             )
-            caveats.append(
-                Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
-            )
-    return tuple(caveats)
+            yield Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
 
 
 def _hidden_rows(run: "Run") -> int:

@@ -3,6 +3,7 @@
 Source: specification page ``moe_token_unpermute``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
@@ -28,7 +29,7 @@ def describe(case: Case) -> dict[str, Any]:
     )
     plan = token_sums.describe(case, entries, ())
     (memory,) = plan["memories"]
-    return {**plan, "caveats": _caveats(case, -memory.free_bytes)}
+    return {**plan, "caveats": tuple(_caveats(case, -memory.free_bytes))}
 
 
 def probs_code(call: Any) -> int:
@@ -41,9 +42,9 @@ def entry_name(case: Case) -> str:
     return "indices and probs" if case.row.has_probs else "indices"
 
 
-def _caveats(case: Case, beyond: int) -> tuple[Caveat, ...]:
-    """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
-    caveats, row = [], case.row
+def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
+    row = case.row
     if beyond > 0:
         message = Text(
             "every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by "
@@ -51,7 +52,7 @@ def _caveats(case: Case, beyond: int) -> tuple[Caveat, ...]:
             "is not published: the simulator computes as if not",
             beyond=beyond,
         )
-        caveats.append(Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message))
+        yield Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message)
     if row.rows < row.entries:
         message = Text(
             "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
@@ -60,5 +61,4 @@ def _caveats(case: Case, beyond: int) -> tuple[Caveat, ...]:
             entries=row.entries,
             dropped=row.entries - row.rows,
         )
-        caveats.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
-    return tuple(caveats)
+        yield Caveat(code="tokens_dropped", argument="permuted_tokens", message=message)

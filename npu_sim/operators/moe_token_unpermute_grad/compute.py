@@ -3,7 +3,7 @@
 Source: specification page ``moe_token_unpermute_grad``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -127,63 +127,46 @@ def compute(run: "Run") -> None:
         else:
             gather_rows(g, writers.entries, out)
     run.masks["permuted_tokens_grad"] = writers.order_dependent_rows
-    run.caveats = _run_time_caveats(indices, writers, sums)
+    run.caveats = tuple(_run_time_caveats(indices, writers, sums))
 
 
 def _run_time_caveats(
     indices: np.ndarray, writers: LastWriters, sums: np.ndarray
-) -> tuple[Caveat, ...]:
-    """Return the warnings that depend on data (page, "Warnings a plan or run gives")."""
+) -> Iterator[Caveat]:
+    """Yield the warnings that depend on data (page, "Warnings a plan or run gives")."""
     rows = writers.entries.size
-    caveats: list[Caveat] = []
-
-    def warn(code: str, argument: str, message: str) -> None:
-        caveats.append(Caveat(code=code, argument=argument, message=message))
-
     dropped = indices >= rows
     if dropped.any():
-        warn(
-            "tokens_dropped",
-            "sorted_indices",
-            Text(
-                "{count} indices are at or beyond {rows}: they were dropped",
-                count=np.count_nonzero(dropped),
-                rows=rows,
-            ),
+        message = Text(
+            "{count} indices are at or beyond {rows}: they were dropped",
+            count=np.count_nonzero(dropped),
+            rows=rows,
         )
+        yield Caveat(code="tokens_dropped", argument="sorted_indices", message=message)
     if unwritten := int(np.count_nonzero(writers.entries < 0)):
         message = Text(
             "{unwritten} rows are named by no index: +0 here, on the device they keep what "
             "memory held",
             unwritten=unwritten,
         )
-        warn("rows_not_written", "permuted_tokens_grad", message)
+        yield Caveat(code="rows_not_written", argument="permuted_tokens_grad", message=message)
     if writers.repeated:
-        across = Text(
-            "{count} of them by two cores: the last one to write wins",
-            count=np.count_nonzero(writers.order_dependent_rows),
+        count = int(np.count_nonzero(writers.order_dependent_rows))
+        across = Text("{count} of them by two cores: the last one to write wins", count=count)
+        message = Text(
+            "{repeated} rows are named more than once, {across}",
+            repeated=writers.repeated,
+            across=across,
         )
-        warn(
-            "duplicate_indices",
-            "sorted_indices",
-            Text(
-                "{repeated} rows are named more than once, {across}",
-                repeated=writers.repeated,
-                across=across,
-            ),
+        yield Caveat(code="duplicate_indices", argument="sorted_indices", message=message)
+    if sums.size and (count := int(np.count_nonzero(np.isnan(sums[dropped])))):
+        message = Text(
+            "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
+            "0 * nan are nan",
+            count=count,
         )
-    if sums.size and np.isnan(sums[dropped]).any():
-        count = int(np.count_nonzero(np.isnan(sums[dropped])))
-        warn(
-            "dropped_prob_grad_not_zero",
-            "unpermuted_tokens_grad",
-            Text(
-                "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
-                "0 * nan are nan",
-                count=count,
-            ),
-        )
-    return tuple(caveats)
+        code = "dropped_prob_grad_not_zero"
+        yield Caveat(code=code, argument="unpermuted_tokens_grad", message=message)
 
 
 def formula(

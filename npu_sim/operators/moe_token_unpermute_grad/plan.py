@@ -3,6 +3,7 @@
 Source: specification page ``moe_token_unpermute_grad``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
@@ -73,7 +74,7 @@ def describe(case: Case) -> dict[str, Any]:
         unit="token",
         conditions=_summed_decisions(case, size) if has_probs else (_copied_decision(case, size),),
         order=_order(has_probs),
-        caveats=_caveats(case),
+        caveats=tuple(_caveats(case)),
     )
 
 
@@ -93,26 +94,22 @@ def _summed_decisions(case: Case, size: int) -> tuple[Decision, ...]:
 
 
 def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
-    pieces = (
-        Text(
+    pieces: str = "whole rows"
+    if tiling.pieces > 1:
+        pieces = Text(
             "rows in {pieces} pieces of {piece_columns} columns",
             pieces=tiling.pieces,
             piece_columns=tiling.piece_columns,
         )
-        if tiling.pieces > 1
-        else "whole rows"
-    )
     if not has_probs:
         return Text(
             "{pieces}; indices of {group_entries} rows at once",
             pieces=pieces,
             group_entries=tiling.group_entries,
         )
-    rows = (
-        "1 row"
-        if tiling.input_rows == 1
-        else Text("{input_rows} rows", input_rows=tiling.input_rows)
-    )
+    rows: str = "1 row"
+    if tiling.input_rows != 1:
+        rows = Text("{input_rows} rows", input_rows=tiling.input_rows)
     return Text(
         "{pieces}; probs of {group_entries} entries at once, {rows} of the experts",
         pieces=pieces,
@@ -122,18 +119,15 @@ def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
 
 
 def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
+    own = "every sum is one core's; nothing is added atomically"
     rows = OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
-    sums = OutputOrder(
-        output="probs_grad",
-        fixed=True,
-        reason="every sum is one core's; nothing is added atomically",
-    )
+    sums = OutputOrder(output="probs_grad", fixed=True, reason=own)
     return (rows, sums) if has_probs else (rows,)
 
 
-def _caveats(case: Case) -> tuple[Caveat, ...]:
-    """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
-    row, tiling, caveats = case.row, case.tiling, []
+def _caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
+    row, tiling = case.row, case.tiling
     if row.rows < row.entries:
         message = Text(
             "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
@@ -142,7 +136,7 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
             entries=row.entries,
             dropped=row.entries - row.rows,
         )
-        caveats.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
+        yield Caveat(code="tokens_dropped", argument="permuted_tokens", message=message)
     if row.has_probs and tiling.pieces > 1:
         message = Text(
             "rows are summed in pieces of {piece_columns} columns, whose length follows from the "
@@ -150,7 +144,4 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
             "number of tokens",
             piece_columns=tiling.piece_columns,
         )
-        caveats.append(
-            Caveat(code="hidden_split_changes_sums", argument="probs_grad", message=message)
-        )
-    return tuple(caveats)
+        yield Caveat(code="hidden_split_changes_sums", argument="probs_grad", message=message)
