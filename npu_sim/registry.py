@@ -40,6 +40,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "EmbeddingDenseBackward",
         ("embedding_dense_grad_v2",),
         ("scale_bound_bytes",),
+        kernels_of_950=("embedding_dense_grad_v2", "embedding_dense_grad"),
     ),
     OperatorEntry(
         "conv_tbc_backward",

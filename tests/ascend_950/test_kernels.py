@@ -11,7 +11,11 @@ import npu_sim
 from tests.golden import DATA
 
 FILES = sorted((DATA / "kernels" / "ascend_950").glob("*.npz"))
-ATTRIBUTES = {"rms_norm": ("epsilon",), "moe_token_permute_grad": ("num_topk",)}
+ATTRIBUTES = {
+    "rms_norm": ("epsilon",),
+    "moe_token_permute_grad": ("num_topk",),
+    "embedding_dense_backward": ("num_weights", "padding_idx", "scale_grad_by_freq"),
+}
 """Attributes of a call that the files state, by operator."""
 
 

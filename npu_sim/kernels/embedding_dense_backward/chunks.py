@@ -113,11 +113,26 @@ def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
     """
     if cut.splits_slots:
         backwards = cut.path == DETERMINISTIC
-        _mark_slots.over(1, cut.core_starts(), backwards, cut.chunk_rows, starts, positions)
+        mark_slots(cut.core_starts(), cut.chunk_rows, starts, positions, backwards)
     elif cut.path == SMALL_DIM:
         _mark_batches.over(1, cut.cores - 1, cut.former_rows, cut.batch_rows, starts, positions)
     else:
         np.invert(positions, out=positions)
+
+
+def mark_slots(
+    borders: NDArray[np.int64],
+    chunk_rows: int,
+    starts: Integers,
+    positions: Integers,
+    backwards: bool = False,
+) -> None:
+    """Mark chunks of ``chunk_rows`` slots, in place; no chunk crosses one of ``borders``.
+
+    ``borders`` are the first slots of parts of the sorted list, followed by the end of the last.
+    With ``backwards``, as `DETERMINISTIC` adds. ``starts`` and ``positions`` as in `mark_chunks`.
+    """
+    _mark_slots.over(1, borders, backwards, chunk_rows, starts, positions)
 
 
 @device_function

@@ -171,26 +171,42 @@ def merge_rows(
     return merged
 
 
-# --- Staged rows of the native 16-bit path ---
+# --- Rows that are summed part by part ---
 
 STAGE_CHUNK_SLOTS = 11
 """Stage slots that are summed before they are added to the second accumulator."""
 
 
+def shared_rows(core_starts: NDArray[np.int64], starts: Integers) -> NDArray[np.int64]:
+    """Return for every border between two cores the weight row that both reach; -1 for none."""
+    inner = core_starts[1:-1]
+    rows = np.searchsorted(starts, inner, side="right") - 1
+    return np.where(starts[rows] < inner, rows, -1).astype(np.int64)
+
+
 def staged_rows(cut: Cut, starts: Integers, padding_idx: int) -> NDArray[np.int64]:
     """Return the weight rows that several cores reach, ascending, without the padding row."""
-    inner = cut.core_starts()[1:-1]
-    rows = np.searchsorted(starts, inner, side="right") - 1
-    reached = np.unique(rows[starts[rows] < inner]).astype(np.int64)
-    return reached[reached != padding_idx]
+    reached = np.unique(shared_rows(cut.core_starts(), starts))
+    return reached[(reached >= 0) & (reached != padding_idx)]
 
 
 class Staged(NamedTuple):
-    """The staged weight rows and the slices of the cores."""
+    """Weight rows that are summed part by part: one stage slot for every part of their runs."""
 
     indices: NDArray[np.int64]
-    starts: Integers
-    core_starts: NDArray[np.int64]
+    """The weight rows."""
+    begins: NDArray[np.int64]
+    """First slot of the sorted list of every row, and with ``stops`` its end."""
+    stops: NDArray[np.int64]
+    borders: NDArray[np.int64]
+    """First slot of the sorted list of every part, followed by the end of the last."""
+    zeros_before: NDArray[np.bool_]
+    """Whether a stage slot of zeros comes before that of the part."""
+    zeros_after: NDArray[np.bool_]
+    chunk_slots: int
+    """Stage slots that are summed before they are added to the total."""
+    factors: NDArray[np.float32]
+    """Factor of the total of every row."""
 
 
 @device_function
@@ -199,72 +215,99 @@ def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> N
         keep(sums, line * step, recall(sums, line * step, like) + recall(more, line * step, like))
 
 
+@device_function
+def _part_at(borders: NDArray[np.int64], slot: int) -> int:
+    """Return the part of a slot."""
+    return np.searchsorted(borders, slot, side="right") - 1
+
+
 @kernel
 def _sum_staged(
     thread: int, rows: MarkedRows, staged: Staged, buffers: PassBuffers, out: Stored
 ) -> None:
     """Sum the staged rows; threads take turns at blocks of BLOCK_LINES cache lines of a row."""
-    dim, step, core_starts = rows.dim, LINE_BYTES // out.itemsize, staged.core_starts
+    dim, step, borders = rows.dim, LINE_BYTES // out.itemsize, staged.borders
     all_lines = (dim + step - 1) // step
     blocks = (all_lines + BLOCK_LINES - 1) // BLOCK_LINES
     zero, sums = splat(ZERO, out), buffers.sums[thread]
-    totals, slots, core_sums, chunks = sums[0], sums[1], sums[2], sums[3]
-    core_buffers = ThreadBuffers(
-        buffers.offsets[thread], buffers.closes[thread], core_sums, chunks, buffers.carry[thread]
+    totals, slots, part_sums, chunks = sums[0], sums[1], sums[2], sums[3]
+    part_buffers = ThreadBuffers(
+        buffers.offsets[thread], buffers.closes[thread], part_sums, chunks, buffers.carry[thread]
     )
-    for part in range(thread, staged.indices.size * blocks, buffers.offsets.shape[0]):
-        row, block = staged.indices[part // blocks], part % blocks * BLOCK_LINES
+    for piece in range(thread, staged.indices.size * blocks, buffers.offsets.shape[0]):
+        place, block = piece // blocks, piece % blocks * BLOCK_LINES
         lines = min(BLOCK_LINES, all_lines - block)
         clear_lines(totals, lines, step, zero)
         clear_lines(slots, lines, step, zero)
         clear_lines(chunks, lines, step, zero)
-        begin, stop = np.int64(staged.starts[row]), np.int64(staged.starts[row + 1])
-        core, slots_in_chunk = 0, 0
+        begin, stop = staged.begins[place], staged.stops[place]
+        part, slots_in_chunk = _part_at(borders, begin), 0
         while begin < stop:
-            while core_starts[core + 1] <= begin:
-                core += 1
-            end = min(stop, core_starts[core + 1])
-            clear_lines(core_sums, lines, step, zero)
-            sum_lines(rows, Run(begin, end, ONE, ONE), block, lines, core_buffers)
-            _add_lines(slots, core_sums, lines, step, out)
-            whole_slice = begin == core_starts[core] and end == core_starts[core + 1]
-            # The zeros in the second slot change no sum but count as a slot.
-            for _ in range(2 if whole_slice else 1):
+            end = min(stop, borders[part + 1])
+            # Zeros in a slot change no sum but count as a slot.
+            if staged.zeros_before[part]:
                 slots_in_chunk += 1
-                if slots_in_chunk == STAGE_CHUNK_SLOTS:
+                if slots_in_chunk == staged.chunk_slots:
                     _add_lines(totals, slots, lines, step, out)
                     clear_lines(slots, lines, step, zero)
                     slots_in_chunk = 0
-            begin = end
+            clear_lines(part_sums, lines, step, zero)
+            sum_lines(rows, Run(begin, end, ONE, ONE), block, lines, part_buffers)
+            _add_lines(slots, part_sums, lines, step, out)
+            for _ in range(2 if staged.zeros_after[part] else 1):
+                slots_in_chunk += 1
+                if slots_in_chunk == staged.chunk_slots:
+                    _add_lines(totals, slots, lines, step, out)
+                    clear_lines(slots, lines, step, zero)
+                    slots_in_chunk = 0
+            begin, part = end, part + 1
         _add_lines(totals, slots, lines, step, out)
+        out_start, factors = staged.indices[place] * dim, splat(staged.factors[place], out)
         for line in range(lines):
             column = min((block + line) * step, dim - step)
-            store(out, np.int64(row) * dim + column, recall(totals, line * step, out))
+            store(out, out_start + column, recall(totals, line * step, out) * factors)
 
 
 @kernel
-def _sum_narrow_staged(part: int, rows: MarkedRows, staged: Staged, out: Stored) -> None:
+def _sum_narrow_staged(piece: int, rows: MarkedRows, staged: Staged, out: Stored) -> None:
     """Like `_sum_staged`, for one element of a row shorter than a cache line."""
-    core_starts, dim = staged.core_starts, rows.dim
-    row, column = staged.indices[part // dim], part % dim
-    total, slots, core_sum, chunk, core, slots_in_chunk = ZERO, ZERO, ZERO, ZERO, 0, 0
-    core_begin, stop = np.int64(staged.starts[row]), np.int64(staged.starts[row + 1])
-    for slot in range(core_begin, stop):
-        position = np.int64(rows.marked[slot])
-        chunk = chunk + widen(rows.grad[max(position, ~position) * dim + column])
-        if position < 0:
-            core_sum, chunk = core_sum + chunk, ZERO
-        while core_starts[core + 1] <= slot:
-            core += 1
-        if slot + 1 == stop or slot + 1 == core_starts[core + 1]:
-            slots, core_sum = slots + core_sum, ZERO
-            whole_slice = core_begin == core_starts[core] and slot + 1 == core_starts[core + 1]
-            for _ in range(2 if whole_slice else 1):
-                slots_in_chunk += 1
-                if slots_in_chunk == STAGE_CHUNK_SLOTS:
-                    total, slots, slots_in_chunk = total + slots, ZERO, 0
-            core_begin = slot + 1
-    out[np.int64(row) * dim + column] = narrow(total + slots, out)
+    borders, dim = staged.borders, rows.dim
+    place, column = piece // dim, piece % dim
+    begin, stop = staged.begins[place], staged.stops[place]
+    part, total, slots, slots_in_chunk = _part_at(borders, begin), ZERO, ZERO, 0
+    while begin < stop:
+        end = min(stop, borders[part + 1])
+        if staged.zeros_before[part]:
+            slots_in_chunk += 1
+            if slots_in_chunk == staged.chunk_slots:
+                total, slots, slots_in_chunk = total + slots, ZERO, 0
+        part_sum, chunk = ZERO, ZERO
+        for slot in range(begin, end):
+            position = np.int64(rows.marked[slot])
+            chunk = chunk + widen(rows.grad[max(position, ~position) * dim + column])
+            if position < 0:
+                part_sum, chunk = part_sum + chunk, ZERO
+        slots = slots + part_sum
+        for _ in range(2 if staged.zeros_after[part] else 1):
+            slots_in_chunk += 1
+            if slots_in_chunk == staged.chunk_slots:
+                total, slots, slots_in_chunk = total + slots, ZERO, 0
+        begin, part = end, part + 1
+    factor = staged.factors[place]
+    out[staged.indices[place] * dim + column] = narrow((total + slots) * factor, out)
+
+
+def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> None:
+    """Write the staged rows of ``out``; other rows stay as they are."""
+    if not staged.indices.size:
+        return
+    rows = MarkedRows(grad.reshape(-1), grad.shape[1], marked)
+    if rows.dim * out.itemsize < LINE_BYTES:
+        _sum_narrow_staged.over(staged.indices.size * rows.dim, rows, staged, out.reshape(-1))
+    else:
+        threads = thread_count()
+        buffers = pass_buffers(threads, 4, out.itemsize)
+        _sum_staged.over(threads, rows, staged, buffers, out.reshape(-1))
 
 
 def sum_staged_rows(
@@ -278,11 +321,17 @@ def sum_staged_rows(
     """Write the rows of ``out`` that `staged_rows` returned as ``indices``."""
     if not indices.size:
         return
-    rows = MarkedRows(grad.reshape(-1), grad.shape[1], marked)
-    staged = Staged(indices, starts, cut.core_starts())
-    if rows.dim * out.itemsize < LINE_BYTES:
-        _sum_narrow_staged.over(indices.size * rows.dim, rows, staged, out.reshape(-1))
-    else:
-        threads = thread_count()
-        buffers = pass_buffers(threads, 4, out.itemsize)
-        _sum_staged.over(threads, rows, staged, buffers, out.reshape(-1))
+    core_starts = cut.core_starts()
+    first = np.searchsorted(starts, core_starts[:-1], side="right")
+    last = np.searchsorted(starts, core_starts[1:] - 1, side="right")
+    staged = Staged(
+        indices,
+        starts[indices].astype(np.int64),
+        starts[indices + 1].astype(np.int64),
+        core_starts,
+        np.zeros(cut.cores, np.bool_),
+        first == last,  # a core with a single index has zeros in its second slot
+        STAGE_CHUNK_SLOTS,
+        np.ones(indices.size, np.float32),
+    )
+    sum_parts(grad, marked, staged, out)

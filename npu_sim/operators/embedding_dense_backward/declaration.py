@@ -120,6 +120,12 @@ def _study_hooks() -> dict[str, Any]:
     }
 
 
+def _ascend_950() -> dict[str, Any]:
+    from npu_sim.operators.embedding_dense_backward.ascend_950 import declaration
+
+    return declaration.FIELDS
+
+
 OPERATOR = Operator(
     name="embedding_dense_backward",
     title="EmbeddingDenseBackward",
@@ -210,7 +216,7 @@ OPERATOR = Operator(
     empty="empty: nothing runs, the output is all zeros",
     planner_message=_no_tiling_message,
     bounds={"older": planner.older_can_run},
-    architectures={NPU_ARCH_ASCEND_950: None},
+    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -471,11 +471,11 @@ def launches_of(
     """
     row, outcome, casts = case.row, case.tiling, casts_grad(case)
     launches: list[Launch] = []
-    grad = _prepare(launches, case, "grad", "float32" if casts else "")
+    grad = prepare(launches, case, "grad", "float32" if casts else "")
     to_int32 = casts_indices(row, keeps_int64=outcome.kernel == KERNEL_GRAD)
-    indices = _prepare(launches, case, "indices", "int32" if to_int32 else "")
+    indices = prepare(launches, case, "indices", "int32" if to_int32 else "")
     out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
-    written = _between("result", out, out.dtype if outcome.native_16_bit else "float32")
+    written = between("result", out, out.dtype if outcome.native_16_bit else "float32")
     if not casts and out_contiguous:
         written = out
     inputs: tuple[LaunchTensor, ...] = (grad, indices)
@@ -500,7 +500,7 @@ def launches_of(
     )
     launches.append(main)
     if casts:
-        target = out if out_contiguous else _between("result in the dtype of out", out, out.dtype)
+        target = out if out_contiguous else between("result in the dtype of out", out, out.dtype)
         launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(target,)))
         written = target
     if not out_contiguous:
@@ -510,11 +510,12 @@ def launches_of(
     return tuple(launches)
 
 
-def _between(name: str, like: LaunchTensor, dtype: str) -> LaunchTensor:
+def between(name: str, like: LaunchTensor, dtype: str) -> LaunchTensor:
+    """Return a tensor between two launches, shaped like another one."""
     return LaunchTensor(name=name, shape=like.shape, dtype=dtype, intermediate=True)
 
 
-def _prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> LaunchTensor:
+def prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> LaunchTensor:
     """Append the launches that make an input contiguous and cast it; return the new tensor."""
     tensor = case.tensor(name)
     if not case.specs[name].contiguous:
@@ -523,7 +524,7 @@ def _prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Lau
     if not cast_to:
         return tensor
     cast_name = Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to])
-    cast = _between(cast_name, tensor, cast_to)
+    cast = between(cast_name, tensor, cast_to)
     launches.append(Launch(kernel="Cast", inputs=(tensor,), outputs=(cast,)))
     return cast
 
@@ -536,8 +537,8 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
     """
     on_cores = rows < SORTABLE_ROWS
     values = indices.viewed((rows,), "float32" if on_cores else "int32")
-    ordered = _between("sorted indices", values, values.dtype)
-    outputs = ordered, _between("positions", values, "int32")
+    ordered = between("sorted indices", values, values.dtype)
+    outputs = ordered, between("positions", values, "int32")
     if on_cores:
         note = "published formula; which branch runs is decided by closed host code"
         evidence, size = Evidence.MODEL, sort_workspace_bytes(rows)
@@ -592,6 +593,12 @@ def caveats_of(case: Case) -> Iterator[Caveat]:
             exact_count=EXACT_COUNT,
         )
         yield Caveat(code="counter_stops", argument="scale_grad_by_freq", message=message)
+    yield from padding_caveats(case)
+
+
+def padding_caveats(case: Case) -> Iterator[Caveat]:
+    """Warn of a padding index that no index can have."""
+    row = case.row
     if row.padding_idx >= row.num_weights:
         message = Text(
             "padding_idx {padding_idx} is beyond num_weights {num_weights} and matches nothing",

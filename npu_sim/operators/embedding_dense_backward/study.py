@@ -112,23 +112,37 @@ def _describe(
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the summation trees of the output rows: one claim for all rows with the same tree."""
+    return claims_of_rows(call, _tree_maker)
+
+
+def _tree_maker(call: StudyCall, in_order: np.ndarray) -> "TreeOfRow":
+    core_ends = _core_ends(call.case, in_order)
+    return lambda run: tree_of_row(call.case, run, call.order, core_ends)
+
+
+def claims_of_rows(
+    call: StudyCall, tree_maker: Callable[[StudyCall, np.ndarray], "TreeOfRow"]
+) -> Iterator[Claim]:
+    """Like `claims`, with the trees of ``tree_maker(call, sorted indices)``.
+
+    It returns the function from a run to its tree, which returns None for a run without a claim.
+    """
     case = call.case
     if case.empty:
         return
     num_weights = case.row.num_weights
     indices = checked_indices(call.tensors["indices"], num_weights)
     starts, positions = group_rows(indices, num_weights)
-    in_order = indices[positions]
-    core_ends = _core_ends(case, in_order)
+    tree_of = tree_maker(call, indices[positions])
     rows_of_tree: dict[str, list[int]] = {}
     tree_of_key: dict[str, Tree] = {}
     for index in np.flatnonzero(np.diff(starts)).tolist():
         if index == case.row.padding_idx:
             continue
         grad_rows = positions[starts[index] : starts[index + 1]].tolist()
-        run = IndexRun(index, int(starts[index]), grad_rows)
-        tree = tree_of_row(case, run, call.order, core_ends)
-        assert tree is not None
+        tree = tree_of(IndexRun(index, int(starts[index]), grad_rows))
+        if tree is None:
+            continue
         key = shape_hash(tree)
         rows_of_tree.setdefault(key, []).append(index)
         tree_of_key.setdefault(key, tree)
@@ -222,15 +236,20 @@ def _found(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray:
     return rows
 
 
+def as_fp32(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
+    """Yield the call with a 16-bit gradient as fp32."""
+    grad = call.tensors["grad"]
+    if grad.dtype != np.float32:
+        wide = call.with_tensors(grad=grad.astype(np.float32))
+        name = "fp32 gradients instead of 16-bit ones"
+        yield name, wide, lambda output, values: values.astype(grad.dtype)
+
+
 def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     """Yield the call with a 16-bit gradient as fp32, and on the native 16-bit path."""
+    yield from as_fp32(call)
     grad, num_weights = call.tensors["grad"], call.arguments.num_weights
-    if grad.dtype == np.float32:
-        return
-    wide = call.with_tensors(grad=grad.astype(np.float32))
-    name = "fp32 gradients instead of 16-bit ones"
-    yield name, wide, lambda output, values: values.astype(grad.dtype)
-    if not call.case.rules.kernel_takes_16_bit:
+    if grad.dtype == np.float32 or not call.case.rules.kernel_takes_16_bit:
         return
     weights = max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
     larger = call.with_attributes(num_weights=weights)
@@ -258,7 +277,11 @@ class IndexRun(NamedTuple):
     rows: Sequence[int]
 
 
-def _chunks(items: Sequence[Tree | None], size: int) -> list[Tree | None]:
+TreeOfRow = Callable[[IndexRun], Tree | None]
+
+
+def chunks_of(items: Sequence[Tree | None], size: int) -> list[Tree | None]:
+    """Return the sums of every ``size`` consecutive items."""
     return [left_fold(items[begin : begin + size]) for begin in range(0, len(items), size)]
 
 
@@ -326,7 +349,7 @@ def tree_of_row(
     contributions = [
         (core, chunk)
         for core, terms in grouped
-        for chunk in _chunks(terms, case.rules.rows_per_flush)
+        for chunk in chunks_of(terms, case.rules.rows_per_flush)
     ]
     return _merged(contributions, order, run.weight_row)
 
@@ -351,7 +374,7 @@ def _deterministic(grouped: Sequence[tuple[int, list[int]]], most: int) -> Tree 
     """Return the tree: the first core adds its own rows backwards, then all others forwards."""
     backwards = grouped[0][1][::-1]
     forwards = [term for _, terms in grouped[1:] for term in terms]
-    return left_fold([*_chunks(backwards, most), *_chunks(forwards, most)])
+    return left_fold([*chunks_of(backwards, most), *chunks_of(forwards, most)])
 
 
 def _staged(
@@ -360,7 +383,7 @@ def _staged(
     core_ends: Sequence[tuple[int, int]],
     most: int,
 ) -> Tree | None:
-    sums = {core: left_fold(_chunks(terms, most)) for core, terms in grouped}
+    sums = {core: left_fold(chunks_of(terms, most)) for core, terms in grouped}
     core = grouped[0][0]
     if len(grouped) == 1 and run.weight_row not in core_ends[core]:
         return sums[core]
@@ -370,4 +393,4 @@ def _staged(
             slots += [sums[core], None]
         elif run.weight_row in (first, last):
             slots.append(sums[core])
-    return left_fold(_chunks(slots, STAGE_CHUNK_SLOTS))
+    return left_fold(chunks_of(slots, STAGE_CHUNK_SLOTS))

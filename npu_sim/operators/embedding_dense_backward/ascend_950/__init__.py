@@ -1,0 +1,1 @@
+"""EmbeddingDenseBackward on Ascend 950: declaration, plan, computation, timeline and study."""

@@ -1,0 +1,302 @@
+"""Tiling of EmbeddingDenseGradV2 on Ascend 950: pure integer functions.
+
+Cores split the sorted rows in batches; what a core sums of its first and last index goes through
+workspace, and a merge adds it up.
+
+Source: specification page ``embedding_dense_backward_950``, "Tiling of V2".
+"""
+
+from math import prod
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
+from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    DTYPE_CODES,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+)
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
+
+KEY = 1000000
+"""Tiling key without its last two digits: scale, and columns in pieces."""
+PIECE_BYTES = 512
+"""Bytes of grad of the columns that a batch takes at a time."""
+OUTER_COLUMNS = 2048
+"""Columns of the running sum of one index that the Unified Buffer holds."""
+STEP_BYTES = 4096
+"""Step in which the Unified Buffer for a batch is lowered until every core has a batch."""
+RESERVED_BYTES = 128
+"""Unified Buffer that stays free."""
+BATCH_ROWS = 32
+"""A batch has a multiple of so many rows."""
+SLOT_HEAD_BYTES = 256
+"""Workspace of a slot besides its row."""
+
+
+class Tiling(NamedTuple):
+    """Result of the planner."""
+
+    status: int
+    tiling_key: Annotated[
+        int,
+        Field(
+            "tiling key: 1000000, 10 more with scale, 1 more with columns in pieces", "2 * 1000011"
+        ),
+    ]
+    block_dim: Annotated[int, Field("cores that work", vendor="usedCoreNum")]
+    schedule_mode: Annotated[int, Field("1: all cores start together", "1", none=-1)]
+    workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the kernel",
+            "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)",
+        ),
+    ]
+    rows: Annotated[int, Field("rows of grad", vendor="scatterDimSize")]
+    dim: Annotated[int, Field("columns", vendor="elewiseDimSize")]
+    num_weights: Annotated[int, Field("rows of the output", vendor="numWeights")]
+    batches: Annotated[int, Field("batches of rows", "rows", vendor="scatterDimLoopNum")]
+    batch_rows: Annotated[int, Field("rows of a batch", "ub_bytes", vendor="scatterFactor")]
+    piece_columns: Annotated[
+        int, Field("columns of a batch at a time", "512", vendor="elewiseFactor")
+    ]
+    pieces: Annotated[
+        int, Field("pieces of at most 2048 columns", "2048", vendor="elewiseDimLoopNum")
+    ]
+    outer_pieces: Annotated[
+        int, Field("pieces of 2048 columns of a row", "dim", vendor="elewiseDimOuterLoopNum")
+    ]
+    core_batches: Annotated[int, Field("batches of a core", "rows", vendor="normalBlockLoopNum")]
+    last_core_batches: Annotated[
+        int, Field("batches of the last core", "rows", vendor="tailBlockLoopNum")
+    ]
+    merge_cores: Annotated[
+        int, Field("cores that merge", "vector_cores", vendor="blockNumForLastProcess")
+    ]
+    merge_columns: Annotated[
+        int,
+        Field("columns of the merge at a time", "ub_bytes", vendor="elewiseDimLastPerUbProcessNum"),
+    ]
+    merge_last_columns: Annotated[
+        int, Field("columns of the last piece", "dim", vendor="elewiseDimLastProcessTailNum")
+    ]
+    merge_pieces: Annotated[
+        int, Field("pieces of a core in the merge", "dim", vendor="elewiseDimLastNormalLoopNum")
+    ]
+    merge_last_pieces: Annotated[
+        int, Field("pieces of the last core", "dim", vendor="elewiseDimLastTailLoopNum")
+    ]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+"""Result of a planner that found no tiling."""
+
+
+def row_columns(dim: int, size: int) -> int:
+    """Return the columns of a batch at a time (page, "elewiseFactor")."""
+    return dim if dim * size <= PIECE_BYTES else PIECE_BYTES // size
+
+
+def has_pieces(problem: Problem) -> bool:
+    """Return whether a batch takes its columns piece by piece."""
+    return problem.dim > row_columns(problem.dim, element_bytes(problem.dtype))
+
+
+def running_bytes(dim: int) -> int:
+    """Return the bytes of the running sum of one index."""
+    return align(min(FP32_BYTES * dim, FP32_BYTES * OUTER_COLUMNS), BLOCK_BYTES)
+
+
+def rows_per_batch(problem: Problem, device: Device) -> int:
+    """Return the rows of a batch; 0 when none fit.
+
+    The Unified Buffer for a batch is lowered until every core has a batch.
+    """
+    size = element_bytes(problem.dtype)
+    columns = align(row_columns(problem.dim, size), BLOCK_BYTES // size)
+    row_bytes = 2 * problem.index_bytes + 4 + 2 * columns * size
+    reserved = running_bytes(problem.dim) + RESERVED_BYTES
+    available, found = device.ub_bytes, 0
+    while True:
+        rows = align_down((available - reserved) // row_bytes, BATCH_ROWS)
+        if rows <= 0:
+            break
+        found = rows
+        if ceil_div(problem.rows, rows) >= device.vector_cores:
+            break
+        available -= STEP_BYTES
+        if available <= STEP_BYTES:
+            break
+    return found
+
+
+def slots(cores: int) -> int:
+    """Return the slots of the merge: two of every core, without the first one."""
+    return 2 * cores - 1
+
+
+def index_slot_bytes(cores: int, index_bytes: int) -> int:
+    """Return the bytes of the indices of all slots (page, "ib")."""
+    return align(slots(cores) + 1, BLOCK_BYTES // index_bytes) * index_bytes
+
+
+def count_slot_bytes(cores: int, index_bytes: int) -> int:
+    """Return the bytes of the counts of all slots as they are read (page, "fb")."""
+    return align(slots(cores) + 1, BLOCK_BYTES // index_bytes) * BLOCK_BYTES
+
+
+def merged_columns(cores: int, index_bytes: int, size: int, device: Device) -> int:
+    """Return the columns that a core merges at a time."""
+    indices = index_slot_bytes(cores, index_bytes)
+    free = device.ub_bytes - RESERVED_BYTES - 4 * indices - count_slot_bytes(cores, index_bytes)
+    columns = align_down(free, BLOCK_BYTES) // ((FP32_BYTES + size) * slots(cores))
+    return align_down(columns, 8)
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Parameters
+    ----------
+    problem
+        The call.
+    device
+        The SoC.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) without rows, columns or cores, and on a chip whose
+        Unified Buffer is too small for a batch of rows.
+    """
+    dim, size = problem.dim, element_bytes(problem.dtype)
+    if min(problem.rows, dim, device.vector_cores) <= 0:
+        return NO_TILING
+    batch_rows = rows_per_batch(problem, device)
+    if batch_rows == 0:
+        return NO_TILING
+    batches = ceil_div(problem.rows, batch_rows)
+    core_batches = ceil_div(batches, device.vector_cores)
+    cores = ceil_div(batches, core_batches)
+    columns = row_columns(dim, size)
+    merge_columns = merged_columns(cores, problem.index_bytes, size, device)
+    if merge_columns <= 0:
+        return NO_TILING
+    merge_pieces = ceil_div(dim, merge_columns)
+    core_pieces = ceil_div(merge_pieces, cores)
+    merge_cores = ceil_div(merge_pieces, core_pieces)
+    padded = align(columns, BLOCK_BYTES // size)
+    key = KEY + (10 if problem.scale_grad_by_freq else 0) + (1 if has_pieces(problem) else 0)
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key,
+        block_dim=cores,
+        schedule_mode=1,
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES
+        + RESERVED_BYTES
+        + 2 * cores * (SLOT_HEAD_BYTES + align(FP32_BYTES * dim, 128)),
+        rows=problem.rows,
+        dim=dim,
+        num_weights=problem.num_weights,
+        batches=batches,
+        batch_rows=batch_rows,
+        piece_columns=columns,
+        pieces=ceil_div(min(dim, OUTER_COLUMNS), padded),
+        outer_pieces=ceil_div(dim, OUTER_COLUMNS),
+        core_batches=core_batches,
+        last_core_batches=batches - (cores - 1) * core_batches,
+        merge_cores=merge_cores,
+        merge_columns=merge_columns,
+        merge_last_columns=dim - (merge_pieces - 1) * merge_columns,
+        merge_pieces=core_pieces,
+        merge_last_pieces=merge_pieces - (merge_cores - 1) * core_pieces,
+    )
+
+
+def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of sorted rows that a core takes."""
+    each = tiling.batch_rows * tiling.core_batches
+    return core * each, min((core + 1) * each, tiling.rows)
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core while it sums its rows."""
+
+    gradient_rows: int
+    indices: int
+    positions: int
+    counts: int
+    results: int
+    running_row: int
+
+
+class MergeBuffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core while it merges."""
+
+    slots: int
+    results: int
+    indices: int
+    counts: int
+    frequencies: int
+    frequencies_as_read: int
+
+
+def buffers(tiling: Tiling, size: int, index_bytes: int) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer")."""
+    rows = tiling.batch_rows
+    values = rows * align(tiling.piece_columns, BLOCK_BYTES // size) * size
+    indices = rows * index_bytes + 64
+    running = align(min(tiling.dim, OUTER_COLUMNS), 8) * FP32_BYTES
+    return Buffers(values, indices, 4 * rows, indices, values, running)
+
+
+def merge_buffers(tiling: Tiling, size: int, index_bytes: int) -> MergeBuffers:
+    """Return the bytes in the Unified Buffer of one core in the merge (page, "Merge")."""
+    count, columns = slots(tiling.block_dim), tiling.merge_columns
+    indices = index_slot_bytes(tiling.block_dim, index_bytes)
+    return MergeBuffers(
+        FP32_BYTES * count * columns,
+        size * count * columns,
+        indices + 64,
+        indices + 64,
+        2 * indices,
+        count_slot_bytes(tiling.block_dim, index_bytes),
+    )
+
+
+def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, int | float]:
+    """Return the tiling data under the vendor's names."""
+    return {**vendor_fields(tiling), "paddingIdx": padding_idx}
+
+
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
+    """Run the raw planner of one of the two kernels; see :func:`npu_sim.tiling.plan_kernel`."""
+    *leading, dim = inputs["grad_shape"]
+    rows, weights = prod(leading), inputs["num_weights"]
+    if inputs["indices_dtype"] not in ("int32", "int64") or rows != prod(inputs["indices_shape"]):
+        return REFUSED
+    problem = Problem(
+        rows,
+        dim,
+        weights,
+        DTYPE_CODES[inputs["grad_dtype"]],
+        8 if inputs["indices_dtype"] == "int64" else 4,
+        inputs["scale_grad_by_freq"],
+    )
+    if kernel == "embedding_dense_grad":
+        own = v1.tile(problem, device)
+        return raw_result(own, v1.vendor_structure(own, problem, inputs["padding_idx"]))
+    out = inputs["out_shape"]
+    if not leading or len(out) != 2 or out[0] != weights:
+        return REFUSED
+    tiling = tile(problem, device)
+    return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"]))

@@ -1,0 +1,376 @@
+"""Tiling of EmbeddingDenseGrad on Ascend 950: pure integer functions.
+
+Cores split the columns. Rows are sorted inside the kernel, in batches.
+
+Source: specification page ``embedding_dense_backward_950``, "Tiling of V1".
+"""
+
+from typing import Annotated, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.tiling.common import (
+    BF16,
+    BLOCK_BYTES,
+    FP32,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+)
+from npu_sim.tiling.fields import SUCCESS, Field, nothing, vendor_fields
+
+LEAST_COLUMN_BYTES = 128
+"""Bytes of grad of the columns that a core takes at least."""
+CLEARED_BYTES = 1024
+"""Unit in which cores share the clearing of the output."""
+MOST_FULL_LOAD_ROWS = 1024
+"""Most rows that are in the Unified Buffer together."""
+FULL_LOAD_KEYS = 114
+"""Largest tiling key of calls whose rows are in the Unified Buffer together."""
+LEAST_ROWS = 5
+"""Rows of a batch that must fit for a core to keep all its columns: one group of the sum."""
+RESERVED_BYTES = 128
+"""Unified Buffer that stays free."""
+SORT_BYTES = 11
+"""Bytes that the sort takes for a row, besides its index."""
+SORT_RESERVED_BYTES = 512
+SORT_ROWS = 32
+"""The sort pads to a multiple of so many rows."""
+
+
+class Problem(NamedTuple):
+    """One call; the size of an index is that of the kernel, 4 or 8 bytes."""
+
+    rows: int
+    dim: int
+    num_weights: int
+    dtype: int
+    index_bytes: int
+    scale_grad_by_freq: bool
+
+
+class Tiling(NamedTuple):
+    """Result of the planner; ``scan`` fields belong to the second pass, 0 without one."""
+
+    status: int
+    tiling_key: Annotated[
+        int,
+        Field(
+            "tiling key: 101 to 114 all rows at once, 401 to 404 and 801 to 804 in batches", "804"
+        ),
+    ]
+    block_dim: int
+    schedule_mode: Annotated[int, Field("1: all cores start together", "1", none=-1)]
+    workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the kernel",
+            "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)",
+        ),
+    ]
+    num_weights: Annotated[int, Field("rows of the output", vendor="numWeights")]
+    dim: Annotated[int, Field("columns", vendor="embeddingDim")]
+    batch_rows: Annotated[int, Field("rows of a batch", "rows", vendor="indicesFactor")]
+    batch_elements: Annotated[int, Field("elements of a batch", "ub_bytes", vendor="gradFactor")]
+    batches: Annotated[int, Field("batches of rows", "rows", vendor="loopPerCoreIndice")]
+    last_batch_rows: Annotated[
+        int, Field("rows of the last batch", "rows", vendor="indicesFactorTail")
+    ]
+    core_columns: Annotated[int, Field("columns of a core", "dim", vendor="embeddingDimPerCore")]
+    last_core_columns: Annotated[
+        int, Field("columns of the last core", "dim", vendor="embeddingDimLastCore")
+    ]
+    columns: Annotated[int, Field("columns at a time", "ub_bytes", vendor="gradFactorPerRow")]
+    column_pieces: Annotated[
+        int, Field("pieces of a core's columns", "dim", vendor="loopPerCoreGrad")
+    ]
+    last_columns: Annotated[
+        int, Field("columns of the last piece", "ub_bytes", vendor="gradFactorPerRowTail")
+    ]
+    sort_bytes: Annotated[int, Field("bytes of the sort", "ub_bytes", vendor="sortSharedBufSize")]
+    process_cores: Annotated[int, Field("cores that add", "vector_cores", vendor="processBlock")]
+    clear_cores: Annotated[int, Field("cores that clear", "vector_cores", vendor="clearBlock")]
+    scan_rows: Annotated[int, Field("second pass: weight rows at a time", "num_weights + 1")]
+    scan_row_pieces: Annotated[int, Field("second pass: pieces of the rows", "num_weights + 1")]
+    scan_last_rows: Annotated[int, Field("second pass: rows of the last piece", "num_weights + 1")]
+    scan_columns: Annotated[int, Field("second pass: columns at a time", "dim")]
+    scan_column_pieces: Annotated[int, Field("second pass: pieces of the columns", "dim")]
+    scan_last_columns: Annotated[int, Field("second pass: columns of the last piece", "dim")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+"""Result of a planner that found no tiling."""
+
+
+class Scan(NamedTuple):
+    """Pieces of the pass that scales and narrows the sums; all 0 without one."""
+
+    rows: int
+    row_pieces: int
+    last_rows: int
+    columns: int
+    column_pieces: int
+    last_columns: int
+
+
+NO_SCAN = Scan(0, 0, 0, 0, 0, 0)
+
+
+def is_full_load(tiling: Tiling) -> bool:
+    """Return whether all rows are in the Unified Buffer together."""
+    return tiling.tiling_key <= FULL_LOAD_KEYS
+
+
+def indices_of_block(index_bytes: int) -> int:
+    """Return the indices of a 32-byte block."""
+    return BLOCK_BYTES // index_bytes
+
+
+def sort_bytes(rows: int, index_bytes: int) -> int:
+    """Return the bytes of the sort with positions (page, "sort(n)")."""
+    return align(rows, SORT_ROWS) * (SORT_BYTES + index_bytes) + SORT_RESERVED_BYTES
+
+
+def least_columns(size: int) -> int:
+    """Return the least columns of a core, and the least that it takes at a time."""
+    return LEAST_COLUMN_BYTES // size
+
+
+def columns_of_core(problem: Problem, cores: int) -> int:
+    """Return the columns of a core."""
+    least = least_columns(element_bytes(problem.dtype))
+    return min(problem.dim, max(least, ceil_div(problem.dim, cores)))
+
+
+def clearing_cores(problem: Problem, cores: int) -> int:
+    """Return the cores that clear the output; 0 when it is empty."""
+    units = ceil_div(
+        problem.num_weights * problem.dim, CLEARED_BYTES // element_bytes(problem.dtype)
+    )
+    return ceil_div(units, ceil_div(units, cores)) if units > 0 else 0
+
+
+def full_load_columns(problem: Problem, device: Device) -> int:
+    """Return the columns that fit the Unified Buffer with all rows; 0 when too few do."""
+    if problem.rows > MOST_FULL_LOAD_ROWS:
+        return 0
+    size, index_bytes = element_bytes(problem.dtype), problem.index_bytes
+    padded = align(problem.rows, indices_of_block(index_bytes))
+    free = (
+        device.ub_bytes
+        - RESERVED_BYTES
+        - sort_bytes(padded, index_bytes)
+        - 5 * padded * index_bytes
+    )
+    columns = align_down(free // (2 * size) // problem.rows, BLOCK_BYTES // size)
+    return columns if columns >= least_columns(size) or columns == problem.dim else 0
+
+
+def batch_bytes(problem: Problem, columns: int, rows: int) -> int:
+    """Return the Unified Buffer of a batch (page, "size(A, S)")."""
+    size = element_bytes(problem.dtype)
+    padded = align(rows, indices_of_block(problem.index_bytes))
+    return (
+        rows * align(columns, BLOCK_BYTES // size) * size
+        + FP32_BYTES * rows * align(columns, 8)
+        + 5 * padded * problem.index_bytes
+        + RESERVED_BYTES
+        + sort_bytes(padded, problem.index_bytes)
+    )
+
+
+def fitting_rows(problem: Problem, columns: int, ub_bytes: int) -> int:
+    """Return the most rows of a batch that fit the Unified Buffer; 0 when none do."""
+    low, high = 0, problem.rows
+    while low < high:
+        middle = (low + high + 1) // 2
+        if batch_bytes(problem, columns, middle) <= ub_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def scan_bytes(problem: Problem, columns: int, rows: int) -> int:
+    """Return the Unified Buffer of the second pass (page, "size2(A, V)")."""
+    size = element_bytes(problem.dtype)
+    padded = align(columns, BLOCK_BYTES // size)
+    if problem.scale_grad_by_freq:
+        counters = align(rows, indices_of_block(problem.index_bytes)) * problem.index_bytes
+        return 2 * FP32_BYTES * rows * padded + counters
+    return rows * padded * (FP32_BYTES + size)
+
+
+def scan_of(problem: Problem, core_columns: int, ub_bytes: int) -> Scan:
+    """Return the second pass: it scales, and narrows 16-bit results."""
+    if problem.dtype == FP32 and not problem.scale_grad_by_freq:
+        return NO_SCAN
+    weights = max(problem.num_weights, 1)
+    columns, rows = core_columns, weights
+    if scan_bytes(problem, core_columns, weights) >= ub_bytes:
+        if scan_bytes(problem, core_columns, 1) < ub_bytes:
+            low, high = 1, weights
+            while low < high:
+                middle = (low + high + 1) // 2
+                if scan_bytes(problem, core_columns, middle) <= ub_bytes:
+                    low = middle
+                else:
+                    high = middle - 1
+            rows = low
+        else:
+            low, high = least_columns(element_bytes(problem.dtype)), core_columns
+            while low < high:
+                middle = (low + high + 1) // 2
+                if scan_bytes(problem, middle, 1) <= ub_bytes:
+                    low = middle
+                else:
+                    high = middle - 1
+            columns, rows = low, 1
+    row_pieces, column_pieces = ceil_div(weights, rows), ceil_div(core_columns, columns)
+    return Scan(
+        rows,
+        row_pieces,
+        weights - (row_pieces - 1) * rows,
+        columns,
+        column_pieces,
+        core_columns - (column_pieces - 1) * columns,
+    )
+
+
+def dtype_digit(dtype: int) -> int:
+    """Return the last digit of the tiling key: 4 fp32, 2 fp16, 1 bf16."""
+    if dtype == FP32:
+        return 4
+    return 1 if dtype == BF16 else 2
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Parameters
+    ----------
+    problem
+        The call.
+    device
+        The SoC.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) without rows, columns or cores, and on a chip whose
+        Unified Buffer is too small for a row.
+    """
+    rows, dim, cores, ub_bytes = problem.rows, problem.dim, device.vector_cores, device.ub_bytes
+    if min(rows, dim, cores) <= 0:
+        return NO_TILING
+    size = element_bytes(problem.dtype)
+    core_columns = columns_of_core(problem, cores)
+    process_cores = ceil_div(dim, core_columns)
+    clear_cores = clearing_cores(problem, cores)
+    columns, scan, workspace = full_load_columns(problem, device), NO_SCAN, SYSTEM_WORKSPACE_BYTES
+    if columns > 0:
+        core_columns = ceil_div(dim, process_cores)
+        key = 100 + dtype_digit(problem.dtype) + (10 if problem.scale_grad_by_freq else 0)
+        batch_rows = rows
+    else:
+        columns, batch_rows = core_columns, rows
+        if batch_bytes(problem, core_columns, rows) >= ub_bytes:
+            if batch_bytes(problem, core_columns, LEAST_ROWS) >= ub_bytes:
+                columns = least_columns(size)
+            batch_rows = fitting_rows(problem, columns, ub_bytes)
+        if batch_rows <= 0:
+            return NO_TILING
+        key = 100 * problem.index_bytes + dtype_digit(problem.dtype)
+        scan = scan_of(problem, core_columns, ub_bytes)
+        workspace += problem.num_weights * (problem.index_bytes + FP32_BYTES * dim)
+    batches, pieces = ceil_div(rows, batch_rows), ceil_div(core_columns, columns)
+    last_batch_rows = rows - (batches - 1) * batch_rows if key > FULL_LOAD_KEYS else 0
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key,
+        block_dim=max(clear_cores, process_cores),
+        schedule_mode=1,
+        workspace_bytes=workspace,
+        num_weights=problem.num_weights,
+        dim=dim,
+        batch_rows=batch_rows,
+        batch_elements=batch_rows * align(columns, BLOCK_BYTES // size),
+        batches=batches,
+        last_batch_rows=last_batch_rows,
+        core_columns=core_columns,
+        last_core_columns=dim - (process_cores - 1) * core_columns,
+        columns=columns,
+        column_pieces=pieces,
+        last_columns=core_columns - (pieces - 1) * columns,
+        sort_bytes=sort_bytes(
+            align(batch_rows, indices_of_block(problem.index_bytes)), problem.index_bytes
+        ),
+        process_cores=process_cores,
+        clear_cores=clear_cores,
+        scan_rows=scan.rows,
+        scan_row_pieces=scan.row_pieces,
+        scan_last_rows=scan.last_rows,
+        scan_columns=scan.columns,
+        scan_column_pieces=scan.column_pieces,
+        scan_last_columns=scan.last_columns,
+    )
+
+
+def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of columns that a core takes; cores that only clear have none."""
+    each = tiling.core_columns
+    return min(core * each, tiling.dim), min((core + 1) * each, tiling.dim)
+
+
+SCALE_NAMES = (
+    "indicesFactorFreq",
+    "loopPerCoreIndiceFreq",
+    "indicesFactorFreqTail",
+    "gradFactorPerRowFreq",
+    "loopPerCoreGradFreq",
+    "gradFactorPerRowTailFreq",
+)
+CAST_NAMES = ("baseWCast", "cntWCast", "tailWCast", "baseACast", "cntACast", "tailACast")
+"""The vendor's names of the second pass, in the order of `Scan`."""
+
+
+def vendor_structure(tiling: Tiling, problem: Problem, padding_idx: int) -> dict[str, int | float]:
+    """Return the tiling data under the vendor's names; a second pass fills one group of names."""
+    own = dict.fromkeys(SCALE_NAMES + CAST_NAMES, 0)
+    scan = tiling[-len(Scan._fields) :]
+    own |= zip(SCALE_NAMES if problem.scale_grad_by_freq else CAST_NAMES, scan, strict=True)
+    scale = 1 if problem.scale_grad_by_freq else 0
+    return {**vendor_fields(tiling), **own, "paddingIdx": padding_idx, "scaleGradByFreq": scale}
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core while it adds a batch."""
+
+    indices: int
+    runs: int
+    groups: int
+    sorted_indices: int
+    positions: int
+    sort: int
+    gradients: int
+    results: int
+
+
+def buffers(tiling: Tiling, size: int, index_bytes: int) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer")."""
+    rows, gradients = tiling.batch_rows, tiling.batch_elements * size
+    indices, words = align(rows * index_bytes, BLOCK_BYTES), align(4 * rows, BLOCK_BYTES)
+    results = gradients if is_full_load(tiling) else FP32_BYTES * rows * align(tiling.columns, 8)
+    return Buffers(
+        indices, words + 64, words, indices + 64, words, tiling.sort_bytes, gradients, results
+    )
+
+
+def scan_buffers(tiling: Tiling, size: int, index_bytes: int, scale: bool) -> tuple[int, int]:
+    """Return the bytes of rows and of counters in the Unified Buffer in the second pass."""
+    elements = tiling.scan_rows * align(tiling.scan_columns, BLOCK_BYTES // size)
+    if scale:
+        return 2 * FP32_BYTES * elements, align(tiling.scan_rows * index_bytes, BLOCK_BYTES)
+    return elements * (FP32_BYTES + size), 0
