@@ -273,7 +273,7 @@ def test_refusals(changes, status):
 
 
 @pytest.mark.parametrize(
-    "sizes", [(700, 60, 9), (3000, 8, 5), (400, 33, 3), (1200, 1500, 4), (1030, 1040, 200)]
+    "sizes", [(700, 60, 9), (1100, 8, 4), (400, 33, 3), (1200, 1500, 4), (1030, 1040, 200)]
 )
 @pytest.mark.parametrize("padding_idx", [-1, 1])
 def test_the_kernel_adds_as_its_declared_tree(sizes, padding_idx):

@@ -53,6 +53,10 @@ def test_padding_zeroes_one_row_or_none():
     }
 
 
+def test_the_merge_of_cores_is_left_out_beyond_core_64():
+    assert numbers("merge-test")["sums"] == {63: 33.0, 66: 1.0}
+
+
 def test_saturation_gives_the_largest_finite_value_and_zero_for_nan():
     results = numbers("saturation")["results"]
     np.testing.assert_array_equal(results["atlas_a2"], [np.inf, -np.inf, np.nan])

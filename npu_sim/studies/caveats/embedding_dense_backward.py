@@ -249,7 +249,50 @@ def _explain_kernels_differ(numbers: Numbers) -> list[str]:
     ]
 
 
+LATER_SOC = "Ascend950DT_9591"
+CORES, CORE_ROWS, COLUMNS = 72, 32, 16
+SHARED_PAIRS = (63, 66)
+"""The cores 63 and 64, or 66 and 67, share an index."""
+
+
+def _merge_test() -> Numbers:
+    counts = {}
+    for pair in SHARED_PAIRS:
+        indices = np.repeat(np.arange(CORES, dtype=np.int32), CORE_ROWS)
+        indices[(pair + 1) * CORE_ROWS] = pair
+        ones = np.ones((indices.size, COLUMNS), np.float32)
+        result = run(OPERATOR, soc=LATER_SOC, grad=ones, indices=indices, num_weights=CORES)
+        counts[pair] = float(result.outputs["grad_weight"][pair, 0])
+    return {"soc": LATER_SOC, "rows_of_the_index": CORE_ROWS + 1, "sums": counts}
+
+
+def _explain_merge_test(numbers: Numbers) -> list[str]:
+    lines = [
+        Text(
+            "only the cores {core} and {next_core} share an index, which has {rows} rows of ones: "
+            "its sum is {found}",
+            core=pair,
+            next_core=pair + 1,
+            rows=numbers["rows_of_the_index"],
+            found=f"{found:g}",
+        )
+        for pair, found in numbers["sums"].items()
+    ]
+    return [
+        *lines,
+        "whether neighbouring cores share an index is tested for cores 0 to 64 only, and without "
+        "one the sums of the cores are not added; read in the public sources, not run on a device",
+    ]
+
+
 CAVEATS: tuple[Caveat, ...] = (
+    Caveat(
+        "merge-test",
+        "On Ascend 950 with 72 cores EmbeddingDenseBackward may leave out the sums of other cores",
+        "public sources of summer 2026, EmbeddingDenseGradV2, test before the merge",
+        _merge_test,
+        _explain_merge_test,
+    ),
     Caveat(
         "counters",
         "fp32 counters are not exact beyond 2^24",

@@ -10,9 +10,9 @@ from math import prod
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
+from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
-    Instruction,
     Node,
     Phase,
     Program,
@@ -43,10 +43,6 @@ class Call:
         """Return the copy of pieces of rows of grad, one by one."""
         size = self.grad.itemsize * columns
         return Copy(size, columns, rows, self.grad.nbytes)
-
-    def added(self, rows: int, columns: int) -> Instruction:
-        """Return the additions of pieces of rows."""
-        return Instruction("add_sub_mul_max_min", "float32", columns, rows)
 
 
 def program(plan: Plan) -> Program:
@@ -89,7 +85,7 @@ def _sorted_rows(plan: Plan, call: Call) -> Phase:
     def batch(rows: int) -> tuple[Node, ...]:
         def piece(columns: int) -> tuple[Node, ...]:
             out = (Copy(call.grad.itemsize * columns, columns),)
-            add = (call.added(rows, columns),)
+            add = (fp32.combine(columns, rows),)
             return (vector_tile((call.gradient(rows, columns),), add, out, note="sum"),)
 
         indices = vector_tile(_indices(call, rows, True), note="indices")
@@ -114,7 +110,7 @@ def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
 
     def sums(columns: int, rows: int) -> tuple[Node, ...]:
         out = (Copy(result_bytes * columns, columns),)
-        add = (call.added(rows, columns),)
+        add = (fp32.combine(columns, rows),)
         return (vector_tile((call.gradient(rows, columns),), add, out, note="sum"),)
 
     cores = {}
@@ -168,26 +164,25 @@ def steps(plan: Plan) -> StepTable:
         View("indices", call.rows, by_row=by_row),
         View("grad_weight", call.num_weights, call.dim, {"weight rows": 1}, by_column),
     )
-    is_v2 = plan.kernel == "EmbeddingDenseGradV2"
-    axis, group = ("sorted rows {sorted rows}", "ten") if is_v2 else ("rows {rows}", "five")
-    live = ("gradient rows", "results", "running row") if is_v2 else ("gradients", "results")
-    heads = ("indices", "positions")
+    if plan.kernel == "EmbeddingDenseGradV2":
+        live = "gradient rows", "results", "running row"
+        read = "sorted rows {sorted rows}: their indices and positions come in"
+        add = (
+            "sorted rows {sorted rows}, columns {columns}: the rows of an index are added in "
+            "groups of ten, the sum goes to its row of grad_weight"
+        )
+    else:
+        live = "gradients", "results", "groups"
+        read = "rows {rows}: their indices come in and are sorted"
+        add = (
+            "rows {rows}, columns {columns}: the rows of an index are added in groups of five, "
+            "the sum goes to its row of grad_weight"
+        )
+    finish = "weight rows {weight rows}, columns {columns}: the sums are scaled or rounded once"
+    grad, indices, result = ("grad",), ("indices",), ("grad_weight",)
     table = {
-        ("rows", "indices"): Step(f"{axis}: their indices come in", ("indices",), live=heads),
-        ("rows", "sum"): Step(
-            f"{axis}, columns {{columns}}: the rows of an index are added in groups of {group}, "
-            "its sum goes to its row of grad_weight",
-            ("grad",),
-            ("grad_weight",),
-            ("indices",),
-            live,
-            ("grad_weight",),
-        ),
-        ("second pass", ""): Step(
-            "weight rows {weight rows}, columns {columns}: the sums are scaled or rounded once",
-            ("grad_weight",),
-            ("grad_weight",),
-            live=("sums", "counters"),
-        ),
+        ("rows", "indices"): Step(read, indices, live=("indices", "positions")),
+        ("rows", "sum"): Step(add, grad, result, indices, live, result),
+        ("second pass", ""): Step(finish, result, result, live=("sums", "counters")),
     }
     return StepTable(views, table)
