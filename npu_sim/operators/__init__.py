@@ -157,28 +157,16 @@ def prepare(
 
 
 @without_internal_frames
-def _outputs(
-    operator: str,
-    *,
-    product: str | Path | Profile | None = None,
-    soc: str | None = None,
-    release: str | None = None,
-    deterministic: bool = False,
-    core_order: CoreOrder = "sequential",
-    seed: int = 0,
-    limits: Limits = "documented",
-    out: Any = None,
-    **arguments: Any,
-) -> Any:
-    """Like :func:`run`, but return only the results."""
+def _outputs(declared: Operator, arguments: dict[str, Any]) -> Any:
+    """Like :func:`run`, but return only the results; ``arguments`` include the options."""
     from npu_sim.framework.execution import outputs_of
 
-    declared: Operator = load_operator(operator)
+    options = {name: arguments.pop(name, default) for name, default in OPTIONS.items()}
+    out = options.pop("out")
     declared.require_given(arguments)
     tensors = _views(declared, arguments)
     built = declared.build({**arguments, **tensors})
-    target = target_of(product, soc, release, deterministic, limits, core_order, seed)
-    return outputs_of(declared.check(built, target), tensors, out)
+    return outputs_of(declared.check(built, target_of(**options)), tensors, out)
 
 
 def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -212,7 +200,7 @@ def _function_of(operator: Operator) -> Callable[..., Any]:
             or not required <= call.keys() <= signature.parameters.keys()
         ):
             signature.bind(*args, **kwargs)  # raises the error; too slow for every call
-        return _outputs(operator.name, **call)
+        return _outputs(operator, call)
 
     function.__name__ = function.__qualname__ = operator.name
     function.__module__ = "npu_sim"

@@ -175,20 +175,8 @@ def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call as the product does: whether the buffers fit is left to :func:`fits`.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-    rules
-        Switches of the release.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without cores. Without columns the product plans
-        too; the contract refuses such calls.
+    ``status`` is 1 (the product's 561002) without cores. Without columns the product plans too; the
+    contract refuses such calls.
     """
     cores = device.vector_cores
     if cores <= 0:
@@ -357,20 +345,15 @@ def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
     return columns
 
 
-STRUCTURES = (
-    Structure(
-        "CrossEntropyLossGrad",
-        "8.3",
-        (
-            Run("int64_t", "reduction ignoreIndex"),
-            Run("float", "labelSmoothing"),
-            Run(
-                "int64_t",
-                "rowVal colVal frontCoreNum tailCoreNum usedCoreNum frontRowNum tailRowNum "
-                "alignColLoopNum colLoop colLoopNumTail targetSize targetCastSize gradLossSize "
-                "gradLossFp32Size ignoreSize maskSize targetWeightSize tBuf2Size tBuf3Size",
-            ),
-        ),
+RUNS = (
+    Run("int64_t", "reduction ignoreIndex"),
+    Run("float", "labelSmoothing"),
+    Run(
+        "int64_t",
+        "rowVal colVal frontCoreNum tailCoreNum usedCoreNum frontRowNum tailRowNum "
+        "alignColLoopNum colLoop colLoopNumTail targetSize targetCastSize gradLossSize "
+        "gradLossFp32Size ignoreSize maskSize targetWeightSize tBuf2Size tBuf3Size",
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("CrossEntropyLossGrad", "8.3", RUNS),)

@@ -296,19 +296,7 @@ def is_planned(problem: Problem, room: Room, rules: Any) -> bool:
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-    rules
-        Switches of the release.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) unless :func:`is_planned`.
+    ``status`` is 1 (the product's 561002) unless :func:`is_planned`.
     """
     room = room_for(problem, device, rules)
     if not is_planned(problem, room, rules):
@@ -434,48 +422,43 @@ def plan_kernel(
     return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"], rules))
 
 
-STRUCTURES = (
-    Structure(
-        "EmbeddingDenseGradV2",
-        "8.3",
-        (
-            Run("uint64_t", "coreNum", "params", since="8.5"),
-            Run(
-                "uint64_t",
-                "tailRowNum formerRowNum formerRowRepTime computeMask formerComputeRepTime "
-                "formerComputeFormerNum formerComputeTailNum numWeights embeddingDim paddingIdx "
-                "scaleGradByFreq formerDimRepTime formerEmbeddingDim tailEmbeddingDim "
-                "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
-                "params",
-            ),
-            Run(
-                "uint64_t",
-                "scaleWorkspaceLength outStageWorkspaceLength outIndexWorkspaceLength "
-                "outCastedWorkspaceLength",
-                "params",
-                since="8.5",
-            ),
-            Run(
-                "uint64_t",
-                "tailCoreRowNum formerCoreRowNum formerCoreRowRepTime mask formerComputeRepTime "
-                "formerComputeFormerNum formerComputeTailNum tailComputeRepTime "
-                "tailComputeFormerNum tailComputeTailNum",
-                "scaleTiling",
-            ),
-            Run(
-                "uint64_t",
-                "gradRow tailRowNum formerRowNum formerRowNumRepTime computeMask "
-                "formerComputeRepTime formerComputeFormerNum formerComputeTailNum "
-                "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
-                "determinTiling",
-            ),
-            Run(
-                "uint64_t",
-                "partNum formerCopyRow tailCopyRow formerCopyTime tailCopyTime maxRowInUb "
-                "formerLastRow tailLastRow",
-                "smallDimTiling",
-            ),
-        ),
+RUNS = (
+    Run("uint64_t", "coreNum", "params", since="8.5"),
+    Run(
+        "uint64_t",
+        "tailRowNum formerRowNum formerRowRepTime computeMask formerComputeRepTime "
+        "formerComputeFormerNum formerComputeTailNum numWeights embeddingDim paddingIdx "
+        "scaleGradByFreq formerDimRepTime formerEmbeddingDim tailEmbeddingDim "
+        "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
+        "params",
+    ),
+    Run(
+        "uint64_t",
+        "scaleWorkspaceLength outStageWorkspaceLength outIndexWorkspaceLength "
+        "outCastedWorkspaceLength",
+        "params",
+        since="8.5",
+    ),
+    Run(
+        "uint64_t",
+        "tailCoreRowNum formerCoreRowNum formerCoreRowRepTime mask formerComputeRepTime "
+        "formerComputeFormerNum formerComputeTailNum tailComputeRepTime "
+        "tailComputeFormerNum tailComputeTailNum",
+        "scaleTiling",
+    ),
+    Run(
+        "uint64_t",
+        "gradRow tailRowNum formerRowNum formerRowNumRepTime computeMask "
+        "formerComputeRepTime formerComputeFormerNum formerComputeTailNum "
+        "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
+        "determinTiling",
+    ),
+    Run(
+        "uint64_t",
+        "partNum formerCopyRow tailCopyRow formerCopyTime tailCopyTime maxRowInUb "
+        "formerLastRow tailLastRow",
+        "smallDimTiling",
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("EmbeddingDenseGradV2", "8.3", RUNS),)

@@ -11,7 +11,7 @@ The record of a call without a tiling, the vendor's structure and the columns of
 these annotations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
@@ -146,30 +146,33 @@ def table(record: type) -> tuple[Column, ...]:
         For a field of the record that is neither a number nor a NamedTuple.
     """
     columns: list[Column] = []
-    for name, hint in get_type_hints(record, include_extras=True).items():
-        kind, notes = (
-            (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
-        )
+    for name, kind, notes in _annotations(record):
         if hasattr(kind, "_fields"):
             part = next((note for note in notes if isinstance(note, Part)), Part())
             columns += [_within(name, part, column) for column in table(kind)]
         elif kind in (int, float):
-            field = next(
-                (note for note in notes if isinstance(note, Field)),
-                STATUS if name == "status" else Field(),
-            )
-            columns.append(Column(name, name, kind, field))
+            columns.append(Column(name, name, kind, _field(name, notes)))
         else:
-            raise TypeError(
-                Text(
-                    "{record}.{name} is {hint}: a field is an int, a float, or a NamedTuple of "
-                    "them",
-                    record=record.__name__,
-                    name=name,
-                    hint=hint,
-                )
+            message = Text(
+                "{record}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them",
+                record=record.__name__,
+                name=name,
+                hint=kind,
             )
+            raise TypeError(message)
     return tuple(columns)
+
+
+def _annotations(record: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Yield name, type and metadata of every field of a record."""
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        notes = getattr(hint, "__metadata__", ())
+        yield name, hint.__origin__ if notes else hint, notes
+
+
+def _field(name: str, notes: tuple[Any, ...]) -> Field:
+    default = STATUS if name == "status" else Field()
+    return next((note for note in notes if isinstance(note, Field)), default)
 
 
 def _within(name: str, part: Part, column: Column) -> Column:
@@ -187,17 +190,10 @@ def nothing(record: Any) -> Any:
     Planners use it as a module constant, which Numba freezes like any number.
     """
     values: list[Any] = []
-    for name, hint in get_type_hints(record, include_extras=True).items():
-        kind, notes = (
-            (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
-        )
-        field = next(
-            (note for note in notes if isinstance(note, Field)),
-            STATUS if name == "status" else Field(),
-        )
-        number = (
-            np.float32 if field.bound == FP32_VALUE else kind
-        )  # as planners compute it: compiled, both results have one type
+    for name, kind, notes in _annotations(record):
+        field = _field(name, notes)
+        # fp32 as planners compute it: compiled, both results have one type.
+        number = np.float32 if field.bound == FP32_VALUE else kind
         values.append(nothing(kind) if hasattr(kind, "_fields") else number(field.none))
     return record(*values)
 

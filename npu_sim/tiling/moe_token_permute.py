@@ -156,15 +156,7 @@ def merge_rounds(lists: int) -> int:
 
 
 def split_sort(entries: int, device: Device) -> Sort:
-    """Split a sort over cores and pieces.
-
-    Parameters
-    ----------
-    entries
-        Ids: tokens * experts of a token.
-    device
-        The SoC; :func:`most_entries` is above 0.
-    """
+    """Split a sort of tokens * experts ids over cores; :func:`most_entries` is above 0."""
     most = most_entries(entries, device)
     if entries <= most:
         return Sort(1, entries, 1, entries, entries, entries, 1, entries, entries, most, 0)
@@ -331,14 +323,8 @@ def split_core(tokens: int, group_tokens: int, copy_rows: int) -> CoreLoops:
 def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copies:
     """Split the copies of rows over cores, groups of tokens and pieces of rows.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC, with cores and Unified Buffer.
-    position_bytes
-        Bytes per position in the buffer of whole rows: 1 or 4 by release (page, "Releases").
+    ``position_bytes`` are those of a position in the buffer of whole rows: 1 or 4 by release (page,
+    "Releases").
     """
     tokens, top_k, size = problem.tokens, problem.top_k, problem.element_bytes
     cores, ub_bytes = device.vector_cores, device.ub_bytes
@@ -435,21 +421,10 @@ NO_TILING: Tiling = nothing(Tiling)
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call as the raw planner does.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-    rules
-        Switches of the release: ``schedule_mode``, and ``position_bytes`` of :func:`split_copies`.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without cores, or if the Unified Buffer is too
-        small to sort anything. Rows that leave no space for their positions are a success with
-        ``copies.copy_rows`` 0, as in the product.
+    Switches of the release in use are ``schedule_mode``, and ``position_bytes`` of
+    :func:`split_copies`. ``status`` is 1 (the product's 561002) without cores, or if the Unified
+    Buffer is too small to sort anything. Rows that leave no space for their positions are a success
+    with ``copies.copy_rows`` 0, as in the product.
     """
     entries = problem.tokens * problem.top_k
     if device.vector_cores <= 0 or most_entries(entries, device) <= 0:
@@ -578,33 +553,28 @@ def plan_kernel(
     return raw_result(tiling, vendor_structure(tiling))
 
 
-STRUCTURES = (
-    Structure(
-        "MoeTokenPermute",
-        "8.3",
-        (
-            Run("int64_t", "coreNum n cols colsAlign topK"),
-            Run(
-                "int64_t",
-                "needCoreNum perCoreElements perCoreLoops perCorePerLoopElements "
-                "perCoreLastLoopElements lastCoreElements lastCoreLoops lastCorePerLoopElements "
-                "lastCoreLastLoopElements oneLoopMaxElements lastCoreWSindex",
-                "vbsComputeParamsOp",
-            ),
-            Run("int64_t", "needCoreNum", "vmsMiddleComputeParamsOp"),
-            Run("int64_t", "oneLoopMaxElements", "sortOutComputeParamsOp"),
-            Run(
-                "int64_t",
-                "needCoreNum frontCoreNum tailCoreNum coreCalcNum coreCalcTail "
-                "oneTokenBtypeSize onceIndicesTokenMoveTimes onceUbTokenNums "
-                "onceIndicesTokenNums onceIndices oneTokenlastMove oneTokenOnceMove "
-                "oneTokenMoveTimes frontCoreLoop frontCoreLastTokenNums tailCoreLoop "
-                "tailCoreLastTokenNums tailLastonceIndicesTokenMoveTimes "
-                "tailLastIndicesLastTokenNums frontLastonceIndicesTokenMoveTimes "
-                "frontLastIndicesLastTokenNums numOutTokens tokenUB indicesUB",
-                "indexCopyComputeParamsOp",
-            ),
-        ),
+RUNS = (
+    Run("int64_t", "coreNum n cols colsAlign topK"),
+    Run(
+        "int64_t",
+        "needCoreNum perCoreElements perCoreLoops perCorePerLoopElements "
+        "perCoreLastLoopElements lastCoreElements lastCoreLoops lastCorePerLoopElements "
+        "lastCoreLastLoopElements oneLoopMaxElements lastCoreWSindex",
+        "vbsComputeParamsOp",
+    ),
+    Run("int64_t", "needCoreNum", "vmsMiddleComputeParamsOp"),
+    Run("int64_t", "oneLoopMaxElements", "sortOutComputeParamsOp"),
+    Run(
+        "int64_t",
+        "needCoreNum frontCoreNum tailCoreNum coreCalcNum coreCalcTail "
+        "oneTokenBtypeSize onceIndicesTokenMoveTimes onceUbTokenNums "
+        "onceIndicesTokenNums onceIndices oneTokenlastMove oneTokenOnceMove "
+        "oneTokenMoveTimes frontCoreLoop frontCoreLastTokenNums tailCoreLoop "
+        "tailCoreLastTokenNums tailLastonceIndicesTokenMoveTimes "
+        "tailLastIndicesLastTokenNums frontLastonceIndicesTokenMoveTimes "
+        "frontLastIndicesLastTokenNums numOutTokens tokenUB indicesUB",
+        "indexCopyComputeParamsOp",
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("MoeTokenPermute", "8.3", RUNS),)

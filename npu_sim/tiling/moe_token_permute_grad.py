@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import element_bytes
-from npu_sim.tiling.fields import Run, Structure, raw_result, vendor_fields
+from npu_sim.tiling.fields import Structure, raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
     INDEX_BYTES,
     KEYS,
     NO_TILING,
+    RUNS,
     SumProblem,
     Tiling,
     key_of,
@@ -50,19 +51,9 @@ class Problem(NamedTuple):
 def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) if numTopk or the hidden size is not positive,
-        without cores, or if no piece of a row fits the Unified Buffer. A numTopk whose indices do
-        not fit is a success with ``batch_tokens`` 0, as in the product.
+    ``status`` is 1 (the product's 561002) if numTopk or the hidden size is not positive, without
+    cores, or if no piece of a row fits the Unified Buffer. A numTopk whose indices do not fit is a
+    success with ``batch_tokens`` 0, as in the product.
     """
     top_k = 1 if problem.top_k == -1 else problem.top_k
     if top_k <= 0 or problem.hidden <= 0:
@@ -122,18 +113,4 @@ def plan_kernel(
     return raw_result(tiling, vendor_fields(tiling))
 
 
-STRUCTURES = (
-    Structure(
-        "MoeTokenPermuteGrad",
-        "8.3",
-        (
-            Run(
-                "int64_t",
-                "hidden_size top_k num_out_tokens hidden_splited_length hidden_splited_num "
-                "hidden_splited_remain tokens_core_length tokens_core_remain "
-                "tokens_splited_length tokens_splited_num tokens_splited_remain buffer_num",
-            ),
-        ),
-    ),
-)
-"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("MoeTokenPermuteGrad", "8.3", RUNS),)

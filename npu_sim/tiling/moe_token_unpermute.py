@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import BLOCK_BYTES, DTYPE_CODES, FP16, FP32, align, element_bytes
-from npu_sim.tiling.fields import REFUSED, Run, Structure, raw_result, vendor_fields
+from npu_sim.tiling.fields import REFUSED, Structure, raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
     INDEX_BYTES,
     MOST_TOPK,
     NO_TILING,
+    RUNS,
     SumProblem,
     Tiling,
     key_of,
@@ -128,18 +129,4 @@ def plan_kernel(
     return raw_result(tiling, vendor_fields(tiling))
 
 
-STRUCTURES = (
-    Structure(
-        "MoeTokenUnpermute",
-        "8.3",
-        (
-            Run(
-                "int64_t",
-                "hidden_size top_k num_out_tokens hidden_splited_length hidden_splited_num "
-                "hidden_splited_remain tokens_core_length tokens_core_remain "
-                "tokens_splited_length tokens_splited_num tokens_splited_remain buffer_num",
-            ),
-        ),
-    ),
-)
-"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("MoeTokenUnpermute", "8.3", RUNS),)

@@ -206,19 +206,8 @@ def split_sums(problem: Problem, core_tokens: int, device: Device) -> Split:
 def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) if a size is 0, for more than ``MOST_TOPK``
-        experts, and if no piece of a row fits the Unified Buffer, where the product's planner
-        continues with zeros.
+    ``status`` is 1 (the product's 561002) if a size is 0, for more than ``MOST_TOPK`` experts, and
+    if no piece of a row fits the Unified Buffer, where the product's planner continues with zeros.
     """
     cores = device.vector_cores
     if (
@@ -347,19 +336,14 @@ def plan_kernel(
     return raw_result(tiling, vendor_fields(tiling))
 
 
-STRUCTURES = (
-    Structure(
-        "MoeTokenUnpermuteGrad",
-        "8.3",
-        (
-            Run(
-                "int64_t",
-                "tokensNum topK hiddenSize numOutTokens formerCoreNum tailCoreNum "
-                "tokenNumEachCore tokenNumTailCore rowIdMapEachCore rowIdMapTailCore "
-                "hiddenSizeAlign hiddenSizeLoopTimes hiddenSizeTail inputReserveNum "
-                "indicesReserveNum indicesReserveNumAlign totalUbSize",
-            ),
-        ),
+RUNS = (
+    Run(
+        "int64_t",
+        "tokensNum topK hiddenSize numOutTokens formerCoreNum tailCoreNum "
+        "tokenNumEachCore tokenNumTailCore rowIdMapEachCore rowIdMapTailCore "
+        "hiddenSizeAlign hiddenSizeLoopTimes hiddenSizeTail inputReserveNum "
+        "indicesReserveNum indicesReserveNumAlign totalUbSize",
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("MoeTokenUnpermuteGrad", "8.3", RUNS),)

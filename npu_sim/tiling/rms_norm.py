@@ -382,21 +382,9 @@ NO_TILING: Tiling = nothing(Tiling)
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-    rules
-        Switches of the release.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without rows, columns or cores, if the Unified
-        Buffer is too small for one row or piece, and on the Atlas training series, whose planner is
-        not described.
+    ``status`` is 1 (the product's 561002) without rows, columns or cores, if the Unified Buffer is
+    too small for one row or piece, and on the Atlas training series, whose planner is not
+    described.
     """
     cores = device.vector_cores
     if (
@@ -559,27 +547,22 @@ def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     return tensors + own.x_fp32 + own.squares + own.reduction + own.sums + own.zeros
 
 
-STRUCTURES = (
-    Structure(
-        "RmsNorm",
-        "8.3",
-        (
-            Run("uint64_t", "num_row num_col num_col_align block_factor"),
-            Run(
-                "uint32_t",
-                "row_factor ub_factor reduce_mask left_num last_reduce_mask last_left_num "
-                "rstd_size ub_loop col_buffer_length multi_n_num is_nddma",
-            ),
-            Run("float", "epsilon avg_factor"),
-            Run("uint8_t", "is_gemma"),
-            Run(
-                "uint64_t",
-                "last_block_factor row_loop last_block_row_loop row_tail last_block_row_tail",
-                since="8.5",
-            ),
-            Run("uint32_t", "mul_loop mul_tail", since="8.5"),
-            Run("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
-        ),
+RUNS = (
+    Run("uint64_t", "num_row num_col num_col_align block_factor"),
+    Run(
+        "uint32_t",
+        "row_factor ub_factor reduce_mask left_num last_reduce_mask last_left_num "
+        "rstd_size ub_loop col_buffer_length multi_n_num is_nddma",
     ),
+    Run("float", "epsilon avg_factor"),
+    Run("uint8_t", "is_gemma"),
+    Run(
+        "uint64_t",
+        "last_block_factor row_loop last_block_row_loop row_tail last_block_row_tail",
+        since="8.5",
+    ),
+    Run("uint32_t", "mul_loop mul_tail", since="8.5"),
+    Run("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("RmsNorm", "8.3", RUNS),)

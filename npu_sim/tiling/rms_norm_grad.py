@@ -369,20 +369,9 @@ def is_planned(rows: int, columns: int, device: Device) -> bool:
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call; rows and columns are taken modulo 2^32 as the product does.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC; its Unified Buffer is ignored, as in the product.
-    rules
-        Switches of the release.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without rows, columns or cores, and on Ascend 910
-        chips for columns that are not a multiple of 64.
+    As in the product, the Unified Buffer of the device is ignored. ``status`` is 1 (the product's
+    561002) without rows, columns or cores, and on Ascend 910 chips for columns that are not a
+    multiple of 64.
     """
     rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
     if not is_planned(rows, columns, device):
@@ -535,21 +524,16 @@ def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     return rows + own.means + own.scratch + own.zeros + own.synchronisation
 
 
-STRUCTURES = (
-    Structure(
-        "RmsNormGrad",
-        "8.3",
-        (
-            Run("uint32_t", "row col"),
-            Run("float", "avg_factor"),
-            Run(
-                "uint32_t",
-                "data_type block_factor ub_split_dim ub_factor core_calc_num core_calc_tail "
-                "block_dim ub_calc_num ub_calc_tail ub_calc_loop ub_calc_tail_num "
-                "ub_calc_tail_tail ub_calc_tail_loop fixed_output",
-            ),
-            Run("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
-        ),
+RUNS = (
+    Run("uint32_t", "row col"),
+    Run("float", "avg_factor"),
+    Run(
+        "uint32_t",
+        "data_type block_factor ub_split_dim ub_factor core_calc_num core_calc_tail "
+        "block_dim ub_calc_num ub_calc_tail ub_calc_loop ub_calc_tail_num "
+        "ub_calc_tail_tail ub_calc_tail_loop fixed_output",
     ),
+    Run("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
+STRUCTURES = (Structure("RmsNormGrad", "8.3", RUNS),)

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import FP16, FP32, align
-from npu_sim.tiling.fields import SUCCESS, Field, nothing
+from npu_sim.tiling.fields import SUCCESS, Field, Run, nothing
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""
@@ -190,21 +190,11 @@ def largest_topk_of_every_hidden(
 
 
 def tile_sums(problem: SumProblem, device: Device) -> Tiling:
-    """Plan one call.
+    """Plan one call, whose sizes are not negative, and may be 0 as in the product.
 
-    Parameters
-    ----------
-    problem
-        The call; sizes are not negative, and may be 0 as in the product.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without cores, and if no piece of a row fits the
-        Unified Buffer. If the entries of a token do not fit, the result is a success with
-        ``batch_tokens`` 0, as in the product.
+    ``status`` is 1 (the product's 561002) without cores, and if no piece of a row fits the Unified
+    Buffer. If the entries of a token do not fit, the result is a success with ``batch_tokens`` 0,
+    as in the product.
     """
     size, tokens = problem.element_bytes, problem.tokens
     length = piece_length(device.ub_bytes, problem.hidden, size)
@@ -246,3 +236,14 @@ def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core takes."""
     start = tiling.core_tokens * core + min(core, tiling.core_remainder)
     return start, start + tiling.core_tokens + (1 if core < tiling.core_remainder else 0)
+
+
+RUNS = (
+    Run(
+        "int64_t",
+        "hidden_size top_k num_out_tokens hidden_splited_length hidden_splited_num "
+        "hidden_splited_remain tokens_core_length tokens_core_remain "
+        "tokens_splited_length tokens_splited_num tokens_splited_remain buffer_num",
+    ),
+)
+"""Tiling structure of both kernels as bytes (page ``tiling_bytes``)."""

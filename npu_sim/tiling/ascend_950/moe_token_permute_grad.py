@@ -111,18 +111,8 @@ def holds_all_rows(problem: Problem, device: Device) -> bool:
 def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without tokens, rows, columns or cores, and on a
-        chip whose Unified Buffer is too small for one block of columns.
+    ``status`` is 1 (the product's 561002) without tokens, rows, columns or cores, and on a chip
+    whose Unified Buffer is too small for one block of columns.
     """
     if min(problem.tokens, problem.top_k, problem.hidden, device.vector_cores) <= 0:
         return NO_TILING

@@ -166,19 +166,9 @@ def counted_bytes(problem: Problem, padded: int) -> int:
 def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without rows, columns or cores, on a chip whose
-        Unified Buffer is too small for a piece of two whole vectors, and where the planner divides
-        by a number of bytes that is 0 modulo 2^32.
+    ``status`` is 1 (the product's 561002) without rows, columns or cores, on a chip whose Unified
+    Buffer is too small for a piece of two whole vectors, and where the planner divides by a number
+    of bytes that is 0 modulo 2^32.
     """
     if problem.rows <= 0 or problem.columns <= 0 or device.vector_cores <= 0:
         return NO_TILING

@@ -361,18 +361,8 @@ def split_nan(columns: int, device: Device) -> NanSplit:
 def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without columns or cores, and on a chip whose
-        Unified Buffer holds no column.
+    ``status`` is 1 (the product's 561002) without columns or cores, and on a chip whose Unified
+    Buffer holds no column.
     """
     cores = device.vector_cores
     if problem.rows < 0 or problem.columns <= 0 or cores <= 0:
