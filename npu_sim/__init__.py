@@ -35,6 +35,7 @@ _NAMES = {
     "npu_sim.dumps.reading": ("read_dump",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
     "npu_sim.tiling.structures": ("decode_tiling",),
+    "npu_sim.verdicts.verify": ("verify",),
 }
 MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 """Public names, and the modules that they are loaded from at their first use."""

@@ -32,6 +32,7 @@ from npu_sim.framework.registration import register as register
 from npu_sim.framework.registration import register_file as register_file
 from npu_sim.sweeps.runner import sweep as sweep
 from npu_sim.sweeps.runner import sweep_to as sweep_to
+from npu_sim.verdicts.verify import verify as verify
 
 __version__: str
 __all__: list[str]

@@ -135,7 +135,18 @@ class Operator:
     terms
         ``terms(call, output, index)`` returns the terms of one element (studies).
     parts
-        ``parts(call, result, output)`` yields the contributions of every core (determinism).
+        ``parts(call, result, output)`` yields the contributions of every core (determinism,
+        verify).
+    writes
+        ``writes(call, result, output)`` yields an index of some output elements, and the values
+        (writes, ...) of which one survives, for outputs that several cores overwrite (verify).
+    open_rules
+        ``open_rules(call, result)`` yields the values that are possible where part of the rule is
+        not published, as :class:`~npu_sim.orders.claims.OpenRule` (verify).
+    miscounted
+        ``miscounted(call, output, index, difference)`` yields name and call with a sample added
+        twice, or missing, that may explain the element; ``difference`` is the measured output minus
+        the computed one, in fp64 (verify).
     causes
         ``causes(call, dtype, golden)`` returns causes of error besides rounding (precision).
     variants
@@ -196,6 +207,9 @@ class Operator:
     claims: Hook | None = None
     terms: Hook | None = None
     parts: Hook | None = None
+    writes: Hook | None = None
+    open_rules: Hook | None = None
+    miscounted: Hook | None = None
     causes: Hook | None = None
     variants: Hook | None = None
     changes: Hook | None = None

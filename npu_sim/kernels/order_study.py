@@ -71,7 +71,7 @@ class Spread(NamedTuple):
 
 
 @device_function
-def _open_lines(cores: Integers, first: Integers, left: Integers) -> int:
+def open_lines(cores: Integers, first: Integers, left: Integers) -> int:
     """Return the number of cores; write the first contribution of each, and how many it has."""
     count = 0
     for place in range(cores.size):
@@ -110,7 +110,7 @@ def arrival(
     more) is scratch.
     """
     first, left = lines[0], lines[1]
-    count = _open_lines(cores, first, left)
+    count = open_lines(cores, first, left)
     line = count - 1 if code == REVERSE else 0
     for step in range(cores.size):
         if code == RANDOM:

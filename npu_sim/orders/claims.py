@@ -51,6 +51,16 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One contribution in an order of arrival, and the running sum after it."""
+
+    core: int
+    contribution: str
+    value: float
+    sum_after: float
+
+
+@dataclass(frozen=True)
 class Parts:
     """Contributions to some parts of one output, before they are added.
 
@@ -79,6 +89,37 @@ class Parts:
     def count(self) -> int:
         """Number of parts."""
         return int(self.keys.size)
+
+    def steps(self, part: int, column: int, order: NDArray[np.int64]) -> tuple[Step, ...]:
+        """Return the additions of an element in an order of its part's contributions."""
+        steps, total = [], np.float32(0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place in (self.starts[part] + order).tolist():
+                value = self.values[place, column]
+                total = np.float32(total + value)
+                core, name = int(self.cores[place]), self.describe(place)
+                steps.append(Step(core, name, float(value), float(total)))
+        return tuple(steps)
+
+
+@dataclass(frozen=True)
+class OpenRule:
+    """Values that an output may have because part of its rule is not published or not fixed.
+
+    Attributes
+    ----------
+    output
+        Name of the output.
+    lowest, highest
+        Float arrays that broadcast to the output. -inf and inf together allow nan too.
+    reason
+        The part of the rule, and the bound that is documented for it.
+    """
+
+    output: str
+    lowest: np.ndarray
+    highest: np.ndarray
+    reason: str
 
 
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:

@@ -6,20 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_sim.kernels import order_study
-from npu_sim.orders.claims import Parts
+from npu_sim.orders.claims import Parts, Step
 
 Orders = Mapping[str, tuple[int, tuple[int, int]]]
 """Orders by name: code, and the key words of the seed."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One contribution in an order of arrival, and the running sum after it."""
-
-    core: int
-    contribution: str
-    value: float
-    sum_after: float
 
 
 @dataclass(frozen=True)
@@ -71,18 +61,8 @@ def worst_element(
         order = order_study.arrival_of(
             code, seed, int(parts.keys[part]), cores, values, first, last
         )
-        steps, total = [], np.float32(0)
-        for place in order:
-            total = np.float32(total + values[place, column])
-            steps.append(
-                Step(
-                    int(cores[place]),
-                    parts.describe(begin + int(place)),
-                    float(values[place, column]),
-                    float(total),
-                )
-            )
-        sums[name] = (float(total), tuple(steps))
+        steps = parts.steps(part, column, order)
+        sums[name] = (steps[-1].sum_after, steps)
     low = min(sums, key=lambda name: sums[name][0])
     high = max(sums, key=lambda name: sums[name][0])
     index = parts.locate(part, column)

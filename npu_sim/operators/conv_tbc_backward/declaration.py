@@ -117,6 +117,7 @@ def _study_hooks() -> dict[str, Any]:
     return {
         "claims": study.claims,
         "parts": study.parts,
+        "open_rules": study.open_rules,
         "terms": study.terms,
         "variants": study.variants,
     }

@@ -4,6 +4,7 @@ The order of additions inside a block of the cube unit is not published.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,13 +12,15 @@ import numpy as np
 from npu_sim.framework.execution import Result
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.order import visits_by_core
+from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, shares_of
 from npu_sim.operators.conv_tbc_backward.decisions import CUBE_MATH_TYPES, compute_dtype
+from npu_sim.operators.shared.any_order import any_order
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders.claims import Claim, Parts
+from npu_sim.orders.claims import Claim, OpenRule, Parts
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of partial sums held at a time: 64 MiB, unless one tap needs more."""
@@ -131,6 +134,52 @@ def _describe(by_core: list[list[tuple[int, int, int]]], place: int) -> str:
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield nothing: without the order inside a cube block, no tree can be certified."""
     return iter(())
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield the bounds of the three gradients: the order of their fp32 sums is not published."""
+    case = call.case
+    operand, result = roundings(case)
+    rounded = {
+        name: _rounded(array, operand).astype(np.float64) for name, array in call.tensors.items()
+    }
+    rounded_bias = {**rounded, "grad_output": call.tensors["grad_output"].astype(np.float64)}
+    formula, double = call.operator.hook("formula"), np.dtype(np.float64)
+    row = case.row
+    counts = {
+        "grad_input": row.K * row.Cout,
+        "grad_weight": row.To * row.B,
+        "grad_bias": row.To * row.B,
+    }
+    reason: str = (
+        "the order of the fp32 sums of the cube unit, and of gradBias, is not published: any order "
+        "is allowed, within the bound of fp32 sums"
+    )
+    for name, count in counts.items():
+        tensors = rounded_bias if name == "grad_bias" else rounded
+        sizes = {key: np.abs(array) for key, array in tensors.items()}
+        sums = (
+            formula(call.arguments, tensors, double)[name],
+            formula(call.arguments, sizes, double)[name],
+        )
+        # Two more operations: the rounding of a product, and that of the sum.
+        rule = any_order(name, first.outputs[name], sums, count + 2, reason, case.profile.saturates)
+        if result != kernels.EXACT and name != "grad_bias":
+            # Results of converted calls are rounded to fp16 first.
+            spare = np.abs(sums[0]) * 2.0**-11 + 2.0**-25
+            rule = replace(rule, lowest=rule.lowest - spare, highest=rule.highest + spare)
+        yield rule
+
+
+def _rounded(array: np.ndarray, operand: int) -> np.ndarray:
+    """Return an input as the cube unit reads it, as fp32."""
+    wide = widen_array(array)
+    if operand == kernels.TO_HF32:
+        return round_to_hf32(wide)
+    if operand == kernels.EXACT:
+        return wide
+    saturate = operand == kernels.TO_FP16_SATURATED
+    return widen_array(narrow_array(wide, "float16", saturate=saturate))
 
 
 def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:

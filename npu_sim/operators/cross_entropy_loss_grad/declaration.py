@@ -90,7 +90,7 @@ def _timeline_hooks() -> dict[str, Any]:
 def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.cross_entropy_loss_grad import study
 
-    return {"claims": study.claims, "terms": study.terms}
+    return {"claims": study.claims, "open_rules": study.open_rules, "terms": study.terms}
 
 
 OPERATOR = Operator(

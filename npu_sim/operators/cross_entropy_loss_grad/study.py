@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.execution import Result
+from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text
+from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, probe_terms
+from npu_sim.orders.claims import Claim, OpenRule, probe_terms
 from npu_sim.tiling.cross_entropy_loss_grad import row_range
 
 NO_LABEL = -1
@@ -57,6 +60,41 @@ def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
         gradient = float(result[unit_row, (unit_row + 1) % rows])
         counts[place] = 0 if np.isinf(gradient) else round(1 / gradient)
     return counts
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield the bound of x_grad, which contains an exp that is documented to 1 ulp.
+
+    The simulator's exp and the device's may lie 1 ulp on either side of the exact value. Two ulp of
+    a product are at most 2^-22 of it, and rounding the product and the difference adds as much.
+    """
+    if call.case.empty:
+        return
+    dtypes = {str(call.tensors[name].dtype) for name in ("log_prob", "grad_loss")}
+    wide = {
+        name: array.astype(np.float32)
+        for name, array in call.tensors.items()
+        if str(array.dtype) in dtypes
+    }
+    unrounded = call.outputs(**wide)["x_grad"].astype(np.float64)
+    formula = call.operator.hook("formula")
+    gradient = formula(call.arguments, call.tensors, np.dtype(np.float64))["x_grad"]
+    constant = {**call.tensors, "log_prob": np.full(call.tensors["log_prob"].shape, -np.inf)}
+    without_exp = formula(call.arguments, constant, np.dtype(np.float64))["x_grad"]
+    radius = np.abs(gradient - without_exp) * 2.0**-21 + np.abs(unrounded) * 2.0**-22
+    dtype = canonical_dtype(first.outputs["x_grad"].dtype)
+    tiny = 2.0**-149
+    low, high = (
+        narrow_array((unrounded + side).astype(np.float32), dtype).astype(np.float64)
+        for side in (-radius - tiny, radius + tiny)
+    )
+    finite = np.isfinite(low) & np.isfinite(high)
+    yield OpenRule(
+        "x_grad",
+        np.where(finite, low, -np.inf),
+        np.where(finite, high, np.inf),
+        "exp in fp32 is documented to 1 ulp only: every value within that bound is possible",
+    )
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -114,6 +114,8 @@ def _study_hooks() -> dict[str, Any]:
     return {
         "claims": study.claims,
         "parts": study.parts,
+        "open_rules": study.open_rules,
+        "miscounted": study.miscounted,
         "terms": study.terms,
         "causes": study.causes,
         "changes": study.CHANGES,

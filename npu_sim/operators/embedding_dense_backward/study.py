@@ -23,8 +23,9 @@ from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, KERNEL_GRAD
-from npu_sim.operators.shared.study import Changes, Restore, StudyCall
-from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
+from npu_sim.operators.shared.any_order import any_order
+from npu_sim.operators.shared.study import Changes, Restore, StudyCall, miscounted_calls
+from npu_sim.orders.claims import Claim, OpenRule, Parts, count_units, probe_terms
 from npu_sim.orders.trees import Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.common import ceil_div
@@ -71,6 +72,38 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
             locate=partial(_locate, rows[batch]),
             describe=partial(_describe, marked, begins, ends[chunks]),
         )
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield the bound of EmbeddingDenseGrad, whose split over cores is a model."""
+    case = call.case
+    if case.empty or case.tiling.kernel != KERNEL_GRAD:
+        return
+    tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
+    formula = call.operator.hook("formula")
+    exact = formula(call.arguments, call.tensors, np.dtype(np.float64))["grad_weight"]
+    sizes = formula(call.arguments, tensors, np.dtype(np.float64))["grad_weight"]
+    most = int(np.bincount(_row_indices(call)).max(initial=0))
+    reason: str = (
+        "how EmbeddingDenseGrad spreads rows over cores is a model: any order of the rows is "
+        "allowed, within the bound of fp32 sums"
+    )
+    output, saturates = first.outputs["grad_weight"], case.profile.saturates
+    yield any_order("grad_weight", output, (exact, sizes), most + 2, reason, saturates)
+
+
+def miscounted(
+    call: StudyCall, output: str, index: tuple[int, ...], difference: np.ndarray
+) -> Iterator[tuple[str, StudyCall]]:
+    """Yield calls with a row of grad added twice, or missing; see the hook of the declaration."""
+    grad, indices = call.tensors["grad"], _row_indices(call)
+    grad = grad.reshape(indices.size, -1)
+    rows = np.flatnonzero(indices == index[0])
+    terms = grad[rows].astype(np.float64)
+    if call.arguments.scale_grad_by_freq:
+        terms /= rows.size
+    sampled = {"grad": grad, "indices": call.tensors["indices"].reshape(-1)}
+    yield from miscounted_calls(call, sampled, rows, terms, difference[index[0]])
 
 
 def _batches(sizes: NDArray[np.int64], most: int) -> Iterator[slice]:

@@ -92,7 +92,13 @@ def _timeline_hooks() -> dict[str, Any]:
 def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.moe_token_unpermute_grad import study
 
-    return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
+    return {
+        "claims": study.claims,
+        "terms": study.terms,
+        "changes": study.CHANGES,
+        "writes": study.writes,
+        "open_rules": study.open_rules,
+    }
 
 
 OPERATOR = Operator(

@@ -5,13 +5,16 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.execution import Result
+from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
+from npu_sim.orders.claims import Claim, OpenRule
 from npu_sim.orders.trees import folded
+from npu_sim.tiling.moe_token_unpermute_grad import token_range
 
 PROBED_ROWS = 32
 """Rows of random numbers that compare the kernel with the declared tree."""
@@ -70,6 +73,38 @@ def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
     )
     sums = trees.evaluate(tree, np.ascontiguousarray(products.T))
     return np.array_equal(gradient.reshape(-1)[entries], sums.astype(gradient.dtype))
+
+
+def writes(
+    call: StudyCall, first: Result, output: str
+) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Yield the rows that several cores write, and of every core the row that it writes last."""
+    tiling, indices = call.case.tiling, call.tensors["sorted_indices"].reshape(-1)
+    gradient, probs = call.tensors["unpermuted_tokens_grad"], call.tensors.get("probs")
+    dtype = canonical_dtype(first.outputs[output].dtype)
+    stops = [token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
+    for row in np.flatnonzero(first.order_dependent[output].mask).tolist():
+        entries = np.flatnonzero(indices == row)
+        cores = np.searchsorted(stops, entries, side="right")
+        last = entries[np.append(cores[1:] != cores[:-1], True)]
+        values = gradient[last // tiling.top_k].astype(np.float32)
+        if probs is not None:
+            values *= probs.reshape(-1)[last, None].astype(np.float32)
+        yield (row,), narrow_array(values, dtype)
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield that rows which no index names hold anything."""
+    output = first.outputs["permuted_tokens_grad"]
+    named = np.zeros(len(output), np.bool_)
+    indices = call.tensors["sorted_indices"]
+    named[indices[indices < len(output)]] = True
+    if named.all():
+        return
+    # An empty interval allows nothing.
+    lowest = np.where(named, np.inf, -np.inf).reshape(-1, 1)
+    reason = "no index names this row: on the device it keeps what memory held"
+    yield OpenRule("permuted_tokens_grad", lowest, -lowest, reason)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -73,7 +73,12 @@ def _timeline_hooks() -> dict[str, Any]:
 def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.rms_norm_grad import study
 
-    return {"claims": study.claims, "parts": study.parts, "terms": study.terms}
+    return {
+        "claims": study.claims,
+        "parts": study.parts,
+        "miscounted": study.miscounted,
+        "terms": study.terms,
+    }
 
 
 def _ascend_950() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.rms_norm_grad.compute import split_of
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import StudyCall, miscounted_calls
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
@@ -63,6 +63,21 @@ def _describe(cores: np.ndarray, place: int) -> str:
         "contribution {place} of core {cores}",
         place=place - int(np.searchsorted(cores, cores[place])),
         cores=cores[place],
+    )
+
+
+def miscounted(
+    call: StudyCall, output: str, index: tuple[int, ...], difference: np.ndarray
+) -> Iterator[tuple[str, StudyCall]]:
+    """Yield calls with a row added twice to dgamma, or missing; see the hook of the declaration."""
+    if output != "dgamma":
+        return
+    rows, columns = call.case.row.row, call.case.row.col
+    sampled = {name: call.tensors[name].reshape(rows, columns) for name in ("dy", "x")}
+    sampled["rstd"] = call.tensors["rstd"].reshape(rows, 1)
+    dy, x, rstd = (array.astype(np.float64) for array in sampled.values())
+    yield from miscounted_calls(
+        call, sampled, np.arange(rows), dy * x * rstd, difference.reshape(-1)
     )
 
 

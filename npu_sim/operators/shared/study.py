@@ -12,6 +12,7 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result, own_copies
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Order, Target
+from npu_sim.language import Text
 from npu_sim.numbers.formats import as_array
 from npu_sim.operators import run
 from npu_sim.registry import load_operator
@@ -78,6 +79,51 @@ class StudyCall:
     def with_options(self, **changed: Any) -> "StudyCall":
         """Return the call with some options replaced."""
         return replace(self, options={**self.options, **changed})
+
+
+MISCOUNTED_TERMS = 2
+"""Terms that are tried as added twice, and as missing."""
+
+
+def miscounted_calls(
+    call: StudyCall,
+    sampled: Mapping[str, np.ndarray],
+    rows: np.ndarray,
+    terms: np.ndarray,
+    difference: np.ndarray,
+) -> Iterator[tuple[str, StudyCall]]:
+    """Yield calls with one sample added twice, or missing, whose term is nearest to a difference.
+
+    Parameters
+    ----------
+    call
+        The call.
+    sampled
+        Its tensors that have samples, with the samples as their first axis.
+    rows
+        Samples that may be miscounted.
+    terms : float64 (rows, columns)
+        What each of them adds to some output elements.
+    difference : float64 (columns,)
+        The measured elements minus the computed ones.
+    """
+    count = next(iter(sampled.values())).shape[0]
+    for row in rows[_nearest(terms, difference)].tolist():
+        for place in (row + 1, count):  # beside the row, or after all others
+            twice = {
+                name: np.insert(array, place, array[row], axis=0) for name, array in sampled.items()
+            }
+            yield Text("row {row} added twice", row=row), call.with_tensors(**twice)
+    for row in rows[_nearest(terms, -difference)].tolist():
+        without = {name: np.delete(array, row, axis=0) for name, array in sampled.items()}
+        yield Text("row {row} missing", row=row), call.with_tensors(**without)
+
+
+def _nearest(terms: np.ndarray, difference: np.ndarray) -> np.ndarray:
+    """Return the positions of the terms (terms, columns) that are nearest to a difference."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        distances = np.abs(terms - difference).sum(axis=1)
+    return np.argsort(distances, kind="stable")[:MISCOUNTED_TERMS]
 
 
 def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:

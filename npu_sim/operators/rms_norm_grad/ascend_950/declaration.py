@@ -43,7 +43,7 @@ def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.rms_norm_grad import study as shared
     from npu_sim.operators.rms_norm_grad.ascend_950 import study
 
-    return {"claims": study.claims, "terms": shared.terms}
+    return {"claims": study.claims, "miscounted": shared.miscounted, "terms": shared.terms}
 
 
 FIELDS: dict[str, Any] = {

@@ -1,0 +1,474 @@
+"""Search for an order of arrival that gives an element the bits of a measured value.
+
+An element is the left fold of its contributions from 0, one fp32 rounding an addition, in some
+merge of the cores' sequences. The sum is then scaled, rounded to the dtype of the output and, on
+products with saturation mode, saturated.
+
+Source: specification page ``numerics``, "Atomic addition to global memory".
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.kernels.engine.compile import device_function, long_kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import thread_count
+from npu_sim.kernels.order_study import Contributions, arrival, open_lines
+from npu_sim.kernels.random_order import RANDOM
+from npu_sim.numbers.scalars import narrow, widen
+
+REACHED, EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL, NOT_FOUND = range(4)
+"""How a search ended: order found; all orders enumerated; outside the interval; budget spent."""
+
+Integers = NDArray[np.int64]
+Keys = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+BEAM_WIDTH = 16
+FIRST_DRAWS = 64
+"""Random orders tried before the enumeration."""
+ELEMENTS_TOGETHER = 256
+"""Elements between two progress reports."""
+NAN_KEY = 0x7FC00000
+SIGN = 1 << 31
+UNIT = 2.0**-24
+"""Largest relative error of one fp32 addition."""
+LARGEST = float(np.finfo(np.float32).max)
+ONE = np.float32(1)
+ZERO = np.float32(0)
+
+
+class Finish(NamedTuple):
+    """Conversion of a sum to the output."""
+
+    stored: Any
+    """Empty array of the output's storage dtype, which decides the rounding."""
+    largest: float
+    """Largest finite value of the output's dtype, with saturation mode; 0 without."""
+
+
+class Goal(NamedTuple):
+    """The value to reach, and how a sum becomes a value."""
+
+    target: Any
+    """Measured value, as fp32."""
+    factor: Any
+    """fp32 factor of the sum."""
+    finish: Finish
+
+
+class Scratch(NamedTuple):
+    """Memory of one thread, for one element."""
+
+    rows: Any
+    """float32 (contributions, columns): contributions of the element's part."""
+    terms: Any
+    """float32 (contributions,): those of the element."""
+    lines: Any
+    """int64 (4, contributions): of every core the first contribution and their number, then two
+    rows for orders, the last also for the stride of its digit in the number of a state."""
+    trail: Any
+    """int64 (contributions,): the order that was found."""
+    sums: Any
+    """int32 (budget,): keys of the partial sums of every state, ascending."""
+    merged: Any
+    """int32 (budget,)"""
+    offsets: Any
+    """int64 (budget + 1,): first partial sum of every state."""
+    beam: Any
+    """float64 (4, BEAM_WIDTH * (contributions + 1)): partial and exact sums, and distances."""
+    taken: Any
+    """int64 (2, BEAM_WIDTH * contributions): contributions taken, by candidate and core."""
+    steps: Any
+    """int64 (2, budget): parent and core of every step of the beam."""
+
+
+class Outcome(NamedTuple):
+    """Results by element."""
+
+    how: Any
+    """uint8: REACHED ..."""
+    nearest: Any
+    """float32: nearest value that an order gives, of those tried; nan without any."""
+    low: Any
+    """float32: no order gives less; -inf without a bound."""
+    high: Any
+    """float32: no order gives more; inf without a bound."""
+
+
+@device_function
+def key_of(value: Any) -> int:
+    """Return an integer that orders fp32 values as bits: -0 before +0, nan last."""
+    if value != value:
+        return np.int64(NAN_KEY)
+    bits = np.int64(np.float32(value).view(np.uint32))
+    return bits if bits < SIGN else SIGN - 1 - bits
+
+
+@device_function
+def value_of(key: int) -> np.float32:
+    """Return the fp32 value of a key."""
+    bits = np.int64(key) if key >= 0 else SIGN - 1 - np.int64(key)
+    return np.uint32(bits).view(np.float32)
+
+
+@device_function
+def finished(total: Any, goal: Goal) -> np.float32:
+    """Return the output's value for a sum, as fp32."""
+    stored, largest = goal.finish
+    value = np.float32(total)
+    if goal.factor != ONE:
+        value = value * goal.factor
+    value = np.float32(widen(narrow(value, stored)))
+    if largest > 0.0:
+        if value != value:
+            return ZERO
+        if np.isinf(value):
+            return np.float32(largest) if value > ZERO else np.float32(-largest)
+    return value
+
+
+@device_function
+def interval(terms: Floats, goal: Goal) -> tuple[bool, float, float]:
+    """Return whether no order overflows, and then the smallest and largest possible result.
+
+    (m-1)*u / (1 - (m-1)*u) * sum |c| bounds the error of m - 1 additions in any order; the first
+    one, to 0, is exact. fp32 additions with a subnormal result are exact too.
+    """
+    total, size = 0.0, 0.0
+    for term in terms:
+        total += np.float64(term)
+        size += abs(np.float64(term))
+    error = (terms.size - 1) * UNIT
+    if not (error < 0.5 and size * (1 + 2 * error) < LARGEST):
+        return False, np.float32(-np.inf), np.float32(np.inf)
+    # The sums above are rounded to fp64.
+    radius = size * (error / (1 - error) + terms.size * 2.0**-51)
+    low, high = np.float32(total - radius), np.float32(total + radius)
+    if np.float64(low) > total - radius:
+        low = value_of(key_of(low) - 1)
+    if np.float64(high) < total + radius:
+        high = value_of(key_of(high) + 1)
+    return True, finished(low, goal), finished(high, goal)
+
+
+@device_function
+def _nearer(value: Any, than: Any, goal: Goal) -> bool:
+    """Return whether a value is nearer to the target than another, in steps of fp32."""
+    target = key_of(goal.target)
+    return abs(key_of(value) - target) < abs(key_of(than) - target)
+
+
+@device_function
+def _draw(
+    first: int, stop: int, seed: int, key: int, cores: Integers, goal: Goal, own: Scratch
+) -> tuple[bool, float]:
+    """Try the random orders first..stop; return whether one was found, and the nearest value."""
+    nearest = np.float32(np.nan)
+    for draw in range(first, stop):
+        arrival(RANDOM, (seed, draw), key, cores, own.rows, own.lines[2:], own.trail)
+        total = ZERO
+        for place in own.trail[: cores.size]:
+            total = total + own.terms[place]
+        value = finished(total, goal)
+        if draw == first or _nearer(value, nearest, goal):
+            nearest = value
+        if key_of(value) == key_of(goal.target):
+            return True, nearest
+    return False, nearest
+
+
+@device_function
+def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, merged: Keys) -> int:
+    """Add a term to the sums first..stop and merge them into begin..end; return the new end.
+
+    Rounded addition of a finite or infinite term is monotonic, so that the new sums are ascending;
+    nan, which comes last, is kept apart.
+    """
+    left, out, has_nan = begin, 0, False
+    for place in range(first, stop):
+        key = key_of(value_of(sums[place]) + term)
+        if key == NAN_KEY:
+            has_nan = True
+            continue
+        while left < end and sums[left] < key:
+            merged[out] = sums[left]
+            left, out = left + 1, out + 1
+        if left < end and sums[left] == key:
+            left += 1
+        if out == 0 or merged[out - 1] != key:
+            merged[out] = key
+            out += 1
+    while left < end:
+        merged[out] = sums[left]
+        left, out = left + 1, out + 1
+    if has_nan and (out == 0 or merged[out - 1] != NAN_KEY):
+        merged[out] = NAN_KEY
+        out += 1
+    for place in range(out):
+        sums[begin + place] = merged[place]
+    return begin + out
+
+
+@device_function
+def _enumerate(count: int, own: Scratch) -> int:
+    """Write the partial sums of every state; return the number of states, 0 beyond the budget.
+
+    A state says how many contributions of each core have arrived: a number with a digit per core.
+    """
+    terms, lines, sums, merged, offsets = own.terms, own.lines, own.sums, own.merged, own.offsets
+    budget, states = merged.size, 1
+    for line in range(count):
+        lines[3, line] = states
+        states *= lines[1, line] + 1
+        if states > budget:
+            return 0
+    sums[0], offsets[0], offsets[1] = 0, 0, 1
+    for state in range(1, states):
+        begin = offsets[state]
+        end = begin
+        for line in range(count):
+            digit = state // lines[3, line] % (lines[1, line] + 1)
+            if digit == 0:
+                continue
+            before = state - lines[3, line]
+            first, stop = offsets[before], offsets[before + 1]
+            if end + stop - first > budget:
+                return 0
+            end = _merge(sums, begin, end, first, stop, terms[lines[0, line] + digit - 1], merged)
+        offsets[state + 1] = end
+    return states
+
+
+@device_function
+def _walk_back(states: int, key: int, count: int, own: Scratch) -> None:
+    """Write the order that leads to a final sum."""
+    terms, lines, sums, offsets = own.terms, own.lines, own.sums, own.offsets
+    state = states - 1
+    for step in range(terms.size - 1, -1, -1):
+        found = False
+        for line in range(count):
+            digit = state // lines[3, line] % (lines[1, line] + 1)
+            if found or digit == 0:
+                continue
+            before, place = state - lines[3, line], lines[0, line] + digit - 1
+            for at in range(offsets[before], offsets[before + 1]):
+                if not found and key_of(value_of(sums[at]) + terms[place]) == key:
+                    own.trail[step], key, found = place, np.int64(sums[at]), True
+                    state_before = before
+        state = state_before
+
+
+@device_function
+def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float]:
+    """Search with several partial sums at a time; return: found, nearest value.
+
+    The error of a partial sum is its distance from the exact sum of the same contributions. Those
+    candidates are kept whose error is nearest to the error that the target needs.
+    """
+    terms, lines, trail, beam, taken = own.terms, own.lines, own.trail, own.beam, own.taken
+    exact = 0.0
+    for term in terms:
+        exact += np.float64(term)
+    needed = np.float64(goal.target) / np.float64(goal.factor) - exact
+    kept, old = 1, 0
+    beam[0, 0], beam[1, 0] = 0.0, 0.0
+    for line in range(count):
+        taken[0, line] = 0
+    for step in range(terms.size):
+        for one in range(kept):
+            for line in range(count):
+                place = one * count + line
+                done = taken[old, place]
+                if done == lines[1, line]:
+                    beam[3, place] = np.inf
+                    continue
+                term = terms[lines[0, line] + done]
+                total = np.float64(np.float32(beam[0, one]) + term)
+                distance = abs(total - (beam[1, one] + np.float64(term)) - needed)
+                beam[3, place] = distance if distance == distance else LARGEST
+        new = 0
+        while new < width:
+            best = 0
+            for place in range(1, kept * count):
+                if beam[3, place] < beam[3, best]:
+                    best = place
+            if beam[3, best] == np.inf:
+                break
+            one, line = best // count, best % count
+            beam[3, best] = np.inf
+            term = terms[lines[0, line] + taken[old, best]]
+            total = np.float64(np.float32(beam[0, one]) + term)
+            sum_of = beam[1, one] + np.float64(term)
+            again = False
+            for other in range(new):  # of equal sums one is enough
+                again |= beam[2, 2 * other] == total and beam[2, 2 * other + 1] == sum_of
+            if again:
+                continue
+            beam[2, 2 * new], beam[2, 2 * new + 1] = total, sum_of
+            for core in range(count):
+                taken[1 - old, new * count + core] = taken[old, one * count + core]
+            taken[1 - old, new * count + line] += 1
+            own.steps[0, step * width + new] = one
+            own.steps[1, step * width + new] = line
+            new += 1
+        for one in range(new):
+            beam[0, one], beam[1, one] = beam[2, 2 * one], beam[2, 2 * one + 1]
+        kept, old = new, 1 - old
+    nearest = finished(beam[0, 0], goal)
+    for one in range(kept):
+        value = finished(beam[0, one], goal)
+        if _nearer(value, nearest, goal):
+            nearest = value
+        if key_of(value) == key_of(goal.target):
+            at = one
+            for line in range(count):
+                lines[2, line] = lines[1, line]
+            for step in range(terms.size - 1, -1, -1):
+                line = own.steps[1, step * width + at]
+                lines[2, line] -= 1
+                trail[step] = lines[0, line] + lines[2, line]
+                at = own.steps[0, step * width + at]
+            return True, value
+    return False, nearest
+
+
+@device_function
+def _decide(
+    cores: Integers, goal: Goal, seed: int, key: int, outside: bool, prove: bool, own: Scratch
+) -> tuple[int, float]:
+    """Return how the search ended, and the nearest value found.
+
+    ``outside`` says whether the target lies outside the interval; with ``prove`` that ends it.
+    """
+    if outside and prove:
+        return EXCLUDED_BY_INTERVAL, np.float32(np.nan)
+    count, budget = open_lines(cores, own.lines[0], own.lines[1]), own.merged.size
+    found, nearest = _draw(0, FIRST_DRAWS, seed, key, cores, goal, own)
+    if found:
+        return REACHED, nearest
+    states = _enumerate(count, own)
+    if states > 0:
+        for at in range(own.offsets[states - 1], own.offsets[states]):
+            value = finished(value_of(own.sums[at]), goal)
+            if _nearer(value, nearest, goal):
+                nearest = value
+            if key_of(value) == key_of(goal.target):
+                _walk_back(states, np.int64(own.sums[at]), count, own)
+                return REACHED, nearest
+        return EXCLUDED_BY_ALL, nearest
+    if outside:
+        return EXCLUDED_BY_INTERVAL, nearest
+    width = min(BEAM_WIDTH, budget // (2 * cores.size * count))
+    if width > 0:
+        found, value = _beam(width, count, goal, own)
+        if _nearer(value, nearest, goal):
+            nearest = value
+        if found:
+            return REACHED, nearest
+        budget -= width * cores.size * count
+    draws = max(FIRST_DRAWS + 1, budget // cores.size)
+    found, value = _draw(FIRST_DRAWS, draws, seed, key, cores, goal, own)
+    if _nearer(value, nearest, goal):
+        nearest = value
+    return (REACHED if found else NOT_FOUND), nearest
+
+
+@long_kernel
+def _search_chunk(
+    chunk: int,
+    chunks: int,
+    contributions: Contributions,
+    places: Integers,
+    targets: Floats,
+    finish: Finish,
+    seed: int,
+    prove: bool,
+    scratch: Scratch,
+    outcome: Outcome,
+) -> None:
+    """Search for every ``chunks``-th element."""
+    values, starts, cores, keys, factors = contributions
+    for element in range(chunk, places.shape[0], chunks):
+        part, column = places[element, 0], places[element, 1]
+        begin, stop = starts[part], starts[part + 1]
+        own = Scratch(
+            values[begin:stop],
+            scratch.terms[chunk, : stop - begin],
+            scratch.lines[chunk],
+            scratch.trail[chunk, : stop - begin],
+            scratch.sums[chunk],
+            scratch.merged[chunk],
+            scratch.offsets[chunk],
+            scratch.beam[chunk],
+            scratch.taken[chunk],
+            scratch.steps[chunk],
+        )
+        for place in range(stop - begin):
+            own.terms[place] = values[begin + place, column]
+        goal = Goal(targets[element], factors[part], finish)
+        key = keys[part] * values.shape[1] + column
+        bounded, low, high = interval(own.terms, goal)
+        outside = bounded and not (key_of(low) <= key_of(goal.target) <= key_of(high))
+        how, nearest = _decide(cores[begin:stop], goal, seed, key, outside, prove, own)
+        outcome.how[element], outcome.nearest[element] = how, nearest
+        outcome.low[element], outcome.high[element] = low, high
+
+
+def search(
+    contributions: Contributions,
+    places: Integers,
+    targets: Floats,
+    finish: Finish,
+    budget: int,
+    seed: int,
+    prove: bool = True,
+) -> tuple[Outcome, Integers]:
+    """Search for orders that give some elements their measured values.
+
+    Parameters
+    ----------
+    contributions
+        Contributions of the parts; an element has three or more, of two cores or more.
+    places : int64 (elements, 2)
+        Part and column of every element.
+    targets : float32 (elements,)
+        Their measured values.
+    finish
+        Conversion of sums to the output.
+    budget, seed
+        Partial sums that may be computed for an element, and seed of the random orders.
+    prove
+        Whether to leave values outside the interval at once, without a nearest value.
+
+    Returns
+    -------
+    Outcome
+        How every search ended. It does not depend on the number of threads.
+    int64 (contributions,)
+        With one element that was reached: the order, as places among the part's contributions.
+    """
+    elements, threads = len(targets), min(thread_count(), len(targets))
+    most = int(np.diff(contributions.starts)[places[:, 0]].max(initial=1))
+    size = max(budget, most)
+    scratch = Scratch(
+        contributions.values,
+        thread_scratch(threads, most),
+        thread_scratch(threads, 4, most, dtype=np.int64),
+        thread_scratch(threads, most, dtype=np.int64),
+        thread_scratch(threads, size, dtype=np.int32),
+        np.empty((threads, size), np.int32),
+        thread_scratch(threads, size + 1, dtype=np.int64),
+        thread_scratch(threads, 4, BEAM_WIDTH * (most + 1), dtype=np.float64),
+        thread_scratch(threads, 2, BEAM_WIDTH * most, dtype=np.int64),
+        thread_scratch(threads, 2, size, dtype=np.int64),
+    )
+    outcome = Outcome(
+        np.empty(elements, np.uint8), *(np.empty(elements, np.float32) for _ in range(3))
+    )
+    _search_chunk.over(
+        threads, threads, contributions, places, targets, finish, seed, prove, scratch, outcome
+    )
+    return outcome, scratch.trail[0, :most]

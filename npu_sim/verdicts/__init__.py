@@ -1,0 +1,1 @@
+"""Verdicts on measured results: whether a product can have produced their bits."""

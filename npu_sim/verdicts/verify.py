@@ -1,0 +1,216 @@
+"""``npu_sim.verify``: whether a product can have produced measured outputs of a call."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from npu_sim.cores import Profile, load_profile
+from npu_sim.framework.arguments import tensor_of
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Limits, require_bool, require_limits
+from npu_sim.language import Text
+from npu_sim.operators.shared.study import StudyCall, study_call
+from npu_sim.registry import load_operator
+from npu_sim.releases import release_names
+from npu_sim.status import NO_PLAN, Unplanned, UsageError, without_internal_frames
+from npu_sim.verdicts.answers import Combination, OutputVerdict, Verification
+from npu_sim.verdicts.explanations import computation_key, explained
+from npu_sim.verdicts.judging import Budget, Report, judge
+
+BUDGET = 1 << 20
+"""Default number of partial sums for an element."""
+
+
+@dataclass
+class _Group:
+    """Devices that compute the call alike."""
+
+    call: StudyCall
+    profiles: list[Profile]
+    verdicts: Mapping[str, OutputVerdict] | None = None
+
+    @property
+    def unreachable(self) -> int:
+        """Number of unreachable elements."""
+        assert self.verdicts is not None
+        return sum(one.counts["unreachable"] for one in self.verdicts.values())
+
+
+@without_internal_frames
+def verify(
+    operator: str,
+    *,
+    product: str | Path | Profile | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool | None = None,
+    limits: Limits = "documented",
+    budget: int = BUDGET,
+    seed: int = 0,
+    explain: bool = True,
+    progress: Callable[[str, float], None] | None = None,
+    **arguments: Any,
+) -> Verification:
+    """Return whether the product can have produced measured outputs from the inputs of a call.
+
+    Elements with one legal order are compared bit by bit. For elements to which several cores add,
+    an order of arrival that gives the measured bits is searched for, and ``unreachable`` is said
+    only with a proof: all orders were enumerated, or the value lies outside an interval that holds
+    in every order.
+
+    Parameters
+    ----------
+    operator
+        Name of the operator.
+    product, soc, release
+        As for :func:`npu_sim.run`. Without ``soc`` every SoC of the product is tried, without
+        ``release`` every release.
+    deterministic
+        The determinism switch; None tries both.
+    limits
+        As for :func:`npu_sim.run`.
+    budget
+        Partial sums that may be computed for an element.
+    seed
+        Seed of the random orders of the search; the result is reproducible.
+    explain
+        Whether to look for alternatives that explain unreachable elements.
+    progress
+        Called with the stage and the fraction done.
+    **arguments
+        The arguments of :func:`npu_sim.run`, and measured outputs under the names of the results. A
+        16-bit output may be given in a wider dtype.
+
+    Raises
+    ------
+    UsageError
+        When no output is given, or one with another shape.
+    AclnnError
+        When every combination refuses the call: the error of the first.
+    """
+    declared: Operator = load_operator(operator)
+    measured = {
+        name: tensor_of(name, arguments.pop(name))
+        for name in declared.result_names
+        if arguments.get(name) is not None
+    }
+    if not measured:
+        raise UsageError(
+            "outputs",
+            Text("{operator}: no output is given", operator=declared.name),
+            Text("give one or more of: {names}", names=", ".join(declared.result_names)),
+        )
+    if budget < 1:
+        raise UsageError("budget", Text("budget = {budget}", budget=budget), "1 or more")
+    declared.require_given(arguments)
+    require_limits(limits)
+    report: Report = progress or (lambda stage, fraction: None)
+    effort = Budget(int(budget), int(seed))
+    call = study_call(declared.name, {**arguments, "limits": limits})
+    switches = (False, True) if deterministic is None else (deterministic,)
+    groups = _groups(call, _profiles(product, soc, release), switches)
+    best = _judged(groups, measured, effort, report)
+    verdicts = best.verdicts
+    assert verdicts is not None
+    if explain:
+        verdicts = {
+            name: replace(
+                one,
+                explanations=explained(
+                    best.call, one, measured[name], list(groups), effort, report
+                ),
+            )
+            for name, one in verdicts.items()
+        }
+    profile = best.profiles[0]
+    return Verification(
+        declared.name,
+        profile.name,
+        profile.soc,
+        profile.release,
+        best.call.options["deterministic"],
+        verdicts,
+        tuple(_combination(group) for group in groups.values()),
+    )
+
+
+def _profiles(
+    product: str | Path | Profile | None, soc: str | None, release: str | None
+) -> list[Profile]:
+    """Return the devices to try, the default one first; a loaded profile is one device."""
+    first = load_profile(product, soc, release)
+    if isinstance(product, Profile):
+        return [first]
+    named = soc is not None or first.soc != first.product.default_soc
+    socs = [first.soc, *([] if named else first.product.socs)]
+    releases = [first.release, *(reversed(release_names()) if release is None else ())]
+    return [
+        first.with_soc(one).with_release(other)
+        for other in dict.fromkeys(releases)
+        for one in dict.fromkeys(socs)
+    ]
+
+
+def _groups(
+    call: StudyCall, profiles: Iterable[Profile], switches: Iterable[bool]
+) -> dict[Any, _Group]:
+    """Return the calls that compute differently, by key, with the devices of each."""
+    groups: dict[Any, _Group] = {}
+    refusal: Unplanned | None = None
+    for switch in switches:
+        require_bool("deterministic", switch)
+        for profile in profiles:
+            options = {**call.options, "deterministic": bool(switch)}
+            try:
+                operator = load_operator(call.operator.name).on(profile)
+                changed = replace(call, operator=operator, profile=profile, options=options)
+                key = computation_key(changed)
+            except NO_PLAN as error:
+                refusal = refusal or error
+                continue
+            groups.setdefault(key, _Group(changed, [])).profiles.append(profile)
+    if not groups:
+        assert refusal is not None
+        raise refusal
+    return groups
+
+
+def _judged(
+    groups: Mapping[Any, _Group],
+    measured: Mapping[str, NDArray[Any]],
+    effort: Budget,
+    report: Report,
+) -> _Group:
+    """Judge every group; return the first with nothing unreachable, or with least.
+
+    Timing is searched only where the elements with one legal order agree, and at last in the group
+    that is returned.
+    """
+    for number, group in enumerate(groups.values()):
+        report(_place(group), number / len(groups))
+        group.verdicts = judge(group.call, measured, effort, report, search=False)
+        if not group.unreachable or len(groups) == 1:
+            group.verdicts = judge(group.call, measured, effort, report)
+    best = min(groups.values(), key=lambda group: group.unreachable)
+    if best.unreachable and len(groups) > 1:
+        best.verdicts = judge(best.call, measured, effort, report)
+    return best
+
+
+def _place(group: _Group) -> str:
+    profile = group.profiles[0]
+    return Text("{soc}, release {release}", soc=profile.soc, release=profile.release)
+
+
+def _combination(group: _Group) -> Combination:
+    profiles = group.profiles
+    return Combination(
+        profiles[0].name,
+        tuple(dict.fromkeys(profile.soc for profile in profiles)),
+        tuple(dict.fromkeys(profile.release for profile in profiles)),
+        group.call.options["deterministic"],
+        group.unreachable == 0,
+    )
