@@ -40,21 +40,12 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
     styles = [_style(row) for row in comparison.rows]
     parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
-    estimates = estimate_lines(comparison)
-    if estimates:
-        parts += ["", lines_table(estimates)]
-    why = _refusals(comparison)
-    if why:
-        parts += ["", lines_table(why)]
-    sources = source_lines(comparison)
-    if sources:
-        parts += ["", lines_table(sources)]
+    for lines in (estimate_lines(comparison), _refusals(comparison), source_lines(comparison)):
+        if lines:
+            parts += ["", lines_table(lines)]
     for upgrade in comparison.upgrades:
-        parts += [
-            "",
-            Paragraph(_upgrade_title(upgrade), "bold"),
-            lines_table(upgrade_lines(upgrade), indent=2),
-        ]
+        title = Paragraph(_upgrade_title(upgrade), "bold")
+        parts += ["", title, lines_table(upgrade_lines(upgrade), indent=2)]
     nearby = [nearby_text(plan, products) for plan, products in comparison.nearby[:SHOWN_NEARBY]]
     return stack(*parts, "", *nearby) if nearby else stack(*parts)
 
@@ -83,14 +74,8 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     ]
     if any(one.fact == OUTCOME for one in upgrade.changes):
         return lines
-    return [
-        *lines,
-        (
-            "bits",
-            "can differ" if upgrade.bits else "no bit of the result changes",
-            joined(upgrade.bits),
-        ),
-    ]
+    effect = "can differ" if upgrade.bits else "no bit of the result changes"
+    return [*lines, ("bits", effect, joined(upgrade.bits))]
 
 
 def estimate_lines(comparison: Comparison) -> list[Line]:
@@ -103,19 +88,12 @@ def estimate_lines(comparison: Comparison) -> list[Line]:
         products.setdefault(row.profile.soc, set()).add(row.profile.name)
     where: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in comparison.rows:
-        soc = (
-            row.profile.soc
-            if len(products[row.profile.soc]) == 1
-            else f"{row.profile.name} {row.profile.soc}"
-        )
+        soc = row.profile.soc
+        if len(products[soc]) > 1:
+            soc = f"{row.profile.name} {soc}"
         for kernel, estimate in row.estimates:
-            places = where.setdefault(
-                (
-                    Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
-                    estimate_note(estimate),
-                ),
-                {},
-            )
+            text = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
+            places = where.setdefault((text, estimate_note(estimate)), {})
             places.setdefault(soc, []).extend(row.releases)
     return [
         (joined((f"{soc}, {', '.join(releases)}" for soc, releases in places.items())), text, note)
@@ -186,11 +164,9 @@ def source_lines(comparison: Comparison) -> list[Line]:
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
     """Return a nearby plan as one sentence: ``one more column and the path changes ...``."""
     where = say(" on {products}", products=", ".join(products)) if products else ""
-    value = (
-        f"{nearby.axis.name} {nearby.value}"
-        if not isinstance(nearby.value, bool)
-        else nearby.step_text
-    )
+    value = nearby.step_text
+    if not isinstance(nearby.value, bool):
+        value = f"{nearby.axis.name} {nearby.value}"
     if nearby.refusal:
         return say(
             "{step} and the call is refused{where}: {refusal}",

@@ -126,20 +126,16 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, in columns if they fit."""
-        columns, rows = _used(
-            [column._replace(name=translated(column.name)) for column in self.columns], self.rows
-        )
-        rows = [
-            [visible(cell if self.is_translated else translated(cell)) for cell in row]
-            for row in rows
-        ]
+        named = [column._replace(name=translated(column.name)) for column in self.columns]
+        columns, rows = _used(named, self.rows)
+        in_language = str if self.is_translated else translated
+        rows = [[visible(in_language(cell)) for cell in row] for row in rows]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
         if widths is not None:
-            yield from self._side_by_side(
-                columns, rows, widths, styles, unlimited=options.max_width >= UNLIMITED
-            )
+            unlimited = options.max_width >= UNLIMITED
+            yield from self._side_by_side(columns, rows, widths, styles, unlimited)
         elif self.narrow is not None:
             yield self.narrow
         elif any(column.name for column in columns):
@@ -161,9 +157,8 @@ class Table:
         limits = [UNLIMITED] * len(widths) if unlimited else widths
         if named:
             headings = [column._replace(style="dim") for column in columns]
-            yield from _aligned(
-                headings, [column.name for column in columns], limits, padded, self.indent
-            )
+            names = [column.name for column in columns]
+            yield from _aligned(headings, names, limits, padded, self.indent)
         for row, style in zip(rows, styles, strict=True):
             yield from _aligned(columns, row, limits, padded, self.indent, style)
 
@@ -173,15 +168,11 @@ class Table:
         """Yield the cells of each row below each other, beside the row's label if there is room."""
         label = max((cell_len(row[0]) for row in rows), default=0)
         room = width - label - len(GAP)
-        beside = room >= max(
-            [LEAST_TEXT, *(longest_word(cell) for row in rows for cell in row[1:])]
-        )
+        words = (longest_word(cell) for row in rows for cell in row[1:])
+        beside = room >= max([LEAST_TEXT, *words])
         for row in rows:
-            texts = [
-                (cell, column.style)
-                for column, cell in zip(columns[1:], row[1:], strict=True)
-                if cell
-            ]
+            cells = zip(columns[1:], row[1:], strict=True)
+            texts = [(cell, column.style) for column, cell in cells if cell]
             if not beside or not texts:
                 yield Paragraph(row[0], columns[0].style, self.indent)
             lines = [
@@ -203,13 +194,9 @@ def lines_table(
 ) -> Table:
     """Return labelled lines as a table: label, value and note; ``styles`` maps labels to styles."""
     rows = [tuple(line) for line in lines]
-    return Table(
-        LABELLED[: max((len(row) for row in rows), default=0)],
-        rows,
-        [styles.get(row[0], "") for row in rows],
-        indent=indent,
-        is_translated=is_translated,
-    )
+    columns = LABELLED[: max(map(len, rows), default=0)]
+    row_styles = [styles.get(row[0], "") for row in rows]
+    return Table(columns, rows, row_styles, indent, is_translated=is_translated)
 
 
 def stack(*parts: RenderableType) -> Group:
@@ -219,16 +206,8 @@ def stack(*parts: RenderableType) -> Group:
 
 def render(renderable: RenderableType, width: int | None = None) -> str:
     """Return the printed text without colours; ``width`` None is the width of the terminal."""
-    buffer = io.StringIO()
-    print_to(
-        Console(
-            file=buffer,
-            width=width or shutil.get_terminal_size((110, 24)).columns,
-            no_color=True,
-            highlight=False,
-        ),
-        renderable,
-    )
+    buffer, columns = io.StringIO(), width or shutil.get_terminal_size((110, 24)).columns
+    print_to(Console(file=buffer, width=columns, no_color=True, highlight=False), renderable)
     return buffer.getvalue().removesuffix("\n")
 
 
@@ -244,9 +223,8 @@ def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
     lines: list[str] = []
     line = ""
     for piece in _pieces(text):
-        if line.strip() and cell_len((line + piece).rstrip()) > (
-            width if not lines or later is None else later
-        ):
+        limit = width if not lines or later is None else later
+        if line.strip() and cell_len((line + piece).rstrip()) > limit:
             lines.append(line.rstrip())
             line = piece.lstrip()
         else:
@@ -272,10 +250,7 @@ def column_widths(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> list[int] | None:
     """Return the widths of columns, shrinking the widest as needed; None if they do not fit."""
-    cells = [
-        [columns[position].name, *(row[position] for row in rows)]
-        for position in range(len(columns))
-    ]
+    cells = [[column.name, *(row[n] for row in rows)] for n, column in enumerate(columns)]
     widths = [max(map(cell_len, texts)) for texts in cells]
     least = [
         max([min(LEAST_TEXT, full), *map(longest_word, texts)]) if column.wraps else full
@@ -300,14 +275,8 @@ def _used(
 ) -> tuple[list[Column], list[list[str]]]:
     """Pad short rows and drop empty columns."""
     full = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
-    used = [
-        position
-        for position in range(len(columns))
-        if not full or any(row[position] for row in full)
-    ]
-    return [columns[position] for position in used], [
-        [row[position] for position in used] for row in full
-    ]
+    used = [n for n in range(len(columns)) if not full or any(row[n] for row in full)]
+    return [columns[n] for n in used], [[row[n] for n in used] for row in full]
 
 
 def _aligned(
@@ -323,13 +292,8 @@ def _aligned(
     for number in range(max(map(len, lines), default=0)):
         parts = [(" " * indent, "")]
         for column, cell, width in zip(columns, lines, padded, strict=True):
-            parts += [
-                (
-                    _padded(cell[number] if number < len(cell) else "", width, column.right),
-                    f"{column.style} {style}",
-                ),
-                (GAP, ""),
-            ]
+            text = _padded(cell[number] if number < len(cell) else "", width, column.right)
+            parts += [(text, f"{column.style} {style}"), (GAP, "")]
         yield _line(parts)
 
 

@@ -43,21 +43,20 @@ def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
         "",
         lines_table(file_lines(answer)),
     ]
+    columns = [Column(name, right=place > 0, key=place == 0) for place, name in enumerate(LAUNCHED)]
     for calls in answer.calls:
+        plan = calls.calls[0].case.plan
         parts += [
             "",
             Paragraph(_call_title(calls), "bold", is_line=True),
-            Paragraph(_call_command(calls), "dim", is_line=True),
-            _call_table(calls),
+            Paragraph(plan_command(plan, plan.product), "dim", is_line=True),
+            Table(columns, call_rows(calls)),
         ]
         if calls.assumptions:
             parts.append(lines_table(call_assumption_lines(calls)))
     for group in answer.groups:
-        parts += [
-            "",
-            Paragraph(_group_title(group), "bold", is_line=True),
-            lines_table(group_lines(group)),
-        ]
+        title = Paragraph(_group_title(group), "bold", is_line=True)
+        parts += ["", title, lines_table(group_lines(group))]
     return stack(*parts)
 
 
@@ -93,18 +92,6 @@ def _call_title(calls: CallGroup) -> str:
         measured=time_text(call["median_us"]),
         fastest=time_text(call["min_us"]),
         bound=time_text(call["bound_us"]),
-    )
-
-
-def _call_command(calls: CallGroup) -> str:
-    plan = calls.calls[0].case.plan
-    return plan_command(plan, plan.product)
-
-
-def _call_table(calls: CallGroup) -> Table:
-    return Table(
-        [Column(name, right=number > 0, key=number == 0) for number, name in enumerate(LAUNCHED)],
-        call_rows(calls),
     )
 
 
@@ -151,17 +138,9 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         ("measured", time_text(facts["median_us"]), say("median; {spread}", spread=spread))
     ]
     if group.refusal is not None:
-        return [
-            *lines,
-            (
-                "refused",
-                group.refusal.message,
-                say(
-                    "{count}: no call of this operator starts such a kernel",
-                    count=int(group.refusal.status),
-                ),
-            ),
-        ]
+        status = int(group.refusal.status)
+        why = say("{count}: no call of this operator starts such a kernel", count=status)
+        return [*lines, ("refused", group.refusal.message, why)]
     if group.unknown:
         return [*lines, ("unknown", group.unknown, "")]
     if not group.cases:
@@ -176,9 +155,8 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         fastest=percent_text(facts["bound_over_fastest"] or 0.0),
     )
     lines.append(("bound", time_text(facts["bound_us"]), note))
-    lines += assumption_lines(
-        group.assumptions, [(one.assumption, one.kernel_us) for one in group.otherwise]
-    )
+    others = [(other.assumption, other.kernel_us) for other in group.otherwise]
+    lines += assumption_lines(group.assumptions, others)
     lines.append(("binds", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
     measured = facts["measured_block_dim"]
@@ -220,14 +198,8 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     if not group.estimated_us:
         return lines
     verdict = "outside the estimate" if group.is_off else "within the estimate"
-    return [
-        *lines,
-        (
-            "counter" if group.estimate.of == "vector pipe" else "measured",
-            time_text(group.estimated_us),
-            verdict,
-        ),
-    ]
+    label = "counter" if group.estimate.of == "vector pipe" else "measured"
+    return [*lines, (label, time_text(group.estimated_us), verdict)]
 
 
 MEASURED, BOUND = 1, 2
@@ -249,21 +221,16 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
         for one, bound in zip(call.launches, calls.bounds_us, strict=True)
         if bound is not None and one.line not in bounds
     }
-    streams = {
-        stream: number
-        for number, stream in enumerate(
-            dict.fromkeys(one.stream for one in answer.launches), start=1
-        )
-    }
+    names = dict.fromkeys(launch.stream for launch in answer.launches)
+    streams = {stream: number for number, stream in enumerate(names, start=1)}
     begin = min((one.start_us for one in answer.launches), default=0.0)
     events: list[dict[str, Any]] = []
     for stream, process in streams.items():
-        events.append(
-            _name("process_name", process, 0, say("device/stream {stream}", stream=stream))
-        )
+        title = say("device/stream {stream}", stream=stream)
         events += [
-            _name("thread_name", process, thread, name)
-            for thread, name in ((MEASURED, "measured"), (BOUND, "lower bound"))
+            _name("process_name", process, 0, title),
+            _name("thread_name", process, MEASURED, "measured"),
+            _name("thread_name", process, BOUND, "lower bound"),
         ]
     for one in answer.launches:
         place = {
@@ -280,9 +247,8 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
         events.append({**place, "tid": MEASURED, "dur": one.duration_us, "args": arguments})
         if one.line in bounds:
             bound, binding = bounds[one.line]
-            events.append(
-                {**place, "tid": BOUND, "dur": bound, "args": {"line": one.line, "binds": binding}}
-            )
+            facts = {"line": one.line, "binds": binding}
+            events.append({**place, "tid": BOUND, "dur": bound, "args": facts})
     label = "measured launches as the file has them; lower bounds from published rates"
     return {
         "traceEvents": events,
