@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from npu_sim.language import Text, joined, say
 from npu_sim.questions.compare import Comparison
-from npu_sim.questions.limits import Bound as LimitBound
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.compare import estimate_lines, upgrade_lines
@@ -50,15 +49,11 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         "caveats",
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    running = [
-        row.profile.name
-        for row in comparison.rows
-        if row.plan is not None and row.plan.overflow is None
-    ]
+    planned = [(row, row.plan) for row in comparison.rows if row.plan is not None]
+    running = [row.profile.name for row, plan in planned if plan.overflow is None]
     where = ", ".join(dict.fromkeys(running)) or "no product"
-    sentence = say(
-        "{title}: the call runs on {where}", title=operator_title(comparison.operator), where=where
-    )
+    title = operator_title(comparison.operator)
+    sentence = say("{title}: the call runs on {where}", title=title, where=where)
     refusals = tuple(
         (
             row.profile.name,
@@ -72,60 +67,39 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     )
     tables = [Table(headings, rows, "Side by side")]
     beyond = tuple(
-        (row.profile.name, ", ".join(row.socs), overflow_text(row.plan))
-        for row in comparison.rows
-        if row.plan and row.plan.overflow
+        (row.profile.name, ", ".join(row.socs), overflow_text(plan))
+        for row, plan in planned
+        if plan.overflow
     )
-    if beyond:
-        tables.append(Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"))
-    if refusals:
-        tables.append(
-            Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused")
+    changes = tuple(
+        (
+            one.axis.name,
+            str(one.now),
+            str(one.value),
+            one.path or say("refused: {refusal}", one),
+            one.decision,
+            ", ".join(products),
         )
-    estimates = tuple(estimate_lines(comparison))
-    if estimates:
-        tables.append(
-            Table(
-                ("SoC, release", "estimate", "of which, and what it rests on"),
-                estimates,
-                "Beyond the lower bounds",
-            )
-        )
-    if comparison.nearby:
-        changes = tuple(
-            (
-                one.axis.name,
-                str(one.now),
-                str(one.value),
-                one.path or say("refused: {refusal}", one),
-                one.decision,
-                ", ".join(products),
-            )
-            for one, products in comparison.nearby
-        )
-        tables.append(
-            Table(
-                ("argument", "now", "from", "takes the path", "decision", "on"),
-                changes,
-                "Nearest changes of path",
-            )
-        )
-    if comparison.upgrades:
-        steps = tuple(
-            (one.product, ", ".join(one.socs), say("{before} to {after}", one), *line)
-            for one in comparison.upgrades
-            for line in upgrade_lines(one)
-        )
-        tables.append(
-            Table(
-                ("product", "SoCs", "upgrade", "fact", "change", "note"),
-                steps,
-                "Changes by an upgrade",
-            )
-        )
-    return replace(
-        table_report(sentence, sentence, tables, call=call), outcome="good" if running else "bad"
+        for one, products in comparison.nearby
     )
+    steps = tuple(
+        (one.product, ", ".join(one.socs), say("{before} to {after}", one), *line)
+        for one in comparison.upgrades
+        for line in upgrade_lines(one)
+    )
+    refused = ("product", "SoCs", "status", "why", "what would be right")
+    estimated = ("SoC, release", "estimate", "of which, and what it rests on")
+    changed = ("argument", "now", "from", "takes the path", "decision", "on")
+    upgraded = ("product", "SoCs", "upgrade", "fact", "change", "note")
+    tables += [
+        Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"),
+        Table(refused, refusals, "Refused"),
+        Table(estimated, tuple(estimate_lines(comparison)), "Beyond the lower bounds"),
+        Table(changed, changes, "Nearest changes of path"),
+        Table(upgraded, steps, "Changes by an upgrade"),
+    ]
+    report = table_report(sentence, sentence, [one for one in tables if one.rows], call=call)
+    return replace(report, outcome="good" if running else "bad")
 
 
 def diff_html(comparison: Comparison) -> str:
@@ -140,10 +114,8 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     if row["outcome"] == NotModelledError.outcome:
         return (*head, say(NotModelledError.label), *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
-    order = joined(
-        (Text("{output}: {how}", output=output, how=how) for output, how in row["order"].items()),
-        ", ",
-    )
+    orders = (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items())
+    order = joined(orders, ", ")
     unknown = joined(row["workspace_unknown"], ", ")
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
@@ -245,20 +217,13 @@ def _range_picture(table: LimitTable) -> Picture | None:
     for row in table.rows:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             label = ", ".join(filter(None, (row.size, row.product, *row.socs, name)))
-            rows.append(
-                (label, bound.ranges, bound.above is None, bound_text(bound), _refusal(bound))
-            )
+            why = bound.above.message if not bound.ranges and bound.above is not None else ""
+            rows.append((label, bound.ranges, bound.above is None, bound_text(bound), why))
     if not any(ranges for _, ranges, *_ in rows):
         return None
     what = table.vary or "every size"
-    return Picture(
-        range_bars(rows, what),
-        say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what),
-    )
-
-
-def _refusal(bound: LimitBound) -> str:
-    return bound.above.message if not bound.ranges and bound.above is not None else ""
+    note = say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what)
+    return Picture(range_bars(rows, what), note)
 
 
 ROW = 44
@@ -272,10 +237,7 @@ RangeRow = tuple[str, Sequence[tuple[int, int]], bool, str, str]
 
 
 def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
-    """Draw ranges, one bar per row.
-
-    - ``name``: name of the varied argument.
-    """
+    """Draw ranges, one bar per row; ``name`` is that of the varied argument."""
     longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
     scale = (WIDTH - ARROW) / longest
     parts = [element("title", text=say("legal values of {name}", name=name)), HATCHES]

@@ -90,29 +90,22 @@ def curve_figure(
     labels = [_x_label(bound, row, span, x.is_log) for row, bound in enumerate(across)] + [
         _y_label(bound, y.is_log) for bound in upright
     ]
+    top = 1 - LABEL_ROW * len(across)
     layout: dict[str, Any] = {
-        "xaxis": {
-            "title": {"text": x.title},
-            "type": "log" if x.is_log else "-",
-            **_drawn_range(span, x.is_log),
-        },
-        "yaxis": {
-            "title": {"text": y.title},
-            "type": "log" if y.is_log else "-",
-            "domain": [0, 1 - LABEL_ROW * len(across)],
-        },
-        "shapes": [_shape(bound, 1 - LABEL_ROW * len(across)) for bound in (*inside, *upright)],
+        "xaxis": {**_axis(x), **_drawn_range(span, x.is_log)},
+        "yaxis": {**_axis(y), "domain": [0, top]},
+        "shapes": [_shape(bound, top) for bound in (*inside, *upright)],
         "annotations": labels,
         "showlegend": len(traces) > 1,
     }
     if len(traces) > len(curves):
-        layout["yaxis2"] = {
-            "overlaying": "y",
-            "range": [0, 1],
-            "visible": False,
-            "fixedrange": True,
-        }
+        hidden = {"visible": False, "fixedrange": True}
+        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], **hidden}
     return Figure(tuple(traces), layout, caption)
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    return {"title": {"text": axis.title}, "type": "log" if axis.is_log else "-"}
 
 
 def _span(curves: Sequence[Curve]) -> Range | None:
@@ -164,27 +157,15 @@ def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
         "fillpattern": {"shape": "/", "size": 7, "solidity": 0.25},
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": say(
-            "refused on {where}, {first}..{last}: {reason}",
-            where=one["soc"],
-            first=one["first"],
-            last=one["last"],
-            reason=one["reason"],
-        ),
+        "text": say("refused on {where}, {first}..{last}: {reason}", where=one["soc"], **one),
     }
 
 
 def _shape(bound: Bound, top: float) -> dict[str, Any]:
-    across, along = bound.axis, "y" if bound.axis == "x" else "x"
-    end = top if bound.axis == "x" else 1
-    position = {
-        f"{across}0": bound.value,
-        f"{across}1": bound.value,
-        f"{along}0": 0,
-        f"{along}1": end,
-        f"{along}ref": "paper",
-    }
-    return {"type": "line", "line": {"width": 1.5, "dash": "dot"}, **position}
+    at, line = bound.value, {"type": "line", "line": {"width": 1.5, "dash": "dot"}}
+    if bound.axis == "x":
+        return {**line, "x0": at, "x1": at, "y0": 0, "y1": top, "yref": "paper"}
+    return {**line, "y0": at, "y1": at, "x0": 0, "x1": 1, "xref": "paper"}
 
 
 def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
@@ -198,41 +179,23 @@ def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> d
     }
     if span is None or span[0] <= bound.value <= span[1]:
         right = span is not None and _share(bound.value, span, logarithmic) > 0.5
-        return {
-            **label,
-            "x": log10(bound.value) if logarithmic else bound.value,
-            "xanchor": "right" if right else "left",
-        }
+        x = log10(bound.value) if logarithmic else bound.value
+        return {**label, "x": x, "xanchor": "right" if right else "left"}
     if bound.value > span[1]:
-        return {
-            **label,
-            "text": f"{bound.text} \u2192",
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "right",
-        }
+        text = f"{bound.text} \u2192"
+        return {**label, "text": text, "x": 1, "xref": "paper", "xanchor": "right"}
     return {**label, "text": f"\u2190 {bound.text}", "x": 0, "xref": "paper", "xanchor": "left"}
 
 
 def _share(value: float, span: Range, logarithmic: bool) -> float:
-    low, at, high = (
-        (log10(one) for one in (span[0], value, span[1]))
-        if logarithmic
-        else (span[0], value, span[1])
-    )
+    low, at, high = span[0], value, span[1]
+    if logarithmic:
+        low, at, high = log10(low), log10(at), log10(high)
     return (at - low) / (high - low) if high > low else 0.0
 
 
 def _y_label(bound: Bound, logarithmic: bool) -> dict[str, Any]:
-    value = (
-        log10(bound.value) if logarithmic and bound.value > 0 else bound.value
-    )  # plotly.js positions annotations on log axes by exponent
-    return {
-        "text": bound.text,
-        "showarrow": False,
-        "y": value,
-        "x": 1,
-        "xref": "paper",
-        "xanchor": "right",
-        "yanchor": "bottom",
-    }
+    # plotly.js positions annotations on log axes by exponent.
+    y = log10(bound.value) if logarithmic and bound.value > 0 else bound.value
+    place = {"y": y, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+    return {"text": bound.text, "showarrow": False, **place}
