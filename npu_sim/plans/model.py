@@ -479,6 +479,11 @@ class Plan(Printed, Frozen):
         return min(beyond, key=lambda memory: memory.free_bytes, default=None)
 
     @property
+    def fullest_memory(self) -> Memory | None:
+        """On-chip memory of which the largest part is used; None without one."""
+        return max(self.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
+
+    @property
     def outcome(self) -> str:
         """``runs``, or ``overflows`` for an accepted call with buffers beyond the UB."""
         return RUNS if self.overflow is None else OVERFLOWS

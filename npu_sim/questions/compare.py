@@ -52,10 +52,7 @@ class Compared:
     @property
     def largest_memory(self) -> Memory | None:
         """The fullest on-chip memory."""
-        memories = self.plan.memories if self.plan else ()
-        return max(
-            memories, key=lambda memory: memory.used_bytes / memory.capacity_bytes, default=None
-        )
+        return self.plan.fullest_memory if self.plan else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""

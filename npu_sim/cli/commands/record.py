@@ -27,10 +27,9 @@ OutFile = Annotated[
 ]
 
 EPILOG = (
-    "No device and no torch_npu are needed: the names of torch_npu that this package knows can "
-    "be imported while the script runs. "
-    "Options stand before the script. The exit code is the script's; when it fails, no file is "
-    "written."
+    "No device and no torch_npu are needed: the names of torch_npu that this package knows can be "
+    "imported while the script runs. Options stand before the script. The exit code is the "
+    "script's; when it fails, no file is written."
 )
 
 

@@ -27,8 +27,7 @@ Grid = Annotated[
     typer.Option(
         "--grid",
         help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; "
-        "with --sample also 1..100000:log. "
-        "Other names keep their default value.",
+        "with --sample also 1..100000:log. Other names keep their default value.",
     ),
 ]
 Sample = Annotated[

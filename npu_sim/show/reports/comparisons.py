@@ -149,30 +149,18 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         )
         for row in table.rows
     )
-    sentence = say(
-        "{title}: legal values of {axis}",
-        title=operator_title(table.operator),
-        axis=table.vary or "every size",
-    ) + (say(" along {along}", table) if along else "")
-    fixed = Table(
-        ("name", "value"),
-        tuple((name, value) for name, value in table.fixed.items()),
-        "With",
-        folded=True,
-    )
-    ranges = Table(
-        (*size, "product", "SoCs", *along, "documented", "hardware"), rows, "Legal values"
-    )
+    title, axis = operator_title(table.operator), table.vary or "every size"
+    sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
+    sentence += say(" along {along}", table) if along else ""
+    headings = (*size, "product", "SoCs", *along, "documented", "hardware")
+    tables = [Table(headings, rows, "Legal values")]
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
-    why = (
-        [Table(("product", "limits", "status", "why"), reasons, "Limits of each size")]
-        if reasons
-        else []
-    )
+    if reasons:
+        columns = ("product", "limits", "status", "why")
+        tables.append(Table(columns, reasons, "Limits of each size"))
+    tables.append(Table(("name", "value"), tuple(table.fixed.items()), "With", folded=True))
     drawn = _frontier_figure(table) if along else _range_picture(table)
-    return table_report(
-        sentence, sentence, [ranges, *why, fixed], [drawn] if drawn else [], call=call
-    )
+    return table_report(sentence, sentence, tables, [drawn] if drawn else [], call=call)
 
 
 def _reasons(row: ProductLimits) -> list[tuple[str, str, Cell, str]]:

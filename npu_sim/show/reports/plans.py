@@ -77,17 +77,16 @@ def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Se
 
 def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
-    return (
-        Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)),
-        _call_table(plan),
-    )
+    lines = tuple(line for line in plan_lines(plan) if line[0] not in pictured)
+    device = ("product", "soc", "release", "deterministic", "limits")
+    rows = (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device))
+    return Lines(lines), Table(("argument", "value"), rows, "the call", folded=True)
 
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
     legend = (
-        "numbered bars: who takes which range; cells: filled and coloured by their "
-        "share of the largest, dashed when idle; "
-        "a click on one shows its steps"
+        "numbered bars: who takes which range; cells: filled and coloured by their share of the "
+        "largest, dashed when idle; a click on one shows its steps"
     )
     return (Picture(core_map(plan), legend),) if plan.cores else ()
 
@@ -106,23 +105,8 @@ def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
 
 def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
     fields = tuple(flat(plan.tiling))
-    return (
-        (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)
-        if fields
-        else ()
-    )
-
-
-def _call_table(plan: Plan) -> Table:
-    rows: list[tuple[str, Any]] = list(plan.arguments.items())
-    rows += [
-        ("product", plan.product),
-        ("soc", plan.soc),
-        ("release", plan.release),
-        ("deterministic", plan.deterministic),
-        ("limits", plan.limits),
-    ]
-    return Table(("argument", "value"), tuple(rows), "the call", folded=True)
+    caption = "every field, under the vendor's name"
+    return (Table(("field", "value"), fields, caption, folded=True),) if fields else ()
 
 
 def _memory_table(plan: Plan) -> Table:
@@ -136,13 +120,8 @@ def _memory_table(plan: Plan) -> Table:
         for memory in plan.memories
         for colour, _ in memory_colours(memory)[: len(memory.allocations)]
     )
-    return Table(
-        ("memory", "buffer", "bytes", "note"),
-        rows,
-        "every buffer",
-        folded=len(rows) > 16,
-        colours=colours,
-    )
+    headings, folded = ("memory", "buffer", "bytes", "note"), len(rows) > 16
+    return Table(headings, rows, "every buffer", folded=folded, colours=colours)
 
 
 def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -154,24 +133,13 @@ def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         (part.name, part.bytes, part.kind, part.evidence.value, part.note)
         for part in workspace.parts
     )
-    table = Table(
-        ("part", "bytes", "kind", "evidence", "note"),
-        rows,
-        colours=workspace_colours(workspace.parts),
-    )
-    unknown = (
-        (
-            Prose(
-                Text(
-                    "The total leaves out: {parts}",
-                    parts=joined((part.name for part in workspace.unknown), ", "),
-                )
-            ),
-        )
-        if workspace.unknown
-        else ()
-    )
-    return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
+    headings = ("part", "bytes", "kind", "evidence", "note")
+    table = Table(headings, rows, colours=workspace_colours(workspace.parts))
+    blocks: list[Block] = [Picture(workspace_map(workspace.parts, workspace.total_bytes)), table]
+    if workspace.unknown:
+        names = joined((part.name for part in workspace.unknown), ", ")
+        blocks.append(Prose(Text("The total leaves out: {parts}", parts=names)))
+    return tuple(blocks)
 
 
 def _decision_table(plan: Plan) -> Table:
@@ -196,12 +164,8 @@ def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, dict):
             rows += flat(value, f"{prefix}{name}.")
         else:
-            rows.append(
-                (
-                    prefix + name,
-                    value if isinstance(value, str | int | float | bool) else str(value),
-                )
-            )
+            plain = value if isinstance(value, str | int | float | bool) else str(value)
+            rows.append((prefix + name, plain))
     return rows
 
 
@@ -225,10 +189,9 @@ TIME_CAPTION = (
     "Plus and minus zoom, arrow keys move, Home shows everything."
 )
 PERFETTO = (
-    "All cores, not only the slowest: --trace trace.json writes the same as a file. "
-    "Open ui.perfetto.dev in a browser and choose "
-    "Open trace file; the file stays on your machine. MindStudio Insight and "
-    "chrome://tracing open it too."
+    "All cores, not only the slowest: --trace trace.json writes the same as a file. Open "
+    "ui.perfetto.dev in a browser and choose Open trace file; the file stays on your machine. "
+    "MindStudio Insight and chrome://tracing open it too."
 )
 STEPS_CAPTION = (
     "Left of a tensor: where in all of its rows the frame lies. The frame is what "
@@ -258,13 +221,8 @@ def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = Non
     """
     headline = plan_headline(plan)
     sections = (*plan_sections(plan), *_drawn(plan, work))
-    return Document(
-        headline,
-        headline,
-        sections,
-        call or plan_command(plan, plan.product),
-        document_outcome(plan),
-    )
+    command = call or plan_command(plan, plan.product)
+    return Document(headline, headline, sections, command, document_outcome(plan))
 
 
 def result_report(
@@ -283,17 +241,11 @@ def result_report(
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
-    blocks: list[Block] = [Lines(lines), seconds]
-    blocks += [
-        Picture(
-            order_strip(strip),
-            "coloured: depends on timing, the stronger the more of it; full where all does",
-        )
-        for strip in order_strips(result)
-    ]
+    legend = "coloured: depends on timing, the stronger the more of it; full where all does"
+    strips = (Picture(order_strip(strip), legend) for strip in order_strips(result))
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (
-        Section("Run", tuple(blocks)),
+        Section("Run", (Lines(lines), seconds, *strips)),
         *rows_sections(rows),
         *plan_sections(plan),
         *_drawn(plan, work),
@@ -346,29 +298,12 @@ def timeline_html(timeline: Timeline) -> str:
 MOST_DRAWN = 4
 """Maximum number of calls drawn over time in one report."""
 TIMELINE_HEADINGS = (
-    *(
-        "call",
-        "SoC",
-        "clock MHz",
-        "lower bound us",
-        "kernel us",
-        "binds",
-        "busy share of the kernel",
-        "imbalance",
-    ),
-    *("kernel reads, bytes", "kernel writes, bytes"),
+    *("call", "SoC", "clock MHz", "lower bound us", "kernel us", "binds"),
+    *("busy share of the kernel", "imbalance", "kernel reads, bytes", "kernel writes, bytes"),
 )
 LAUNCH_HEADINGS = (
-    "call",
-    "SoC",
-    "kernel",
-    "at least us",
-    "estimate",
-    "share",
-    "binds",
-    "bytes read",
-    "bytes written",
-    "evidence",
+    *("call", "SoC", "kernel", "at least us", "estimate", "share", "binds"),
+    *("bytes read", "bytes written", "evidence"),
 )
 
 
@@ -400,18 +335,15 @@ def timeline_report(
         for _, one in timelines
         for change in one.changes
     )
-    changed = (
-        (Table(("change", "at least us", "saved share", "without"), changes, "the call, changed"),)
-        if changes
-        else ()
-    )
+    columns = ("change", "at least us", "saved share", "without")
+    changed = (Table(columns, changes, "the call, changed"),) if changes else ()
     prices = tuple(line for _, one in timelines for line in determinism_lines(one.determinism))
     priced = (Lines(prices),) if prices else ()
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Prose(NOT_MEASURED))),
         *(
-            _drawn_over_time(name, one, work)
+            time_section(work, say("Work over time: {name}, {soc}", one, name=name))
             for (name, one), work in zip(timelines, works, strict=False)
         ),
         Section("Launches, one after the other", (launches, *changed, *priced)),
@@ -420,21 +352,11 @@ def timeline_report(
     return Document(sentence, sentence, sections, call)
 
 
-def _drawn_over_time(name: str, one: Timeline, work: Mapping[str, Any]) -> Section:
-    return time_section(work, say("Work over time: {name}, {soc}", one, name=name))
-
-
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
     busy = ", ".join(f"{pipe} {share:.6g}" for pipe, share in one.busy_share.items())
-    kernel = (
-        one.kernel_us,
-        one.binding_pipe,
-        busy,
-        one.imbalance,
-        one.read_bytes,
-        one.written_bytes,
-    )
-    return (name, one.soc, one.clock_mhz, one.bound_us, *kernel)
+    call = (name, one.soc, one.clock_mhz, one.bound_us)
+    moved = (one.read_bytes, one.written_bytes)
+    return (*call, one.kernel_us, one.binding_pipe, busy, one.imbalance, *moved)
 
 
 def _estimate_cell(launch: LaunchTime) -> str:
@@ -478,9 +400,5 @@ def workspace_report(plan: Plan, product: str = "") -> Document:
         Section(title, (Table(headings, tuple(rows)),)) for title, headings, rows in tables if rows
     )
     command = plan_command(plan, product or plan.product).replace(" plan ", " workspace ", 1)
-    return Document(
-        headline,
-        headline,
-        (Section("Workspace in global memory", workspace_blocks(plan)), *listed),
-        command,
-    )
+    whole = Section("Workspace in global memory", workspace_blocks(plan))
+    return Document(headline, headline, (whole, *listed), command)

@@ -16,6 +16,12 @@ from npu_sim.show.preflight import (
 )
 from npu_sim.show.reports.document import Cell, Document, Table, table_report
 
+COUNTS = (
+    *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
+    *("not accepted", "peak workspace"),
+)
+"""Headings of the counts of every target."""
+
 
 def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     """Return the report of a preflight; ``call`` is the command that reproduces it."""
@@ -29,7 +35,8 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         lines=lines,
         rows=len(matrix.rows),
         labels=", ".join(matrix.labels),
-    ) + (say("{bad} not accepted", bad=bad) if bad else "all accepted")
+    )
+    sentence += say("{bad} not accepted", bad=bad) if bad else "all accepted"
     counts = tuple(
         (
             label,
@@ -56,37 +63,18 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         )
         for row in matrix.rows
     )
+    headings = ("line", "count", "name", "operator", "inputs", *matrix.labels)
     tables = [
-        Table(
-            (
-                "target",
-                "calls",
-                "run",
-                "overflow",
-                "refused",
-                "no tiling",
-                "malformed",
-                "unknown",
-                "not accepted",
-                "peak workspace",
-            ),
-            counts,
-            "Targets",
-        ),
-        Table(
-            ("line", "count", "name", "operator", "inputs", *matrix.labels),
-            calls,
-            "Calls: workspace, or the code",
-        ),
+        Table(COUNTS, counts, "Targets"),
+        Table(headings, calls, "Calls: workspace, or the code"),
     ]
     if faults:
         reasons = tuple(
             (one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason)
             for one in faults
         )
-        tables.append(
-            Table(("fault", "operator", "where", "targets", "why"), reasons, "Not accepted")
-        )
+        columns = ("fault", "operator", "where", "targets", "why")
+        tables.append(Table(columns, reasons, "Not accepted"))
     notes = [
         *filter(None, [legend_text(matrix)]),
         *caveat_lines(matrix),
@@ -94,7 +82,6 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         *timing_lines(matrix),
         *recorded_lines(matrix),
     ]
-    document = table_report(
-        say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
-    )
+    title = say("preflight of {file}", file=file)
+    document = table_report(title, sentence, tables, notes=notes, call=call)
     return replace(document, outcome="bad" if bad else "good")

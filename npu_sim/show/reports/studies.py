@@ -46,20 +46,14 @@ def write_study_report(
     - ``call``: command that reproduces the report.
     - ``rows``: rows that can differ between runs.
     """
-    sections = (
-        [Section("Result: summation trees", _trees(data["certificates"]))]
-        if "certificates" in data
-        else []
-    )
-    sections += [Section("Result", (Lines(tuple(lines)),))] if not sections else []
+    sections = [Section("Result", (Lines(tuple(lines)),))]
+    if "certificates" in data:
+        sections = [Section("Result: summation trees", _trees(data["certificates"]))]
     sections += [*_maps(rows), *rows_sections(rows)]
     figures = [*_running_errors(data), *_histograms(data)]
     if figures:
         sections.append(Section("Curves", tuple(figures)))
-    write_text(
-        path,
-        render(Document(title=headline, sentence=headline, sections=tuple(sections), call=call)),
-    )
+    write_text(path, render(Document(headline, headline, tuple(sections), call)))
 
 
 def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
@@ -69,14 +63,8 @@ def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
         for rows in every
         if len(rows.table)
     ]
-    if strips:
-        return (
-            Section(
-                "Where",
-                tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips),
-            ),
-        )
-    return ()
+    pictures = tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips)
+    return (Section("Where", pictures),) if pictures else ()
 
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
@@ -91,19 +79,14 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
         "Open a node to see what is added; t0 .. t31 are terms added one after the "
         "other. Every addition is one fp32 addition."
     )
-    rest = (
-        (
-            Prose(
-                say(
-                    "{certificates} more classes are in the JSON of the same call (--json).",
-                    certificates=len(certificates) - shown,
-                )
-            ),
-        )
-        if shown < len(certificates)
-        else ()
+    trees = Drawing("drawTrees", {"certificates": drawn}, caption)
+    rest = len(certificates) - shown
+    if not rest:
+        return (trees,)
+    more = say(
+        "{certificates} more classes are in the JSON of the same call (--json).", certificates=rest
     )
-    return Drawing("drawTrees", {"certificates": drawn}, caption), *rest
+    return trees, Prose(more)
 
 
 def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
@@ -128,11 +111,9 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
             bounds = (Bound("deterministic result", (reference - factor * exact) / ulp, "y"),)
             index = ", ".join(map(str, worst["index"]))
             caption = say(
-                "{output}[{index}] in the orders of its lowest and highest result: "
-                "running fp32 sum less the "
-                "exact sum of the same contributions. Their ends lie {worst} ulp "
-                "apart. 1 ulp of the "
-                "deterministic result is {ulp:.3g}.",
+                "{output}[{index}] in the orders of its lowest and highest result: running fp32 "
+                "sum less the exact sum of the same contributions. Their ends lie {worst} ulp "
+                "apart. 1 ulp of the deterministic result is {ulp:.3g}.",
                 output=output["output"],
                 index=index,
                 worst=worst["spread_ulp"],

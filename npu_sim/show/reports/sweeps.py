@@ -147,28 +147,15 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
     capacity = None
     for position in positions:
         planned = area.planned(position)
-        memory = (
-            max(
-                planned.memories,
-                key=lambda memory: memory.used_bytes / memory.capacity_bytes,
-                default=None,
-            )
-            if isinstance(planned, Plan)
-            else None
-        )
+        memory = planned.fullest_memory if isinstance(planned, Plan) else None
         if memory is not None:
             used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
     x, y, binned = list(used), list(used.values()), False
     if used and len(positions) == cut.count:
         steps = staircase(np.array(x), np.array(y))
         x, y, binned = steps["x"], steps["y"], steps["binned"]
-    return {
-        "x": x,
-        "used_bytes": y,
-        "capacity_bytes": capacity,
-        "asked": len(positions),
-        "binned": binned,
-    }
+    sizes = {"x": x, "used_bytes": y, "capacity_bytes": capacity}
+    return {**sizes, "asked": len(positions), "binned": binned}
 
 
 def _refused(
@@ -182,23 +169,16 @@ def _refused(
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
             reason = error.message if not isinstance(error, Plan) else ""
-            ranges.append(
-                {
-                    "first": cut.at(first),
-                    "last": cut.at(last),
-                    "end": edge(cut, last + 1),
-                    "reason": reason,
-                }
-            )
+            ends = {"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1)}
+            ranges.append({**ends, "reason": reason})
     return ranges
 
 
 STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
 MAP_CAPTION = (
-    "Borders are exact: every call of a map of up to a million is planned; of larger "
-    "ones every drawn column, and the next value between "
-    "columns where the order of paths changes. "
-    "Hatched: refused. Maps of cores, workspace and bound are sampled, a cell for a call."
+    "Borders are exact: every call of a map of up to a million is planned; of larger ones every "
+    "drawn column, and the next value between columns where the order of paths changes. Hatched: "
+    "refused. Maps of cores, workspace and bound are sampled, a cell for a call."
 )
 
 
@@ -213,11 +193,8 @@ def sweep_report(
     - ``call``: command that reproduces the report.
     """
     data = summary.as_dict()
-    sentence = say(
-        "{title}: {data} calls planned",
-        title=operator_title(data["sweep"]["operator"]),
-        data=data["rows"],
-    )
+    title = operator_title(data["sweep"]["operator"])
+    sentence = say("{title}: {data} calls planned", title=title, data=data["rows"])
     tables = [
         Table((name, "calls"), tuple(counts.items()), name)
         for name, counts in data["counts"].items()
@@ -225,21 +202,15 @@ def sweep_report(
     ]
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
-        tables.append(
-            Table(
-                ("what", "value"),
-                (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()),
-                "Largest workspace of a kernel",
-            )
-        )
+        rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items())
+        tables.append(Table(("what", "value"), rows, "Largest workspace of a kernel"))
     axes = tuple(
         (name, ", ".join(f"{key} {value}" for key, value in values.items()))
         for name, values in data["sweep"]["axes"].items()
     )
     tables.append(Table(("name", "values"), axes, "Varied sizes", folded=True))
-    return table_report(
-        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
-    )
+    figures = sweep_figures(area, curves, data["counts"])
+    return table_report(sentence, sentence, tables, figures, call=call)
 
 
 def sweep_figures(
@@ -262,15 +233,8 @@ def sweep_figures(
 def bar_figure(name: str, counts: dict[str, int]) -> Figure:
     """Draw the number of calls per value, in numeric order if possible."""
     numbers = all(value.lstrip("-").isdecimal() for value in counts)
-    shown = (
-        sorted(counts.items(), key=lambda item: int(item[0])) if numbers else list(counts.items())
-    )
-    bars = {
-        "type": "bar",
-        "x": [value for value, _ in shown],
-        "y": [count for _, count in shown],
-        "name": "calls",
-    }
+    shown = dict(sorted(counts.items(), key=lambda item: int(item[0]))) if numbers else counts
+    bars = {"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"}
     layout = {
         "xaxis": {"title": {"text": name}, "type": "category"},
         "yaxis": {"title": {"text": "calls"}},
@@ -302,32 +266,22 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
                 Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True)
                 for one, steps in staircases
             ]
-            caption = _staircase_caption(
-                curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
-            )
-            figures.append(
-                curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
-            )
+            binned = any(steps["binned"] for _, steps in staircases)
+            caption = _staircase_caption(curves, with_others, binned=binned)
+            y = Axis(title)
+            figures.append(curve_figure(x, y, lines, limits, caption=caption, refused=refused))
     if any(one["memory"]["x"] for one in curves["series"]):
         figures.append(_memory_figure(curves, limits, with_others, x))
     return figures
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
-    density = (
-        "every value is planned"
-        if curves["asked"] == curves["values"]
-        else say(
-            "{planned} of {total} values are planned",
-            planned=curves["asked"],
-            total=curves["values"],
-        )
-    )
-    how = (
-        say("{asked}, every bin drawn with its lowest and highest", asked=density)
-        if binned
-        else say("{asked}, every step is drawn", asked=density)
-    )
+    density, asked, total = "every value is planned", curves["asked"], curves["values"]
+    if asked != total:
+        density = say("{planned} of {total} values are planned", planned=asked, total=total)
+    how = say("{asked}, every step is drawn", asked=density)
+    if binned:
+        how = say("{asked}, every bin drawn with its lowest and highest", asked=density)
     return say(
         "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
     )
@@ -338,26 +292,19 @@ def _memory_figure(
 ) -> Figure:
     series = [(one, one["memory"]) for one in curves["series"] if one["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
-    caption = (
-        _staircase_caption(
-            curves, with_others, binned=any(memory["binned"] for _, memory in series)
-        )
-        if whole
-        else say(
+    if whole:
+        binned = any(memory["binned"] for _, memory in series)
+        caption = _staircase_caption(curves, with_others, binned=binned)
+    else:
+        caption = say(
             "a cut through the sweep with {with_others}; each point is one planned "
             "call, nothing is said between them",
             with_others=with_others,
         )
-    )
+    named = ((f"{one['product']}, {one['soc']}", memory) for one, memory in series)
     lines = [
-        Curve(
-            f"{one['product']}, {one['soc']}",
-            memory["x"],
-            memory["used_bytes"],
-            stepped=whole,
-            joined=whole,
-        )
-        for one, memory in series
+        Curve(name, memory["x"], memory["used_bytes"], stepped=whole, joined=whole)
+        for name, memory in named
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
     bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
