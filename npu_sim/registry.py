@@ -76,7 +76,12 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         ("num_topk_at_most",),
         kernels_of_950=("moe_token_permute_grad",),
     ),
-    OperatorEntry("moe_token_unpermute", "MoeTokenUnpermute", ("moe_token_unpermute",)),
+    OperatorEntry(
+        "moe_token_unpermute",
+        "MoeTokenUnpermute",
+        ("moe_token_unpermute",),
+        kernels_of_950=("moe_finalize_routing_v2",),
+    ),
     OperatorEntry(
         "moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", ("moe_token_unpermute_grad",)
     ),

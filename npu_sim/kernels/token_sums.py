@@ -9,7 +9,7 @@ One thread computes all of a token. A cache line of columns is summed at a time,
 all rows of the token.
 
 Sources: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, "Kernel and
-order".
+order", and ``moe_token_unpermute_950``, "Order".
 """
 
 from typing import Any, NamedTuple
@@ -64,10 +64,12 @@ class Entries(NamedTuple):
     """The (token, expert) pairs of a call, ``top_k`` for each token."""
 
     indices: NDArray[np.int32]
-    """Row of each entry; at or beyond ``Rows.count`` for a dropped one."""
+    """Row of each entry; negative, or at or beyond ``Rows.count``, for a dropped one."""
     factors: Floats
     """Factor of each entry; empty if there are none."""
     top_k: int
+    from_zero: bool = False
+    """Ascend 950: sums start with +0, and rows whose factor is 0 are live."""
 
 
 class LiveRows(NamedTuple):
@@ -82,8 +84,17 @@ class LiveRows(NamedTuple):
 @device_function
 def _is_live(entries: Entries, place: int, row_count: int) -> bool:
     """Whether an entry adds a row."""
-    in_range = entries.indices[place] < row_count
-    return in_range and (entries.factors.size == 0 or entries.factors[place] != DROPPED)
+    if not 0 <= entries.indices[place] < row_count:
+        return False
+    return entries.factors.size == 0 or entries.from_zero or entries.factors[place] != DROPPED
+
+
+@device_function
+def _start(entries: Entries, place: int, row_count: int) -> np.float32:
+    """Return the value that the live rows of a token are added to, given its first entry."""
+    if entries.from_zero or not _is_live(entries, place, row_count):
+        return DROPPED
+    return NOTHING_YET
 
 
 @device_function
@@ -185,8 +196,7 @@ def _sum_long(
         next_stop = next_entry + (top_k if token + 1 < stop else 0)
         next_count = _find_live_rows(rows, entries, next_entry, next_stop, starts, factors)
         if token >= first:
-            is_live = _is_live(entries, token * top_k, rows.count)
-            begin = splat(NOTHING_YET if is_live else DROPPED, out)
+            begin = splat(_start(entries, token * top_k, rows.count), out)
             following = LiveRows(starts, factors, next_count)
             _sum_token(rows, live, following, begin, out, token * rows.hidden, streams)
     end_streams()
@@ -197,7 +207,7 @@ def _sum_short(token: int, rows: Rows, entries: Entries, out: Stored) -> None:
     """Sum a token whose rows are shorter than a cache line."""
     hidden, first = rows.hidden, token * entries.top_k
     for column in range(hidden):
-        total = NOTHING_YET if _is_live(entries, first, rows.count) else DROPPED
+        total = _start(entries, first, rows.count)
         for place in range(first, first + entries.top_k):
             if _is_live(entries, place, rows.count):
                 value = widen(rows.values[np.int64(entries.indices[place]) * hidden + column])
@@ -212,6 +222,7 @@ def sum_tokens(
     top_k: int,
     hidden: int,
     factors: Floats | None = None,
+    from_zero: bool = False,
 ) -> None:
     """Sum the rows of every token, on all threads.
 
@@ -220,16 +231,19 @@ def sum_tokens(
     rows : stored (row_count * hidden,)
         The rows, flat.
     indices : int32 (tokens * top_k,)
-        Row of every entry, none negative; at or beyond ``row_count`` for a dropped one.
+        Row of every entry; negative, or at or beyond ``row_count``, for a dropped one.
     out : stored (tokens * hidden,)
         The sums, flat; shares no memory with the rows.
     top_k, hidden
         Experts per token and columns per row, both above 0.
     factors : float32 (tokens * top_k,)
-        Factor of every entry; a row whose factor is 0 is not read. None for plain sums.
+        Factor of every entry; None for plain sums.
+    from_zero
+        Start every sum with +0 and add rows whose factor is 0, as Ascend 950 does; else these rows
+        are not read.
     """
     all_factors = np.empty(0, np.float32) if factors is None else factors
-    entries = Entries(indices, all_factors, top_k)
+    entries = Entries(indices, all_factors, top_k, from_zero)
     table = Rows(rows, rows.size // hidden, hidden)
     if hidden * out.itemsize < LINE_BYTES:
         _sum_short.over(indices.size // top_k, table, entries, out)

@@ -36,11 +36,11 @@ def compute(run: "Run") -> None:
             )
         else:
             gather_rows(tokens, indices, out)
-    run.caveats = tuple(_run_time_caveats(run))
+    run.caveats = (*indices_beyond_rows(run), *_hidden_by_probs(run))
 
 
-def _run_time_caveats(run: "Run") -> Iterator[Caveat]:
-    """Yield the warnings that depend on data (page, "Warnings a plan or run gives")."""
+def indices_beyond_rows(run: "Run") -> Iterator[Caveat]:
+    """Yield the warning that indices are beyond the rows (page, "Warnings a plan or run gives")."""
     row, indices = run.case.row, run.tensors["sorted_indices"]
     dropped = int(np.count_nonzero(indices >= row.rows))
     if dropped and row.rows < row.entries:
@@ -59,23 +59,27 @@ def _run_time_caveats(run: "Run") -> Iterator[Caveat]:
             last_entry=row.entries - 1,
         )
         yield Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
-    if row.has_probs:
-        hidden = _hidden_rows(run)
-        if hidden:
-            message = Text(
-                "{hidden} rows with inf or nan are not read, as their probs are 0: "
-                "the formula gives nan there",
-                hidden=hidden,
-            )
-            yield Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
 
 
-def _hidden_rows(run: "Run") -> int:
+def _hidden_by_probs(run: "Run") -> Iterator[Caveat]:
+    """Yield the warning that rows with inf or nan are not read."""
+    hidden = nonfinite_rows_of_zero_probs(run)
+    if hidden:
+        message = Text(
+            "{hidden} rows with inf or nan are not read, as their probs are 0: "
+            "the formula gives nan there",
+            hidden=hidden,
+        )
+        yield Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
+
+
+def nonfinite_rows_of_zero_probs(run: "Run") -> int:
     """Return the number of rows with inf or nan whose probs are 0."""
+    if not run.case.row.has_probs:
+        return 0
     indices, tokens = run.tensors["sorted_indices"], run.tensors["permuted_tokens"]
-    rows = np.unique(
-        indices[(run.tensors["probs"].reshape(-1) == 0) & (indices < run.case.row.rows)]
-    )
+    in_range = (indices >= 0) & (indices < run.case.row.rows)
+    rows = np.unique(indices[(run.tensors["probs"].reshape(-1) == 0) & in_range])
     step = max(1, SCAN_ELEMENTS // run.case.row.hidden)
     blocks = (
         tokens[rows[start : start + step]].astype(np.float32) for start in range(0, rows.size, step)
@@ -91,7 +95,7 @@ def formula(
     indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
     out = np.zeros((indices.shape[0], tokens.shape[1]), precision)
     for place, rows in enumerate(indices.T):
-        live = np.flatnonzero(rows < tokens.shape[0])
+        live = np.flatnonzero((rows >= 0) & (rows < tokens.shape[0]))
         values = tokens[rows[live]].astype(precision)
         out[live] += (
             values if probs is None else values * probs[live, place, None].astype(precision)

@@ -9,6 +9,7 @@ from typing import Any
 from npu_sim.framework.case import Case
 from npu_sim.language import Text
 from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.unpermuted_tokens import dropped_tokens
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
@@ -44,7 +45,6 @@ def entry_name(case: Case) -> str:
 
 def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
-    row = case.row
     if beyond > 0:
         message = Text(
             "every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by "
@@ -53,12 +53,4 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
             beyond=beyond,
         )
         yield Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message)
-    if row.rows < row.entries:
-        message = Text(
-            "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
-            "nowhere",
-            rows=row.rows,
-            entries=row.entries,
-            dropped=row.entries - row.rows,
-        )
-        yield Caveat(code="tokens_dropped", argument="permuted_tokens", message=message)
+    yield from dropped_tokens(case.row)

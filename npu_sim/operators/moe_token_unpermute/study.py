@@ -14,44 +14,55 @@ from npu_sim.orders.claims import Claim, count_units, probe_terms
 CHANGES = Changes(grown=grown, places=places)
 
 
-def live_entries(call: StudyCall, token: int) -> list[int]:
-    """Return the entries of a token that are neither dropped nor weighted by 0, in k order."""
-    return (token * experts(call) + np.flatnonzero(_live(call)[token])).tolist()
+def in_range(call: StudyCall) -> np.ndarray:
+    """Return the mask (tokens, experts) of entries that are not dropped."""
+    indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
+    found: np.ndarray = (indices >= 0) & (indices < call.tensors["permuted_tokens"].shape[0])
+    return found
 
 
 def _live(call: StudyCall) -> np.ndarray:
     """Return the mask (tokens, experts) of entries that add a row."""
-    indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
-    live: np.ndarray = indices < call.tensors["permuted_tokens"].shape[0]
+    live = in_range(call)
     return live & (call.tensors["probs"] != 0) if "probs" in call.tensors else live
+
+
+def _entries(live: np.ndarray, token: int) -> list[int]:
+    """Return the live entries of a token in k order."""
+    entries: list[int] = (token * live.shape[1] + np.flatnonzero(live[token])).tolist()
+    return entries
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a token's sum, one claim per number of live entries."""
-    hidden, counts = call.tensors["permuted_tokens"].shape[1], _live(call).sum(axis=1)
+    yield from sum_claims(call, _live(call))
+
+
+def sum_claims(call: StudyCall, live: np.ndarray) -> Iterator[Claim]:
+    """Yield the tree of a token's sum, given the entries (tokens, experts) that add a row."""
+    hidden, counts = call.tensors["permuted_tokens"].shape[1], live.sum(axis=1)
     for count in np.unique(counts[counts > 0]).tolist():
         tokens = np.flatnonzero(counts == count)
-        entries = live_entries(call, int(tokens[0]))
         tree = trees.left_fold(range(count))
         assert tree is not None
         yield Claim(
             output="unpermuted_tokens",
             element=(int(tokens[0]), 0),
             elements=int(tokens.size) * hidden,
-            terms=tuple(name for name, _ in _terms(call, entries, 0)),
+            terms=tuple(name for name, _ in sum_terms(call, live, (int(tokens[0]), 0))),
             tree=tree,
-            outside=partial(_outside, call, int(tokens[0]), entries),
+            outside=partial(_outside, call, live, int(tokens[0])),
         )
 
 
-def _outside(call: StudyCall, token: int, entries: list[int], codes: np.ndarray) -> np.ndarray:
+def _outside(call: StudyCall, live: np.ndarray, token: int, codes: np.ndarray) -> np.ndarray:
     """Return the number of units that survive in the kernel, for one probe per column."""
     shape = call.tensors["permuted_tokens"].shape
-    rows = call.tensors["sorted_indices"][entries]
+    rows = call.tensors["sorted_indices"][_entries(live, token)]
     dtype = canonical_dtype(call.tensors["permuted_tokens"].dtype)
     counts = np.empty(codes.shape[0], np.int64)
     probs = call.tensors.get("probs")
-    ones = {} if probs is None else {"probs": (probs != 0).astype(probs.dtype)}
+    ones = {} if probs is None else {"probs": live.astype(probs.dtype)}
     for begin in range(0, codes.shape[0], shape[1]):
         piece = codes[begin : begin + shape[1]]
         tokens = np.zeros(shape, numpy_dtype(dtype))
@@ -63,11 +74,13 @@ def _outside(call: StudyCall, token: int, entries: list[int], codes: np.ndarray)
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
+    return sum_terms(call, _live(call), index)
+
+
+def sum_terms(call: StudyCall, live: np.ndarray, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element, given the entries that add a row."""
     token, column = index
-    return _terms(call, live_entries(call, token), column)
-
-
-def _terms(call: StudyCall, entries: list[int], column: int) -> list[tuple[str, float]]:
+    entries = _entries(live, token)
     tokens, rows = call.tensors["permuted_tokens"], call.tensors["sorted_indices"][entries].tolist()
     if "probs" not in call.tensors:
         return [(f"tokens[{row}, {column}]", float(tokens[row, column])) for row in rows]

@@ -10,6 +10,7 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_unpermute.plan import probs_code
+from npu_sim.operators.shared.unpermuted_tokens import dropped_tokens
 from npu_sim.plans.model import Caveat, Decision, OutputOrder
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.common import BLOCK_BYTES, align
@@ -128,15 +129,7 @@ def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
     row, tiling = case.row, case.tiling
-    if row.rows < row.entries:
-        message = Text(
-            "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
-            "nowhere",
-            rows=row.rows,
-            entries=row.entries,
-            dropped=row.entries - row.rows,
-        )
-        yield Caveat(code="tokens_dropped", argument="permuted_tokens", message=message)
+    yield from dropped_tokens(row)
     if row.has_probs and tiling.pieces > 1:
         message = Text(
             "rows are summed in pieces of {piece_columns} columns, whose length follows from the "

@@ -61,6 +61,19 @@ def check_indices(indices: np.ndarray, rows: str) -> None:
         raise runtime_failure("sorted_indices", message, hint)
 
 
+def negative_indices(indices: np.ndarray) -> Iterator[Caveat]:
+    """Yield the warning about negative indices, which A2 and A3 refuse and Ascend 950 drops."""
+    found = int(np.count_nonzero(indices < 0))
+    if found:
+        message = Text(
+            "{found} negative indices count as dropped rows, the first one at "
+            "sorted_indices[{position}]; A2 and A3 refuse them with 361001",
+            found=found,
+            position=int(np.argmax(indices < 0)),
+        )
+        yield Caveat(code="negative_indices", argument="sorted_indices", message=message)
+
+
 def buffer_message(
     case: Case, entries: str, entry_bytes: int, top_k: int, blamed: str
 ) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.plans.model import Caveat
 from npu_sim.tiling.token_sums import MOST_TOPK
 
 SORTED_INDICES = Tensor(
@@ -100,6 +102,19 @@ def topk_message(call: Any) -> tuple[str, str]:
         most_topk=MOST_TOPK,
     )
     return message, Text("nearest legal value: {most_topk}", most_topk=MOST_TOPK)
+
+
+def dropped_tokens(row: Any) -> Iterator[Caveat]:
+    """Yield the warning that permuted_tokens has fewer rows than there are indices."""
+    if row.rows < row.entries:
+        message = Text(
+            "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
+            "nowhere",
+            rows=row.rows,
+            entries=row.entries,
+            dropped=row.entries - row.rows,
+        )
+        yield Caveat(code="tokens_dropped", argument="permuted_tokens", message=message)
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

@@ -9,7 +9,14 @@ Source: specification page ``moe_token_permute_grad_950``, section "Tiling".
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES, align, ceil_div, element_bytes
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    align,
+    ceil_div,
+    element_bytes,
+)
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result
 
 SPLIT_COLUMNS, ALL_ROWS, SOME_ROWS = 200000, 300000, 400000
@@ -28,7 +35,6 @@ MOST_AT_ONCE = 65535
 """Most tokens or rows at a time."""
 WIDEST_PIECE = 4194240
 """Most columns at a time."""
-BLOCK_BYTES = 32
 
 
 class Tiling(NamedTuple):

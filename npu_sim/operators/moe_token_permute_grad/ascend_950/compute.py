@@ -5,11 +5,8 @@ Source: specification page ``moe_token_permute_grad_950``, "Order".
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from npu_sim.framework.case import Case
-from npu_sim.language import Text
-from npu_sim.plans.model import Caveat
+from npu_sim.operators.shared.token_sums import negative_indices
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
@@ -34,18 +31,4 @@ def compute(run: "Run") -> None:
             case.row.hidden,
             chunk_rows(case),
         )
-    run.caveats += _negative_indices(run.tensors["sorted_indices"])
-
-
-def _negative_indices(indices: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of negative indices, which A2 and A3 refuse."""
-    found = int(np.count_nonzero(indices < 0))
-    if not found:
-        return ()
-    message = Text(
-        "{found} negative indices count as dropped rows, the first one at "
-        "sorted_indices[{position}]; A2 and A3 refuse them with 361001",
-        found=found,
-        position=int(np.argmax(indices < 0)),
-    )
-    return (Caveat(code="negative_indices", argument="sorted_indices", message=message),)
+    run.caveats = tuple(negative_indices(run.tensors["sorted_indices"]))
