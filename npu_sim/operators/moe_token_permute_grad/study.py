@@ -5,10 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
-from npu_sim.operators.shared.study import Changes, StudyCall
+from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units, with_tokens_appended
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, count_units, probe_terms
+from npu_sim.orders.claims import Claim
 
 
 def live_entries(call: StudyCall) -> np.ndarray:
@@ -43,22 +42,10 @@ def sum_claim(call: StudyCall, tokens: np.ndarray, tree: trees.Tree) -> Claim:
         elements=int(tokens.size) * call.tensors["permuted_output_grad"].shape[1],
         terms=tuple(f"grad[{row}, 0]" for row in rows),
         tree=tree,
-        outside=partial(_outside, call, int(tokens[0]), rows),
+        outside=partial(
+            surviving_units, call, ("permuted_output_grad", rows), ("input_grad", int(tokens[0]))
+        ),
     )
-
-
-def _outside(call: StudyCall, token: int, rows: list[int], codes: np.ndarray) -> np.ndarray:
-    """Return the number of units that survive in the kernel, for one probe per column."""
-    shape = call.tensors["permuted_output_grad"].shape
-    dtype = canonical_dtype(call.tensors["permuted_output_grad"].dtype)
-    counts = np.empty(codes.shape[0], np.int64)
-    for begin in range(0, codes.shape[0], shape[1]):
-        piece = codes[begin : begin + shape[1]]
-        grad = np.zeros(shape, numpy_dtype(dtype))
-        grad[rows, : piece.shape[0]] = probe_terms(piece, dtype).T
-        sums = call.outputs(permuted_output_grad=grad)["input_grad"]
-        counts[begin : begin + shape[1]] = count_units(sums[token, : piece.shape[0]], dtype)
-    return counts
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
@@ -74,23 +61,9 @@ def _experts(call: StudyCall) -> int:
 
 
 def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Return the call with tokens appended; None when rows were dropped.
-
-    New rows would then be assigned to dropped indices.
-    """
-    grad, indices = call.tensors["permuted_output_grad"], call.tensors["sorted_indices"]
-    rows, more = grad.shape[0], extra * _experts(call)
-    if indices.max(initial=-1) >= rows:
-        return None
-    values = (
-        np.resize(grad, (more, grad.shape[1]))
-        if fill == "copy"
-        else np.zeros((more, grad.shape[1]), grad.dtype)
-    )
-    return call.with_tensors(
-        permuted_output_grad=np.concatenate([grad, values]),
-        sorted_indices=np.concatenate([indices, np.arange(rows, rows + more, dtype=indices.dtype)]),
-    )
+    """Return the call with tokens appended; None when rows were dropped."""
+    sizes = {"permuted_output_grad": extra * _experts(call)}
+    return with_tokens_appended(call, "permuted_output_grad", sizes, fill)
 
 
 CHANGES = Changes(grown=_grown, places=lambda call: {"sorted_indices": _experts(call)})

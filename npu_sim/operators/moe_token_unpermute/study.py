@@ -5,11 +5,10 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
-from npu_sim.operators.shared.study import Changes, StudyCall
+from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units
 from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, count_units, probe_terms
+from npu_sim.orders.claims import Claim
 
 CHANGES = Changes(grown=grown, places=places)
 
@@ -56,20 +55,11 @@ def sum_claims(call: StudyCall, live: np.ndarray) -> Iterator[Claim]:
 
 
 def _outside(call: StudyCall, live: np.ndarray, token: int, codes: np.ndarray) -> np.ndarray:
-    """Return the number of units that survive in the kernel, for one probe per column."""
-    shape = call.tensors["permuted_tokens"].shape
-    rows = call.tensors["sorted_indices"][_entries(live, token)]
-    dtype = canonical_dtype(call.tensors["permuted_tokens"].dtype)
-    counts = np.empty(codes.shape[0], np.int64)
-    probs = call.tensors.get("probs")
+    """Return the number of units that survive when the rows are probes and the weights 1 or 0."""
+    rows, probs = call.tensors["sorted_indices"][_entries(live, token)], call.tensors.get("probs")
     ones = {} if probs is None else {"probs": live.astype(probs.dtype)}
-    for begin in range(0, codes.shape[0], shape[1]):
-        piece = codes[begin : begin + shape[1]]
-        tokens = np.zeros(shape, numpy_dtype(dtype))
-        tokens[rows, : piece.shape[0]] = probe_terms(piece, dtype).T
-        sums = call.outputs(permuted_tokens=tokens, **ones)["unpermuted_tokens"]
-        counts[begin : begin + shape[1]] = count_units(sums[token, : piece.shape[0]], dtype)
-    return counts
+    result = "unpermuted_tokens", token
+    return surviving_units(call, ("permuted_tokens", rows), result, codes, **ones)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

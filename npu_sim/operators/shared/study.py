@@ -13,8 +13,9 @@ from npu_sim.framework.execution import Result, own_copies
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Text
-from npu_sim.numbers.formats import as_array
+from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
+from npu_sim.orders.claims import count_units, probe_terms
 from npu_sim.registry import load_operator
 
 
@@ -168,6 +169,54 @@ class Changes:
     found: Callable[[StudyCall, str, np.ndarray], np.ndarray | None] | None = None
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
     places: Callable[[StudyCall], Mapping[str, int]] | None = None
+
+
+def surviving_units(
+    call: StudyCall,
+    terms: tuple[str, np.ndarray | list[int]],
+    result: tuple[str, int],
+    codes: np.ndarray,
+    **others: np.ndarray,
+) -> np.ndarray:
+    """Return the number of units that survive in the kernel, for one probe per column.
+
+    ``terms`` are the input with the terms and their rows, ``result`` is the output and its row;
+    ``others`` replace further inputs.
+    """
+    (name, rows), (output, row) = terms, result
+    shape, dtype = call.tensors[name].shape, canonical_dtype(call.tensors[name].dtype)
+    counts = np.empty(codes.shape[0], np.int64)
+    for begin in range(0, codes.shape[0], shape[1]):
+        piece = codes[begin : begin + shape[1]]
+        probes = np.zeros(shape, numpy_dtype(dtype))
+        probes[rows, : piece.shape[0]] = probe_terms(piece, dtype).T
+        sums = call.outputs(**{name: probes}, **others)[output]
+        counts[begin : begin + shape[1]] = count_units(sums[row, : piece.shape[0]], dtype)
+    return counts
+
+
+def with_tokens_appended(
+    call: StudyCall, rows: str, sizes: Mapping[str, int], fill: str
+) -> StudyCall | None:
+    """Append rows to tensors, and to ``sorted_indices`` those that name the new ones of ``rows``.
+
+    ``sizes`` are the new rows of every tensor; tensors that the call does not have are skipped.
+    ``fill`` is as in :class:`Changes`. Returns None if rows were dropped: their indices would point
+    to the new rows.
+    """
+    count, indices = call.tensors[rows].shape[0], call.tensors["sorted_indices"]
+    if indices.max(initial=-1) >= count:
+        return None
+    new_indices = np.arange(count, count + sizes[rows], dtype=indices.dtype)
+    changed = {"sorted_indices": np.concatenate([indices, new_indices])}
+    for name, size in sizes.items():
+        if name in call.tensors:
+            values = call.tensors[name]
+            added = np.zeros((size, values.shape[1]), values.dtype)
+            if fill == "copy":
+                added[...] = np.resize(values, added.shape)
+            changed[name] = np.concatenate([values, added])
+    return call.with_tensors(**changed)
 
 
 def plain(

@@ -13,7 +13,7 @@ from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import StudyCall, with_tokens_appended
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling.token_sums import MOST_TOPK
 
@@ -145,22 +145,7 @@ def places(call: StudyCall) -> dict[str, int]:
 
 
 def grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Append tokens with rows of their own.
-
-    Returns None if rows were dropped: their indices would point to the new rows.
-    """
-    tokens, indices = call.tensors["permuted_tokens"], call.tensors["sorted_indices"]
-    rows, more = tokens.shape[0], extra * experts(call)
-    if indices.max(initial=-1) >= rows:
-        return None
-    new_indices = np.arange(rows, rows + more, dtype=indices.dtype)
-    changed = {"sorted_indices": np.concatenate([indices, new_indices])}
+    """Append tokens with rows of their own; None if rows were dropped."""
+    more = extra * experts(call)
     sizes = {"permuted_tokens": more, "unpermuted_tokens_grad": extra, "probs": extra}
-    for name, size in sizes.items():
-        if name in call.tensors:
-            values = call.tensors[name]
-            added = np.zeros((size, values.shape[1]), values.dtype)
-            if fill == "copy":
-                added[...] = np.resize(values, added.shape)
-            changed[name] = np.concatenate([values, added])
-    return call.with_tensors(**changed)
+    return with_tokens_appended(call, "permuted_tokens", sizes, fill)
