@@ -84,6 +84,8 @@ class ProductLimits:
     """Value of the second argument, for a frontier."""
     size: str = ""
     """Name of the argument, in a table that bounds several."""
+    rules_source: str = ""
+    """Where the rules of the product come from, as in a plan."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the bounds as plain data."""
@@ -95,6 +97,7 @@ class ProductLimits:
             **where,
             "documented": self.documented.as_dict(),
             "hardware": self.hardware.as_dict(),
+            "rules_source": self.rules_source,
         }
 
 
@@ -280,7 +283,8 @@ def _product_limits(
     call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES
 ) -> ProductLimits:
     documented, hardware = (find_bound(call, axis, profile, limits, probes) for limits in LIMITS)
-    return ProductLimits(profile.name, socs, documented, hardware)
+    source = profile.product.rules_source
+    return ProductLimits(profile.name, socs, documented, hardware, rules_source=source)
 
 
 def _frontier(

@@ -30,7 +30,7 @@ def limits_view(table: LimitTable) -> RenderableType:
     title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
     head = Paragraph(title, "bold")
     parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]
-    reasons = _reasons(table)
+    reasons = _reasons(table) + _sources(table)
     return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
 
 
@@ -117,6 +117,14 @@ def reason_text(error: Unplanned) -> str:
     if not error.status:
         return error.message
     return say("{status} {message}", error, status=int(error.status))
+
+
+def _sources(table: LimitTable) -> list[tuple[str, str]]:
+    """Return where the rules of products come from."""
+    sources = {row.product: row.rules_source for row in table.rows if row.rules_source}
+    return [
+        (say("rules of {product}", product=product), source) for product, source in sources.items()
+    ]
 
 
 def _reasons(table: LimitTable) -> list[tuple[str, str]]:

@@ -50,7 +50,8 @@ def timeline_lines(timeline: Timeline) -> list[Line]:
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
     lines += [_change_line(change) for change in timeline.changes]
     lines += determinism_lines(timeline.determinism)
-    return lines + _kernel_lines(timeline) + caution_lines(timeline)
+    source = [("rules", timeline.rules_source, "")] if timeline.rules_source else []
+    return lines + _kernel_lines(timeline) + caution_lines(timeline) + source
 
 
 def about_us(value: float) -> str:
@@ -395,6 +396,8 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     evidence = evidence_of_estimates(shown)
     if evidence:
         parts.append(Paragraph(evidence, "dim"))
+    sources = dict.fromkeys(one.rules_source for one in shown if one.rules_source)
+    parts += [Paragraph(say("rules: {source}", source=source), "dim") for source in sources]
     cautions = dict.fromkeys(line for one in shown for line in caution_lines(one))
     return stack(
         *parts,

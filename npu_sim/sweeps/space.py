@@ -118,6 +118,8 @@ class Space:
     """Number of random rows; None for every combination."""
     seed: int = 0
     """Seed of the sample."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Products that ``product="all"`` leaves out, and why."""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -239,8 +241,11 @@ def make_space(
     given = dict(grid)
     product, soc, release = (given.pop(name, None) for name in ("product", "soc", "release"))
     profiles = chosen_devices(product, soc, release)
+    left_out: dict[str, str] = {}
     if product == "all":
-        profiles = tuple(one for one in profiles if _is_served(operator, one))
+        reasons = {one.name: _why_left_out(operator, one) for one in profiles}
+        left_out = {name: reason for name, reason in reasons.items() if reason}
+        profiles = tuple(one for one in profiles if one.name not in left_out)
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
         message = Text("grid: two names of the same axis among {given}", given=", ".join(given))
@@ -254,15 +259,26 @@ def make_space(
             name = values.axis.name
             hint = "add a number of samples, or list values such as 1..4096:*2"
             raise UsageError(name, Text("{name}: ':log' draws at random", name=name), hint)
-    return Space(_declaration(operator, profiles), profiles, tuple(axes), sample, seed)
+    declaration = _declaration(operator, profiles)
+    return Space(declaration, profiles, tuple(axes), sample, seed, tuple(left_out.items()))
 
 
-def _is_served(operator: Operator, profile: Profile) -> bool:
-    """Return whether the declaration itself serves a product, or its contract refuses it."""
+def _why_left_out(operator: Operator, profile: Profile) -> str:
+    """Return why ``product="all"`` leaves a product out; empty where it does not.
+
+    The declaration itself serves the products of a sweep, or its contract refuses the calls.
+    """
     try:
-        return operator.on(profile) is operator
-    except NotModelledError:
-        return False
+        if operator.on(profile) is operator:
+            return ""
+    except NotModelledError as error:
+        return error.message
+    return Text(
+        "{title} has planners of its own, whose plans have other columns: sweep "
+        "product={product} by itself",
+        title=profile.product.title,
+        product=profile.name,
+    )
 
 
 def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:

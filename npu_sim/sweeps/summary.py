@@ -99,6 +99,10 @@ class SweepSummary:
             for name, counter in self.counts.items()
         }
         data: dict[str, Any] = {"sweep": self.space.as_dict(), "rows": self.rows, "counts": counted}
+        data["rules_source"] = self.rules_source
+        data["left_out"] = [
+            {"product": product, "reason": reason} for product, reason in self.space.left_out
+        ]
         if self.peak_row >= 0:
             data["peak_workspace"] = {
                 "column": self.workspace_column,
@@ -107,6 +111,12 @@ class SweepSummary:
                 "call": self.peak_call(),
             }
         return data
+
+    @property
+    def rules_source(self) -> str:
+        """Where the rules of the products come from, as in a plan."""
+        sources = dict.fromkeys(one.product.rules_source for one in self.space.profiles)
+        return "; ".join(filter(None, sources))
 
     def peak_call(self) -> dict[str, Any]:
         """Return the call with the largest workspace."""

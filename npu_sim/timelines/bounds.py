@@ -64,6 +64,7 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     not_counted = (*program.not_counted, *_besides_bytes(plan, launches))
     return Timeline(
         operator=plan.operator,
+        rules_source=plan.rules_source,
         title=plan.title,
         product=plan.product,
         soc=plan.soc,

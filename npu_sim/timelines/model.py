@@ -238,6 +238,8 @@ class Timeline(Printed, Frozen):
     otherwise
         Bounds under the opposite of an assumption, where it follows from the call; data between
         the two has a bound between them.
+    rules_source
+        As in the plan.
     """
 
     label: Literal["lower bound"] = "lower bound"
@@ -269,6 +271,7 @@ class Timeline(Printed, Frozen):
     not_counted: tuple[TextField, ...] = ()
     assumptions: tuple[TextField, ...] = Field(default=())
     otherwise: tuple[OtherBound, ...] = ()
+    rules_source: TextField = ""
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return the timeline as plain data, as printed by ``--json``."""

@@ -273,6 +273,9 @@ def _print_summary(
         most_bytes = say("at most {size} ({column})", size=size, column=peak["column"])
         call = ", ".join(f"{name} {value}" for name, value in peak["call"].items())
         lines.append(("workspace", most_bytes, call))
+    lines += [("left out", product, reason) for product, reason in summary.space.left_out]
+    if summary.rules_source:
+        lines.append(("rules", summary.rules_source, ""))
     if check:
         rows = say("{rows} rows one by one", rows=min(check, summary.rows))
         found = say("{count} values differ", count=len(different)) if different else "all equal"

@@ -33,19 +33,22 @@ def workspace_command(operator: str, arguments: dict[str, Any], options: Workspa
             "soc": result.soc,
             "release": result.release,
             "deterministic": options.deterministic,
+            "rules_source": result.rules_source,
         }
         workspace = result.workspace.model_dump(mode="json")
         print_json("workspace", {"outcome": result.outcome, **data, "workspace": workspace})
     else:
-        from npu_sim.show.layout import Paragraph
+        from npu_sim.show.layout import Paragraph, lines_table
         from npu_sim.show.text import OUTCOME_STYLES, overflow_text
         from npu_sim.show.workspace import workspace_tables, workspace_title
 
         overflow = [overflow_text(result), ""] if result.overflow is not None else []
+        source = lines_table([("rules", result.rules_source)] if result.rules_source else [])
         show(
             Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome]),
             "",
             *overflow,
             workspace_tables(result.workspace),
+            *(("", source) if result.rules_source else ()),
         )
     exit_with(result)

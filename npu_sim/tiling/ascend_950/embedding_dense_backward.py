@@ -45,10 +45,7 @@ class Tiling(NamedTuple):
 
     status: int
     tiling_key: Annotated[
-        int,
-        Field(
-            "tiling key: 1000000, 10 more with scale, 1 more with columns in pieces", "2 * 1000011"
-        ),
+        int, Field("tiling key: 1000000, 10 more with scale, 1 more with columns in pieces")
     ]
     block_dim: Annotated[int, Field("cores that work", vendor="usedCoreNum")]
     schedule_mode: Annotated[int, Field("1: all cores start together", "1", none=-1)]

@@ -56,10 +56,7 @@ class Tiling(NamedTuple):
 
     status: int
     tiling_key: Annotated[
-        int,
-        Field(
-            "tiling key: 101 to 114 all rows at once, 401 to 404 and 801 to 804 in batches", "804"
-        ),
+        int, Field("tiling key: 101 to 114 all rows at once, 401 to 404 and 801 to 804 in batches")
     ]
     block_dim: int
     schedule_mode: Annotated[int, Field("1: all cores start together", "1", none=-1)]

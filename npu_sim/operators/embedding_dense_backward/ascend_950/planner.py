@@ -37,6 +37,7 @@ class CallTiling(NamedTuple):
 
     status: int
     kernel: Annotated[int, Field("kernel that runs", "2", words=KERNELS)]
+    tiling_key: Annotated[int, Field("tiling key of the kernel that runs", "2 * 1000011")]
     block_dim: Annotated[int, Field("cores that work", "vector_cores")]
     total_workspace_bytes: Annotated[
         int,
@@ -123,17 +124,20 @@ def tile_row(row: Any, device: Device, rules: Any) -> CallTiling:
     problem = problem_of_row(row)
     if takes_v2(row):
         kernel, tiling, other = KERNEL_GRAD_V2, v2.tile(problem, device), v1.NO_TILING
-        status, cores, own = tiling.status, tiling.block_dim, tiling.workspace_bytes
+        status, key, cores = tiling.status, tiling.tiling_key, tiling.block_dim
+        kernel_bytes = tiling.workspace_bytes
     else:
         kernel, tiling, other = KERNEL_GRAD, v2.NO_TILING, v1.tile(problem, device)
-        status, cores, own = other.status, other.block_dim, other.workspace_bytes
+        status, key, cores = other.status, other.tiling_key, other.block_dim
+        kernel_bytes = other.workspace_bytes
     if status != SUCCESS:
         return NO_TILING
     return CallTiling(
         status=SUCCESS,
         kernel=kernel,
+        tiling_key=key,
         block_dim=cores,
-        total_workspace_bytes=total_workspace_bytes(row, own),
+        total_workspace_bytes=total_workspace_bytes(row, kernel_bytes),
         v2=tiling,
         v1=other,
     )
