@@ -62,13 +62,13 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         call = call_of(state, products)
     except NpuSimError as error:
         return {**refusal(error), "numbers": numbers}
+    written = (call.operator, call.arguments, call.product, call.target)
+    texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
     common = {
         "numbers": numbers,
-        "cli": command_line(call.operator, call.arguments, call.product, call.target),
-        "python": python_call(call.operator, call.arguments, call.product, call.target),
-        "arguments": {
-            name: value for name, value in call.arguments.items() if isinstance(value, str)
-        },
+        "cli": command_line(*written),
+        "python": python_call(*written),
+        "arguments": texts,
     }
     try:
         result = plan(call.operator, **call.options)
@@ -132,13 +132,13 @@ def document_answer(document: Document) -> dict[str, Any]:
 def _changes(call: Call, result: Plan) -> list[dict[str, Any]]:
     """Return the nearest changes that turn a decision around, each with the resulting path."""
     fixed = fixed_call(load_operator(call.operator), call.arguments, call.target.deterministic)
-    changes = [
-        nearby.as_dict()
-        for nearby in nearby_plans(result, fixed, call.target.profile, call.target.limits)
-    ]
+    nearby = nearby_plans(result, fixed, call.target.profile, call.target.limits)
     return [
-        {**change, **{name: translated(change[name]) for name in ("decision", "path", "refusal")}}
-        for change in changes
+        {
+            name: translated(value) if name in ("decision", "path", "refusal") else value
+            for name, value in change.as_dict().items()
+        }
+        for change in nearby
     ]
 
 
@@ -159,21 +159,15 @@ def result_answer(result: Result) -> dict[str, Any]:
 def report_html(state: State, products: Mapping[str, Profile]) -> str:
     """Return the report of a plan."""
     call, result = _planned(state, products)
-    return render(
-        plan_report(
-            result,
-            plan_command(result, call.product),
-            tracks(result, call.target.profile, timeline(result, call.target.profile)),
-        )
-    )
+    profile, command = call.target.profile, plan_command(result, call.product)
+    return render(plan_report(result, command, tracks(result, profile, timeline(result, profile))))
 
 
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return the trace of a plan, for Perfetto."""
     call, result = _planned(state, products)
-    return json.dumps(
-        trace([timed_plan(result, call.target.profile)]), ensure_ascii=False, separators=(",", ":")
-    )
+    content = trace([timed_plan(result, call.target.profile)])
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:

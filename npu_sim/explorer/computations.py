@@ -52,9 +52,8 @@ def compute(task: Task, report: Report) -> dict[str, Any]:
 
     Raises NpuSimError if the call is refused, or the file is invalid.
     """
-    if task.kind == "run":
-        return run_answer(task, report)
-    return profile_answer(task, report) if task.kind == "profile" else calls_answer(task, report)
+    answers = {"run": run_answer, "profile": profile_answer, "calls": calls_answer}
+    return answers[task.kind](task, report)
 
 
 def run_answer(task: Task, report: Report) -> dict[str, Any]:
@@ -171,9 +170,8 @@ def calls_answer(task: Task, report: Report) -> dict[str, Any]:
     with task.file.open("rb") as file:
         lines = _counted(file, Progress("checking calls", task.file.stat().st_size, report))
         matrix = check_file(lines, targets, directory=task.file.parent)
-    return document_answer(
-        preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}")
-    )
+    command = f"npu-sim preflight {shlex.quote(task.file.name)}"
+    return document_answer(preflight_report(matrix, task.file.name, command))
 
 
 def _target(state: State, products: Mapping[str, Profile]) -> "Column":

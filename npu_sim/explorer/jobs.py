@@ -124,13 +124,8 @@ class Jobs:
             if sum(job["stage"] == WAITING for job in self._jobs.values()) >= MOST_WAITING:
                 return None
             number = str(1 + max(map(int, self._jobs), default=0))
-            self._jobs[number] = {
-                "stage": WAITING,
-                "share": None,
-                "began": time.monotonic(),
-                "answer": None,
-                "cancelled": False,
-            }
+            job: Job = {"stage": WAITING, "share": None, "answer": None, "cancelled": False}
+            self._jobs[number] = {**job, "began": time.monotonic()}
             finished = [old for old, job in self._jobs.items() if job["stage"] == DONE]
             for old in finished[:-STORED_JOBS]:
                 del self._jobs[old]
@@ -147,12 +142,7 @@ class Jobs:
             if job is None:
                 return None
             seconds = job.get("seconds", time.monotonic() - job["began"])
-            return {
-                "stage": job["stage"],
-                "share": job["share"],
-                "elapsed": seconds,
-                "answer": job["answer"],
-            }
+            return {name: job[name] for name in ("stage", "share", "answer")} | {"elapsed": seconds}
 
     def cancel(self, number: str) -> None:
         """End a computation; finished ones are left as they are."""
@@ -194,6 +184,5 @@ class Jobs:
                 elif not self._set(number, stage=stage, share=value):
                     # `cancel` found no process to kill; kill it at its first message.
                     self._worker.end()
-            self._set(
-                number, stage=DONE, share=None, answer=answer, seconds=time.monotonic() - began
-            )
+            seconds = time.monotonic() - began
+            self._set(number, stage=DONE, share=None, answer=answer, seconds=seconds)

@@ -39,9 +39,8 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
         {"key": near.axis.name, "value": _text(near.value), "path": translated(near.plan.path)}
         for near in nearest[:MOST_CHANGES]
     ]
-    sections = [
-        section for near in nearest if isinstance(near.axis, Number) for section in _pictures(near)
-    ]
+    numbers = (near for near in nearest if isinstance(near.axis, Number))
+    sections = [section for near in numbers for section in _pictures(near)]
     return {
         "changes": changes or _other_products(call, products),
         "sections": [section_answer(section) for section in sections[:MOST_CHANGES]],
@@ -71,20 +70,18 @@ def _nearest(call: Call) -> list[NearestCall]:
 
 
 def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[str, str]]:
-    changes = []
-    for name, profile in products.items():
-        result = _planned(call, profile)
-        if result is not None:
-            changes.append({"key": "product", "value": name, "path": translated(result.path)})
-    return changes
+    planned = ((name, _planned(call, profile)) for name, profile in products.items())
+    return [
+        {"key": "product", "value": name, "path": translated(result.path)}
+        for name, result in planned
+        if result is not None
+    ]
 
 
 def _planned(call: Call, profile: Profile) -> Plan | None:
+    device = profile.with_release(call.target.profile.release)
     try:
-        return plan(
-            call.operator,
-            **{**call.options, "product": profile.with_release(call.target.profile.release)},
-        )
+        return plan(call.operator, **{**call.options, "product": device})
     except NpuSimError:
         return None
 

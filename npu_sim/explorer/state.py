@@ -124,9 +124,8 @@ def axis_value(axis: Axis, text: str) -> Value:
         raise UsageError(
             axis.name, Text("{name} is empty", axis), Text("{default} is its default", axis)
         )
-    return axis.value(
-        axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text)
-    )
+    value = whole_number(axis.name, text) if isinstance(axis, Number) else text
+    return axis.value(axis.code(value))
 
 
 def axis_numbers(state: State) -> dict[str, int]:
@@ -185,13 +184,8 @@ def _operator(operator: Operator) -> dict[str, Any]:
     for attribute in operator.attributes:
         if attribute.name not in axes:
             default = "" if attribute.required or attribute.optional else str(attribute.default)
-            attributes.append(
-                {
-                    "name": attribute.name,
-                    "help": attribute.help,
-                    "default": default.lower() if attribute.kind is bool else default,
-                }
-            )
+            shown = default.lower() if attribute.kind is bool else default
+            attributes.append({"name": attribute.name, "help": attribute.help, "default": shown})
     return {
         "name": operator.name,
         "title": operator.title,
@@ -202,11 +196,8 @@ def _operator(operator: Operator) -> dict[str, Any]:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "name": axis.name,
-        "help": axis.help,
-        "kind": type(axis).__name__.lower(),
-    }
+    kind = type(axis).__name__.lower()
+    entry: dict[str, Any] = {"name": axis.name, "help": axis.help, "kind": kind}
     if isinstance(axis, Word):
         return {**entry, "default": axis.default, "words": list(axis.words)}
     if isinstance(axis, Switch):

@@ -80,13 +80,9 @@ def fault_text(fault: Fault) -> str:
 def matrix_view(matrix: Matrix) -> Group:
     """Return a preflight as a rich renderable."""
     parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
-    if len(matrix.rows) > SHOWN_ROWS:
-        parts.append(
-            say(
-                "and {rows} more calls: --report or --json lists all",
-                rows=len(matrix.rows) - SHOWN_ROWS,
-            )
-        )
+    more = len(matrix.rows) - SHOWN_ROWS
+    if more > 0:
+        parts.append(say("and {rows} more calls: --report or --json lists all", rows=more))
     legend = legend_text(matrix)
     if legend:
         parts += ["", legend]
@@ -96,13 +92,9 @@ def matrix_view(matrix: Matrix) -> Group:
     faults = matrix.faults()
     if faults:
         parts += ["", *(_line(fault_text(fault)) for fault in faults[:SHOWN_FAULTS])]
-    if len(faults) > SHOWN_FAULTS:
-        parts.append(
-            say(
-                "and {faults} more kinds: --report or --json lists all",
-                faults=len(faults) - SHOWN_FAULTS,
-            )
-        )
+    more = len(faults) - SHOWN_FAULTS
+    if more > 0:
+        parts.append(say("and {faults} more kinds: --report or --json lists all", faults=more))
     timing = list(timing_lines(matrix))
     if timing:
         parts += ["", *map(_line, timing[:SHOWN_FAULTS])]
@@ -121,28 +113,21 @@ def _counts(matrix: Matrix) -> Table:
     if len(summaries) > 1:
         lines.append(("all", _count_text(matrix.summary()), ""))
     for label, summary in summaries.items():
-        peak = summary.peak
-        place = ""
+        peak, place = summary.peak, ""
         if peak:
-            place = say(
-                "peak {size} of workspace, line {line}: {op} on {soc}",
-                peak,
-                size=bytes_text(peak.workspace_bytes),
-            )
+            size = bytes_text(peak.workspace_bytes)
+            place = say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
         lines.append((label, _count_text(summary), place))
     return lines_table(lines)
 
 
 def _count_text(summary: Summary) -> str:
-    shown = [
-        (name, getattr(summary, name))
-        for name in ("runs", "overflows", "refused", "failed", "malformed", "unknown")
-    ]
+    names = ("runs", "overflows", "refused", "failed", "malformed", "unknown")
+    shown = ((name, getattr(summary, name)) for name in names)
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
     over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
-    weighted = (
-        say(" ({count} with their counts)", summary) if summary.count != summary.lines else ""
-    )
+    differs = summary.count != summary.lines
+    weighted = say(" ({count} with their counts)", summary) if differs else ""
     expected = ""
     if summary.as_expected or summary.differ:
         expected = say("; {as_expected} match expect, {differ} do not", summary)
@@ -173,9 +158,8 @@ def _calls(matrix: Matrix) -> Table:
         )
         for row in shown
     ]
-    return Table(
-        columns, rows, narrow=Group(*(line for row in shown for line in _block(row, budget)))
-    )
+    blocks = Group(*(line for row in shown for line in _block(row, budget)))
+    return Table(columns, rows, narrow=blocks)
 
 
 def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
@@ -186,9 +170,8 @@ def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
     yield Paragraph(head, hanging=4, is_line=True)
     for text, labels in answers.items():
-        yield Paragraph(
-            Text("{text}  {labels}", text=text, labels=", ".join(labels)), indent=4, hanging=4
-        )
+        line = Text("{text}  {labels}", text=text, labels=", ".join(labels))
+        yield Paragraph(line, indent=4, hanging=4)
 
 
 def legend_text(matrix: Matrix) -> str:
@@ -243,28 +226,21 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
     for row, label, checked in matrix.cells():
         timing, switch = checked.facts.get("timing"), checked.facts.get("deterministic_switch")
         if timing:
-            calls, labels, more = groups.setdefault(
-                (row.op, ", ".join(timing), _switch_text(switch)), ({}, {}, [])
-            )
+            key = (row.op, ", ".join(timing), _switch_text(switch))
+            calls, labels, more = groups.setdefault(key, ({}, {}, []))
             calls[row.line], labels[label] = row.count, None
-            more += (
-                [switch["workspace_bytes_more"]]
-                if switch and "workspace_bytes_more" in switch
-                else []
-            )
+            more.append((switch or {}).get("workspace_bytes_more", 0))
     for (op, outputs, switched), (calls, labels, more) in groups.items():
-        where, workspace = (
-            ", ".join(labels),
-            say(", up to {size} of additional workspace", size=bytes_text(max(more)))
-            if max(more, default=0) > 0
-            else "",
-        )
+        workspace = ""
+        if max(more) > 0:
+            size = bytes_text(max(more))
+            workspace = say(", up to {size} of additional workspace", size=size)
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             count=sum(calls.values()),
             outputs=outputs,
             op=op,
-            where=where,
+            where=", ".join(labels),
             switched=switched,
             workspace=workspace,
         )

@@ -28,27 +28,15 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     if output.order_dependent == 0:
         return [(output.output, "one result", "its accumulation order is fixed")]
     orders = say("{orders} orders", orders=len(output.orders))
+    results = say("{distinct_results} different results from {orders}", output, orders=orders)
+    moved = say("{moved} of {elements} elements moved", output)
+    spread = "between two legal orders, of the element that moved most in value"
+    different = say("{differs_from_deterministic} elements differ", output)
     lines: list[Line] = [
-        (
-            output.output,
-            say("{distinct_results} different results from {orders}", output, orders=orders),
-            ", ".join(output.orders[:6]) + ", ...",
-        ),
-        (
-            "",
-            say("{moved} of {elements} elements moved", output),
-            say("{order_dependent} can, by plan and indices", output),
-        ),
-        (
-            "",
-            say("spread up to {max_spread:.3g}", output),
-            "between two legal orders, of the element that moved most in value",
-        ),
-        (
-            "",
-            say("{differs_from_deterministic} elements differ", output),
-            "between the sequential and the deterministic result",
-        ),
+        (output.output, results, ", ".join(output.orders[:6]) + ", ..."),
+        ("", moved, say("{order_dependent} can, by plan and indices", output)),
+        ("", say("spread up to {max_spread:.3g}", output), spread),
+        ("", different, "between the sequential and the deterministic result"),
     ]
     worst = output.worst
     if worst is None:
@@ -61,10 +49,8 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         index=index,
     )
     note = say(
-        (
-            "the element that moved most in ulp; with deterministic computation "
-            "{deterministic_result:.9g}"
-        ),
+        "the element that moved most in ulp; with deterministic computation "
+        "{deterministic_result:.9g}",
         worst,
     )
     lines.append(("worst", moved, note))
@@ -87,24 +73,23 @@ def _output_lines(output: OutputStudy) -> list[Line]:
 def precision_lines(study: PrecisionStudy) -> list[Line]:
     """Return a precision study as lines."""
     lines: list[Line] = []
-    for one in study.outputs:
-        verdicts = joined(map(_verdict_text, one.verdicts), ", ")
-        value = say("{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp", one)
-        lines.append((one.variant, value, verdicts))
-        value = say("of given inputs: max {max_ulp_of_given:.3g} ulp", one)
+    for output in study.outputs:
+        verdicts = joined(map(_verdict_text, output.verdicts), ", ")
+        value = say("{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp", output)
+        lines.append((output.variant, value, verdicts))
+        value = say("of given inputs: max {max_ulp_of_given:.3g} ulp", output)
         lines.append(("", value, "the rounding of the inputs included"))
-        index = ", ".join(map(str, one.worst_index))
-        terms = ", ".join(f"{term.name} {term.value:.4g}" for term in one.worst_terms[:3])
-        value = say("worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", one, index=index)
-        lines.append(("", value, say("largest terms: {terms}", terms=terms)))
-        note = joined(
-            (
-                Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
-                for cause in one.causes
-            ),
-            ", ",
+        index = ", ".join(map(str, output.worst_index))
+        terms = ", ".join(f"{term.name} {term.value:.4g}" for term in output.worst_terms[:3])
+        value = say(
+            "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", output, index=index
         )
-        lines.append(("", "each cause alone, in ulp", note))
+        lines.append(("", value, say("largest terms: {terms}", terms=terms)))
+        causes = (
+            Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
+            for cause in output.causes
+        )
+        lines.append(("", "each cause alone, in ulp", joined(causes, ", ")))
     lines += [(label, "refused", message) for label, message in study.refused.items()]
     return [*lines, *precision_meanings()]
 
@@ -129,15 +114,10 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
         if row.changes is None:
             lines.append((row.output, say("{change}: not applicable", row), row.note))
             continue
-        first = (
-            say(
-                "first at [{index}]: {before:.9g} becomes {after:.9g}",
-                row,
-                index=", ".join(map(str, row.first)),
-            )
-            if row.first is not None
-            else row.note
-        )
+        first = row.note
+        if row.first is not None:
+            index = ", ".join(map(str, row.first))
+            first = say("first at [{index}]: {before:.9g} becomes {after:.9g}", row, index=index)
         effect = say("{change}: changes", row) if row.changes else say("{change}: same bits", row)
         lines.append((row.output, effect, first))
     return lines
@@ -159,12 +139,9 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
         )
         lines.append((one.hash, value, Text("{agreed} ({probe})", one, agreed=agreed)))
         formula = one.text
-        beginning = (
-            formula
-            if len(formula) <= SHOWN_TREE
-            else formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
-        )
-        lines.append(("", beginning, f"t0 = {one.terms[0]}, ..."))
+        if len(formula) > SHOWN_TREE:
+            formula = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
+        lines.append(("", formula, f"t0 = {one.terms[0]}, ..."))
     return lines
 
 

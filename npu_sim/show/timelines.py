@@ -43,10 +43,8 @@ def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
     clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", timeline)
     lines: list[Line] = [("lower bound", time_text(timeline.bound_us), clock)]
-    lines += [
-        ("estimate" if number == 0 else "", *line)
-        for number, line in enumerate(_estimates(timeline))
-    ]
+    estimates = enumerate(_estimates(timeline))
+    lines += [("estimate" if number == 0 else "", *line) for number, line in estimates]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
     lines += [_change_line(change) for change in timeline.changes]
     lines += determinism_lines(timeline.determinism)
@@ -63,23 +61,16 @@ def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return an estimate with its range: ``vector pipe about 40 us (36 to 44)``."""
     limits = say("{low} to {high}", low=about_us(estimate.low_us), high=about_us(estimate.high_us))
     if isinstance(estimate, VectorEstimate):
-        return say(
-            "vector pipe about {estimate} us ({limits})",
-            estimate=about_us(estimate.vector_us),
-            limits=limits,
-        )
+        us = about_us(estimate.vector_us)
+        return say("vector pipe about {estimate} us ({limits})", estimate=us, limits=limits)
     if estimate.us is None:
         return say("{limits} us", limits=limits)
     return _ranged(estimate.us, estimate.low_us, estimate.high_us)
 
 
 def _ranged(us: float, low: float, high: float) -> str:
-    return say(
-        "about {estimate} us ({low} to {high})",
-        estimate=about_us(us),
-        low=about_us(low),
-        high=about_us(high),
-    )
+    shown = {"estimate": about_us(us), "low": about_us(low), "high": about_us(high)}
+    return say("about {estimate} us ({low} to {high})", **shown)
 
 
 def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
@@ -102,26 +93,20 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
 
 def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
     """Return each estimate of a call's launches with its kernel and evidence."""
-    estimates = [
-        (launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None
-    ]
-    return [
-        (
-            Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
-            estimate_note(estimate),
-        )
-        for kernel, estimate in estimates
-    ]
+    lines: list[tuple[str, str]] = []
+    for launch in launches:
+        if launch.estimate is not None:
+            text = Text("{kernel}: {estimate}", launch, estimate=estimate_text(launch.estimate))
+            lines.append((text, estimate_note(launch.estimate)))
+    return lines
 
 
 def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
     """Return the estimates of a call and of its launches as lines."""
-    call = (
-        []
-        if timeline.estimate_us is None
-        else [(call_estimate_text(timeline), "sum of the launches")]
-    )
-    return call + launch_estimates(timeline.launches)
+    launches = launch_estimates(timeline.launches)
+    if timeline.estimate_us is None:
+        return launches
+    return [(call_estimate_text(timeline), "sum of the launches"), *launches]
 
 
 def call_estimate_text(timeline: Timeline) -> str:
@@ -181,26 +166,16 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
 
 
 def _change_line(change: Change) -> Line:
-    gone = (
-        say("; without {without}", without=joined(change.without, ", ")) if change.without else ""
-    )
+    without = joined(change.without, ", ")
+    gone = say("; without {without}", without=without) if without else ""
     note = Text("; {note}", change) if change.note else ""
-    saved = Text(
-        "{percent} {value}",
-        percent=percent_text(abs(change.saved_share)),
-        value="less" if change.saved_share >= 0 else "more",
+    percent, time = percent_text(abs(change.saved_share)), time_text(change.bound_us)
+    more_or_less = "less" if change.saved_share >= 0 else "more"
+    saved = Text("{percent} {value}", percent=percent, value=more_or_less)
+    effect = say(
+        "at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone
     )
-    return (
-        "changed",
-        change.change,
-        say(
-            "at least {time}, {saved}{note}{gone}",
-            time=time_text(change.bound_us),
-            saved=saved,
-            note=note,
-            gone=gone,
-        ),
-    )
+    return "changed", change.change, effect
 
 
 BOUNDS_ONLY = "bounds do not show which mode is faster"
@@ -219,22 +194,14 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
 
 def _price_text(price: ModePrice) -> str:
     switch = "on" if price.deterministic else "off"
-    launches = (
-        say("{launches} launch", price)
-        if price.launches == 1
-        else say("{launches} launches", price)
-    )
-    workspace = " + ".join(
-        (
-            bytes_text(price.workspace_bytes),
-            *(say("unknown {name}", name=name) for name in price.workspace_unknown),
-        )
-    )
-    bound = (
-        "no time"
-        if price.bound_us is None
-        else say("at least {time}", time=time_text(price.bound_us))
-    )
+    launches = say("{launches} launches", price)
+    if price.launches == 1:
+        launches = say("{launches} launch", price)
+    unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
+    workspace = " + ".join((bytes_text(price.workspace_bytes), *unknown))
+    bound = "no time"
+    if price.bound_us is not None:
+        bound = say("at least {time}", time=time_text(price.bound_us))
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
         switch=switch,
@@ -249,35 +216,17 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     slowest = max(timeline.cores, key=lambda core: core.us, default=None)
     if slowest is None:
         return []
+    time, pipe = time_text(timeline.kernel_us), timeline.binding_pipe or "nothing"
+    busy = say("core {core}, the slowest, is busy: {busy}", slowest, busy=busy_text(timeline))
+    copies = "of the kernel's bound, the busiest copy pipe of the slowest core"
+    mean = say("slowest over mean of {cores} cores", cores=len(timeline.cores))
+    read, written = bytes_text(timeline.read_bytes), bytes_text(timeline.written_bytes)
+    traffic = say("{read} read, {written} written", read=read, written=written)
     lines: list[Line] = [
-        (
-            "kernel",
-            say(
-                "{time}, limited by {pipe}",
-                time=time_text(timeline.kernel_us),
-                pipe=timeline.binding_pipe or "nothing",
-            ),
-            say("core {core}, the slowest, is busy: {busy}", slowest, busy=busy_text(timeline)),
-        ),
-        (
-            "copies",
-            percent_text(timeline.copy_share),
-            "of the kernel's bound, the busiest copy pipe of the slowest core",
-        ),
-        (
-            "imbalance",
-            f"{timeline.imbalance:.3f}",
-            say("slowest over mean of {cores} cores", cores=len(timeline.cores)),
-        ),
-        (
-            "traffic",
-            say(
-                "{read} read, {written} written",
-                read=bytes_text(timeline.read_bytes),
-                written=bytes_text(timeline.written_bytes),
-            ),
-            "by the kernel, padded to 32-byte blocks",
-        ),
+        ("kernel", say("{time}, limited by {pipe}", time=time, pipe=pipe), busy),
+        ("copies", percent_text(timeline.copy_share), copies),
+        ("imbalance", f"{timeline.imbalance:.3f}", mean),
+        ("traffic", traffic, "by the kernel, padded to 32-byte blocks"),
     ]
     if len(timeline.phases) > 1:
         lines += [
@@ -295,9 +244,8 @@ def caution_lines(timeline: Timeline) -> list[Line]:
     """Return what the bound omits and assumes."""
     lines: list[Line] = []
     if timeline.unknown_rates:
-        lines.append(
-            ("unknown", joined(timeline.unknown_rates, ", "), "no published rate: counted 0")
-        )
+        rates = joined(timeline.unknown_rates, ", ")
+        lines.append(("unknown", rates, "no published rate: counted 0"))
     if timeline.not_counted:
         lines.append(("left out", joined(timeline.not_counted, ", "), "not published: counted 0"))
     others = [(other.assumption, other.bound_us) for other in timeline.otherwise]
@@ -311,17 +259,11 @@ def assumption_lines(
     if not assumptions:
         return []
     note = "depends on data, which a plan does not have"
-    return [
-        ("assumed", joined(assumptions, ", "), note),
-        *(
-            (
-                "otherwise",
-                say("at least {time}", time=time_text(us)),
-                say("if {assumption}", assumption=assumption),
-            )
-            for assumption, us in otherwise
-        ),
-    ]
+    lines: list[Line] = [("assumed", joined(assumptions, ", "), note)]
+    for assumption, us in otherwise:
+        bound, condition = time_text(us), say("if {assumption}", assumption=assumption)
+        lines.append(("otherwise", say("at least {time}", time=bound), condition))
+    return lines
 
 
 def largest_text(timeline: Timeline) -> str:

@@ -80,13 +80,7 @@ class DeterminismStudy(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the study as plain data."""
-        head = {
-            "operator": self.operator,
-            "product": self.product,
-            "soc": self.soc,
-            "path": self.path,
-        }
-        return {**head, "outputs": [output.as_dict() for output in self.outputs]}
+        return vars(self) | {"outputs": [output.as_dict() for output in self.outputs]}
 
 
 @without_internal_frames
@@ -215,10 +209,8 @@ def _studied(
             np.copyto(lowest, least, where=(least < lowest) | (begin == 0))
             np.copyto(highest, most, where=(most > highest) | (begin == 0))
             if progress is not None:
-                progress(
-                    (done + parts.count * min(begin + ORDERS_TOGETHER, codes.size) / codes.size)
-                    * shape[1]
-                )
+                share = min(begin + ORDERS_TOGETHER, codes.size) / codes.size
+                progress((done + parts.count * share) * shape[1])
         done += parts.count
         ulps = ulp_distance(
             lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype)
@@ -261,9 +253,7 @@ def _study_output(
         tables.append(_rows_of(batch, mask, output))
         if ulps.size and int(ulps.max()) > spread_ulp:
             spread_ulp = int(ulps.max())
-            part, column = (
-                int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape)
-            )
+            part, column = map(int, np.unravel_index(int(ulps.argmax()), ulps.shape))
             extremes = float(batch.lowest[part, column]), float(batch.highest[part, column])
             worst = worst_element(
                 parts, part, column, orders, extremes, spread_ulp, fixed.outputs[name]

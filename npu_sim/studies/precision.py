@@ -189,15 +189,11 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
         dtype = canonical_dtype(actual.dtype)
         judged = variant.compute if variant.compute == "hf32" or dtype == "float32" else dtype
         errors = np.where(np.isfinite(golden[name]), ulp_error(actual, golden[name], dtype), 0.0)
-        worst = (
-            tuple(int(place) for place in np.unravel_index(int(np.argmax(errors)), errors.shape))
-            if errors.size
-            else ()
-        )
-        counts = np.histogram(
-            np.minimum(errors, 1e300),
-            (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES)),
-        )[0]
+        worst: tuple[int, ...] = ()
+        if errors.size:
+            worst = tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
+        edges = (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES))
+        counts = np.histogram(np.minimum(errors, 1e300), edges)[0]
         rounded_second = second[name].astype(numpy_dtype(dtype))
         measured.append(
             OutputPrecision(
@@ -227,60 +223,33 @@ def _causes(
     call: StudyCall, output: str, dtype: str, golden: np.ndarray, original: np.ndarray
 ) -> tuple[Cause, ...]:
     """Return the error of one cause at a time."""
+    rounded = narrow_array(golden.astype(np.float32), dtype)
+    inputs, result = _max_ulp(golden, original, dtype), _max_ulp(rounded, golden, dtype)
     causes = [
         Cause(
-            "input rounding",
-            _max_ulp(golden, original, dtype),
-            "the formula in float64 on rounded against original inputs",
+            "input rounding", inputs, "the formula in float64 on rounded against original inputs"
         ),
-        Cause(
-            "final rounding",
-            _max_ulp(narrow_array(golden.astype(np.float32), dtype), golden, dtype),
-            "the float64 result rounded once",
-        ),
+        Cause("final rounding", result, "the float64 result rounded once"),
     ]
     floating = [name for name in call.operator.floating if name in call.tensors]
-    if canonical_dtype(call.tensors[floating[0]].dtype) != "float32" and not call.operator.has_hook(
-        "variants"
-    ):
-        accumulated = call.outputs(
-            **{name: np.asarray(call.tensors[name], np.float32) for name in floating}
-        )[output]
-        causes.append(
-            Cause(
-                "fp32 arithmetic",
-                _max_ulp(accumulated, golden, dtype),
-                "fp32 sums and products on the rounded inputs, not rounded again",
-            )
-        )
+    is_narrow = canonical_dtype(call.tensors[floating[0]].dtype) != "float32"
+    if is_narrow and not call.operator.has_hook("variants"):
+        exact = {name: np.asarray(call.tensors[name], np.float32) for name in floating}
+        accumulated = _max_ulp(call.outputs(**exact)[output], golden, dtype)
+        note = "fp32 sums and products on the rounded inputs, not rounded again"
+        causes.append(Cause("fp32 arithmetic", accumulated, note))
     first = call.with_options(deterministic=False, core_order="sequential").run()
     if output in first.order_dependent and first.order_dependent[output].count:
         other = call.with_options(deterministic=False, core_order="reverse").run().outputs[output]
-        distance = int(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
-        causes.append(
-            Cause(
-                "accumulation order",
-                float(distance),
-                "sequential against reverse arrival of the cores",
-            )
-        )
+        distance = float(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
+        note = "sequential against reverse arrival of the cores"
+        causes.append(Cause("accumulation order", distance, note))
     if call.operator.has_hook("causes"):
         causes += [Cause(*cause) for cause in call.operator.hook("causes")(call, dtype, golden)]
     if call.profile.saturates:
-        count = int(
-            np.count_nonzero(
-                ~np.isfinite(narrow_array(golden.astype(np.float32), dtype).astype(np.float64))
-            )
-        )
-        causes.append(
-            Cause(
-                "saturation",
-                0.0,
-                Text(
-                    "{count} results beyond the range become the largest finite value", count=count
-                ),
-            )
-        )
+        count = int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64))))
+        note = Text("{count} results beyond the range become the largest finite value", count=count)
+        causes.append(Cause("saturation", 0.0, note))
     return tuple(causes)
 
 

@@ -29,9 +29,8 @@ def _counter() -> Numbers:
         counters[name] = {"true_count": EXACT_INTEGERS + 100 * rows, "fp32_counter": int(counter)}
     rows = EXACT_INTEGERS + 65536
     ones, indices = np.ones((rows, 1), np.float32), np.zeros(rows, np.int32)
-    scaled = run(
-        OPERATOR, grad=ones, indices=indices, num_weights=1, scale_grad_by_freq=True
-    ).outputs["grad_weight"]
+    call: dict[str, Any] = {"grad": ones, "indices": indices, "num_weights": 1}
+    scaled = run(OPERATOR, scale_grad_by_freq=True, **call).outputs["grad_weight"]
     return {"counters": counters, "rows": rows, "mean_of_ones": float(scaled[0, 0])}
 
 
@@ -42,38 +41,28 @@ def _explain_counter(numbers: Numbers) -> list[str]:
             "fp32 counter {fp32_counter}",
             exact_integers=EXACT_INTEGERS,
             name=name,
-            true_count=counter["true_count"],
-            fp32_counter=counter["fp32_counter"],
+            **counter,
         )
         for name, counter in numbers["counters"].items()
     ]
+    mean = f"{numbers['mean_of_ones']:.9g}"
+    rows = numbers["rows"]
     return [
         *lines,
-        Text(
-            "the mean of {rows} ones comes out as {mean_of_ones}",
-            rows=numbers["rows"],
-            mean_of_ones=f"{numbers['mean_of_ones']:.9g}",
-        ),
+        Text("the mean of {rows} ones comes out as {mean_of_ones}", rows=rows, mean_of_ones=mean),
     ]
 
 
 def _sort_trick() -> Numbers:
     values = np.array([SORTABLE_BELOW - 1, 5, SORTABLE_BELOW + 1, 1000, SORTABLE_BELOW], np.int64)
     as_floats = values.astype(np.int32).view(np.float32)
-    ordered = {
-        f"{a} < {b}": bool(x < y)
-        for (a, x), (b, y) in _pairs(np.sort(values), as_floats[np.argsort(values)])
-    }
+    both = zip(np.sort(values).tolist(), as_floats[np.argsort(values)], strict=True)
+    ordered = {f"{a} < {b}": bool(x < y) for (a, x), (b, y) in pairwise(both)}
     return {
         "first_unsortable": SORTABLE_BELOW + 1,
         "comparisons": ordered,
         "bits_of_inf": int(np.float32(np.inf).view(np.int32)),
     }
-
-
-def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any], tuple[int, Any]]]:
-    both = list(zip(values.tolist(), floats, strict=True))
-    return list(pairwise(both))
 
 
 def _explain_sort_trick(numbers: Numbers) -> list[str]:
@@ -86,7 +75,7 @@ def _explain_sort_trick(numbers: Numbers) -> list[str]:
         Text(
             "int32 indices are sorted as if their bits were fp32; {bits_of_inf} is +inf, and "
             "above it every pattern is nan",
-            bits_of_inf=numbers["bits_of_inf"],
+            **numbers,
         ),
     ]
 
@@ -101,16 +90,12 @@ def _path_switch() -> Numbers:
     grad[200:400] = -grad[:200]
     grad = grad.astype(np.float16)
     first_native = -(-CAST_LIMIT_BYTES // (2 * dim)) - rows
-    results = {}
-    for name, weights in (("cast", first_native - 1), ("native", first_native)):
-        results[name] = run(OPERATOR, grad=grad, indices=indices, num_weights=weights)
-    a, b = (
-        results["cast"].outputs["grad_weight"][:20],
-        results["native"].outputs["grad_weight"][:20],
-    )
+    weights = [first_native - 1, first_native]
+    results = [run(OPERATOR, grad=grad, indices=indices, num_weights=count) for count in weights]
+    a, b = (result.outputs["grad_weight"][:20] for result in results)
     return {
-        "weights": [first_native - 1, first_native],
-        "paths": [results["cast"].plan.path, results["native"].plan.path],
+        "weights": weights,
+        "paths": [result.plan.path for result in results],
         "elements": a.size,
         "different": different(a, b),
         "max_ulp": int(ulp_distance(a, b, "float16").max()),
@@ -130,9 +115,7 @@ def _explain_path_switch(numbers: Numbers) -> list[str]:
         Text(
             "one more row of weights takes gradient and output to 100 MiB: {different} of "
             "{elements} elements of the same rows change, by up to {max_ulp} ulp",
-            different=numbers["different"],
-            elements=numbers["elements"],
-            max_ulp=numbers["max_ulp"],
+            **numbers,
         ),
     ]
 
@@ -187,12 +170,8 @@ def _reciprocal() -> Numbers:
     counts = np.arange(1, 200)
     indices = np.repeat(np.arange(counts.size), counts).astype(np.int32)
     grad = np.random.default_rng(0).standard_normal((indices.size, 8)).astype(np.float32)
-    call: dict[str, Any] = {
-        "grad": grad,
-        "indices": indices,
-        "num_weights": counts.size,
-        "deterministic": True,
-    }
+    call: dict[str, Any] = {"grad": grad, "indices": indices, "num_weights": counts.size}
+    call["deterministic"] = True
     sums = run(OPERATOR, **call).outputs["grad_weight"]
     scaled = run(OPERATOR, scale_grad_by_freq=True, **call).outputs["grad_weight"]
     divided = sums / counts[:, None].astype(np.float32)
@@ -208,19 +187,15 @@ def _explain_reciprocal(numbers: Numbers) -> list[str]:
         Text(
             "{different} of {elements} elements differ from sum / count, by up to {max_ulp} ulp: "
             "the product multiplies by the rounded reciprocal",
-            different=numbers["different"],
-            elements=numbers["elements"],
-            max_ulp=numbers["max_ulp"],
+            **numbers,
         )
     ]
 
 
 def _kernels_differ() -> Numbers:
     rng = np.random.default_rng(0)
-    grad, indices = (
-        rng.standard_normal((4000, 64)).astype(np.float32),
-        rng.integers(0, 50, 4000, dtype=np.int32),
-    )
+    grad = rng.standard_normal((4000, 64)).astype(np.float32)
+    indices = rng.integers(0, 50, 4000, dtype=np.int32)
     call: dict[str, Any] = {"grad": grad, "indices": indices, "num_weights": 50}
     default = run(OPERATOR, **call).outputs["grad_weight"]
     fixed = run(OPERATOR, deterministic=True, **call).outputs["grad_weight"]
@@ -237,14 +212,12 @@ def _explain_kernels_differ(numbers: Numbers) -> list[str]:
         Text(
             "default against deterministic: {deterministic_differs} of {elements} elements "
             "differ: other chunks",
-            deterministic_differs=numbers["deterministic_differs"],
-            elements=numbers["elements"],
+            **numbers,
         ),
         Text(
             "48 cores against 40 (Ascend910B4): {forty_cores_differ} of {elements} elements "
             "differ: other sums",
-            forty_cores_differ=numbers["forty_cores_differ"],
-            elements=numbers["elements"],
+            **numbers,
         ),
     ]
 

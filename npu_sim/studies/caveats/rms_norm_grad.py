@@ -23,11 +23,8 @@ def _wrap() -> Numbers:
         }
         tiling = plan(OPERATOR, deterministic=True, **spec).tiling
         total = rows * columns * 8 + rows * 4 + columns * 4
-        sizes[columns] = {
-            "bytes": total,
-            "bytes_32_bit": total % 2**32,
-            "need_chunk": tiling["need_chunk"],
-        }
+        facts = {"bytes": total, "bytes_32_bit": total % 2**32}
+        sizes[columns] = {**facts, "need_chunk": tiling["need_chunk"]}
     return {"rows": rows, "columns": sizes}
 
 
@@ -37,9 +34,7 @@ def _explain_wrap(numbers: Numbers) -> list[str]:
             "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk {need_chunk}",
             rows=numbers["rows"],
             columns=columns,
-            bytes=size["bytes"],
-            bytes_32_bit=size["bytes_32_bit"],
-            need_chunk=size["need_chunk"],
+            **size,
         )
         for columns, size in numbers["columns"].items()
     ]
@@ -59,16 +54,9 @@ def _last_column() -> Numbers:
         ones = np.ones((1, columns), np.float32)
         changed = ones.copy()
         changed[0, -1] = 1000
+        call: dict[str, Any] = {"x": ones, "rstd": np.ones(1, np.float32), "gamma": ones[0]}
         first, second = (
-            run(
-                OPERATOR,
-                product=LATER,
-                dy=dy,
-                x=ones,
-                rstd=np.ones(1, np.float32),
-                gamma=np.ones(columns, np.float32),
-            ).outputs["dx"]
-            for dy in (ones, changed)
+            run(OPERATOR, product=LATER, dy=dy, **call).outputs["dx"] for dy in (ones, changed)
         )
         differing[columns] = different(first[0, :-1], second[0, :-1])
     return {"product": LATER, "different": differing}
@@ -98,12 +86,9 @@ def _no_rows() -> Numbers:
 
 
 def _explain_no_rows(numbers: Numbers) -> list[str]:
+    product, values = numbers["product"], ", ".join(map(str, numbers["dgamma"]))
     return [
-        Text(
-            "dgamma of 0 rows on {product}: {values}",
-            product=numbers["product"],
-            values=", ".join(map(str, numbers["dgamma"])),
-        ),
+        Text("dgamma of 0 rows on {product}: {values}", product=product, values=values),
         "a sum of no terms is 0, which the formula gives; read in the public sources, not run on a "
         "device",
     ]
