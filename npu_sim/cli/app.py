@@ -19,7 +19,7 @@ HEADINGS = {
     "Start": ("demo", "products", "plan", "explain", "run", "explore"),
     "Compare": ("diff", "limits", "timeline", "workspace"),
     "Many calls": ("sweep", "preflight", "record", "profile"),
-    "Numbers": ("study", "caveats"),
+    "Numbers": ("verify", "study", "caveats"),
     "Failures": ("diagnose", "dump"),
 }
 """Commands by heading of the help. ``npu_sim.cli.commands.NAME`` defines ``NAME_command``."""
@@ -27,6 +27,7 @@ HEADING = {name: heading for heading, names in HEADINGS.items() for name in name
 ACTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("plan", "explain", "diff", "limits", "workspace")},
     "run": {"computes": True},
+    "verify": {"computes": True, "takes_files": True},
     "sweep": {"takes_arguments": False},
     "timeline": {"example": "--socs all"},
 }

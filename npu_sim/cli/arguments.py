@@ -60,6 +60,26 @@ def typed_arrays(
     }
 
 
+def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with arrays for tensors, outputs under the names of the results.
+
+    Raises
+    ------
+    UsageError
+        When a tensor is no file, or a file cannot be read.
+    """
+    from npu_sim.registry import load_operator
+
+    declared = load_operator(operator)
+    results = {output.name: output.output for output in declared.outputs}
+    return {
+        results.get(name, name): _read(results.get(name, name), value)
+        if name in declared.tensor_names
+        else value
+        for name, value in typed.items()
+    }
+
+
 def _is_tensor_file(text: str) -> bool:
     """Return whether a tensor argument names a file rather than a shape."""
     return text.endswith(".npy") or ".npy:" in text

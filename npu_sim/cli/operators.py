@@ -48,6 +48,8 @@ class Action:
     """Text after the arguments in the example of an operator's help."""
     computes: bool = False
     """Whether the command computes its example, which then has small sizes."""
+    takes_files: bool = False
+    """Whether tensors, outputs too, are files and not shapes."""
     epilog: Callable[[str], str] | None = None
     """Function that returns the last lines of an operator's help; it takes the operator's name."""
 
@@ -144,6 +146,8 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
 
     declared = load_operator(entry.name)
     call = example_call(declared, small=action.computes)
+    if action.takes_files:
+        call = _with_files(declared, call)
     fields = {option_name(field): field for field in declared.arguments}
     for parameter in command.params:
         if parameter.name in fields and parameter.rich_help_panel in (OUTPUTS, ARGUMENTS):
@@ -155,6 +159,14 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
         options=Verbatim(call.options),
         example=Verbatim(f" {action.example}" if action.example else ""),
     )
+
+
+def _with_files(declared: Any, call: "ExampleCall") -> "ExampleCall":
+    """Return an example with .npy files for its tensors and for the first output."""
+    files = {tensor.name: f"{option_name(tensor)}.npy" for tensor in declared.tensors}
+    output = option_name(declared.outputs[0])
+    values = {**call.values, **files, output: f"{output}.npy"}
+    return call._replace(values=values, needed=(*call.needed, output))
 
 
 def option_name(argument: Any) -> str:

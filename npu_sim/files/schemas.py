@@ -27,6 +27,7 @@ VERSIONS = MappingProxyType(
         "sweep": 1,
         "timeline": 2,
         "usage": 1,
+        "verification": 1,
         "workspace": 1,
     }
 )

@@ -92,6 +92,13 @@ def _dump_texts() -> Printers:
     return {DumpReading: dump_text}
 
 
+def _verdict_texts() -> Printers:
+    from npu_sim.show.verdicts import output_verdict_text, verification_text
+    from npu_sim.verdicts.answers import OutputVerdict, Verification
+
+    return {Verification: verification_text, OutputVerdict: output_verdict_text}
+
+
 def _plan_htmls() -> Printers:
     from npu_sim.framework.execution import Prepared, Result
     from npu_sim.plans.model import Plan
@@ -110,6 +117,13 @@ def _question_htmls() -> Printers:
     return {Comparison: diff_html, MeasuredProfile: measured_html}
 
 
-TEXTS = (_plan_texts, _question_texts, _study_texts, _dump_texts)
+def _verdict_htmls() -> Printers:
+    from npu_sim.show.reports.verdicts import verification_html
+    from npu_sim.verdicts.answers import Verification
+
+    return {Verification: verification_html}
+
+
+TEXTS = (_plan_texts, _question_texts, _study_texts, _dump_texts, _verdict_texts)
 """Tried in this order: printing a plan imports neither questions nor studies."""
-HTMLS = (_plan_htmls, _question_htmls)
+HTMLS = (_plan_htmls, _question_htmls, _verdict_htmls)

@@ -275,7 +275,7 @@ class OutputVerdict(Printed):
 
 @dataclass(frozen=True)
 class Combination:
-    """SoCs and releases that compute a call alike, with the determinism switch on or off."""
+    """SoCs and releases with one answer, with the determinism switch on or off."""
 
     product: str
     socs: tuple[str, ...]

@@ -133,7 +133,7 @@ def verify(
         profile.release,
         best.call.options["deterministic"],
         verdicts,
-        tuple(_combination(group) for group in groups.values()),
+        _combinations(groups.values()),
     )
 
 
@@ -205,12 +205,17 @@ def _place(group: _Group) -> str:
     return Text("{soc}, release {release}", soc=profile.soc, release=profile.release)
 
 
-def _combination(group: _Group) -> Combination:
-    profiles = group.profiles
-    return Combination(
-        profiles[0].name,
-        tuple(dict.fromkeys(profile.soc for profile in profiles)),
-        tuple(dict.fromkeys(profile.release for profile in profiles)),
-        group.call.options["deterministic"],
-        group.unreachable == 0,
+def _combinations(groups: Iterable[_Group]) -> tuple[Combination, ...]:
+    """Return what was tried: SoCs with the same releases, mode and answer are one combination."""
+    releases: dict[Any, list[str]] = {}
+    for group in groups:
+        socs_by_release: dict[str, list[str]] = {}
+        for profile in group.profiles:
+            socs_by_release.setdefault(profile.release, []).append(profile.soc)
+        rest = group.call.options["deterministic"], group.unreachable == 0
+        for release, socs in socs_by_release.items():
+            releases.setdefault((group.profiles[0].name, tuple(socs), *rest), []).append(release)
+    return tuple(
+        Combination(product, socs, tuple(names), deterministic, possible)
+        for (product, socs, deterministic, possible), names in releases.items()
     )

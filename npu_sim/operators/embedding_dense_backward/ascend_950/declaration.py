@@ -24,6 +24,7 @@ def _study_hooks() -> dict[str, Any]:
 
     return {
         "claims": study.claims,
+        "miscounted": shared.miscounted,
         "terms": shared.terms,
         "causes": study.causes,
         "changes": study.CHANGES,

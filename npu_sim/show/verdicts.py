@@ -1,0 +1,133 @@
+"""Verdicts on measured outputs, as text."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+
+from npu_sim.language import Text, joined
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.verdicts.answers import WORST_ELEMENTS, Combination, OutputVerdict, Verification
+
+SENTENCES = {
+    "equal": "{output}: equal. The bits are those of a fixed order.",
+    "reachable": "{output}: reachable. The product can have produced every element.",
+    "undecided": "{output}: undecided. No element is proved impossible, {count} are not decided.",
+    "unreachable": "{output}: unreachable. The product cannot have produced {count} of {of} "
+    "elements.",
+}
+"""Sentence of an output by status."""
+STYLES = {"equal": "bold green", "reachable": "bold green", "unreachable": "bold red"}
+MOST_ROWS = 5
+"""Elements that the text lists; reports and JSON have more."""
+HEADINGS = ("element", "verdict", "given", "computed", "reason")
+
+
+def sentence(verdict: OutputVerdict) -> str:
+    """Return the status of an output as a sentence."""
+    count = verdict.counts[verdict.status]
+    return Text(
+        SENTENCES[verdict.status], output=verdict.output, count=count, of=verdict.elements.size
+    )
+
+
+def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
+    """Yield how many elements have which verdict, and what explains unreachable ones."""
+    fixed = ~verdict.order_dependent
+    of = int(fixed.sum())
+    different = int((verdict.elements[fixed] > 0).sum())
+    same = Text("equal bits") if not different else Text("{count} differ", count=different)
+    yield Text("one legal order"), Text("{count} elements: {same}", count=of, same=same)
+    if of < verdict.elements.size:
+        counts = [int((verdict.elements[~fixed] == code).sum()) for code in range(4)]
+        yield (
+            Text("depends on timing"),
+            Text(
+                "{count} elements: {equal} equal, {reachable} reachable, {undecided} undecided, "
+                "{unreachable} unreachable",
+                count=verdict.elements.size - of,
+                equal=counts[0],
+                reachable=counts[1],
+                undecided=counts[2],
+                unreachable=counts[3],
+            ),
+        )
+    if verdict.order:
+        yield Text("order of arrival"), verdict.order
+    for one in verdict.explanations:
+        text = "{alternative}: possible there, with every other element"
+        if not one.whole:
+            text = "{alternative}: {explained} of {of} elements are possible there"
+        yield (
+            Text("explained by"),
+            Text(text, alternative=one.alternative, explained=one.explained, of=one.of),
+        )
+    if not verdict.possible and not verdict.explanations:
+        yield Text("explained by"), Text("none of the alternatives that were simulated")
+
+
+def element_rows(verdict: OutputVerdict, most: int = WORST_ELEMENTS) -> list[tuple[str, ...]]:
+    """Return the worst elements as cells under ``HEADINGS``."""
+    return [
+        (
+            ", ".join(map(str, index)),
+            verdict.status_of(index),
+            str(verdict.given[index]),
+            str(verdict.expected[index]),
+            verdict.reason(index),
+        )
+        for index in verdict.worst[:most]
+    ]
+
+
+def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
+    """Yield the device of the verdicts, and the combinations under which they are possible."""
+    mode = "on" if answer.deterministic else "off"
+    yield (
+        Text("simulated on"),
+        Text(
+            "{soc}, release {release}, deterministic computation {mode}",
+            soc=answer.soc,
+            release=answer.release,
+            mode=Text(mode),
+        ),
+    )
+    if len(answer.combinations) > 1:
+        for one in answer.possible:
+            yield Text("possible on"), _combination(one)
+        if not answer.possible:
+            yield Text("possible on"), Text("none of the combinations that were tried")
+
+
+def _combination(one: Combination) -> str:
+    return Text(
+        "{socs}; release {releases}; deterministic computation {mode}",
+        socs=joined(one.socs, ", "),
+        releases=joined(one.releases, ", "),
+        mode=Text("on" if one.deterministic else "off"),
+    )
+
+
+def verification_view(answer: Verification) -> RenderableType:
+    """Return an answer as a rich renderable."""
+    parts: list[RenderableType] = []
+    columns = [Column(name, key=name == "element", wraps=name == "reason") for name in HEADINGS]
+    for verdict in answer.outputs.values():
+        parts += [
+            Paragraph(sentence(verdict), STYLES.get(verdict.status, "bold")),
+            lines_table(verdict_lines(verdict)),
+        ]
+        if verdict.worst:
+            parts += ["", Table(columns, element_rows(verdict, MOST_ROWS), indent=2)]
+        parts.append("")
+    return stack(*parts, lines_table(place_lines(answer)))
+
+
+def verification_text(answer: Verification) -> str:
+    """Return an answer as text."""
+    return render(verification_view(answer))
+
+
+def output_verdict_text(verdict: OutputVerdict) -> str:
+    """Return the verdict on one output as text."""
+    heading = Paragraph(sentence(verdict), STYLES.get(verdict.status, "bold"))
+    return render(stack(heading, lines_table(verdict_lines(verdict))))
