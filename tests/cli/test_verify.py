@@ -1,0 +1,97 @@
+import json
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.files.schemas import schema
+from tests.studies import calls
+
+CALL = calls.embedding(200, 8, 30)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The inputs of a call, a right result of the A2 in random order, and a wrong one."""
+    monkeypatch.chdir(tmp_path)
+    right = npu_sim.run(
+        "embedding_dense_backward", core_order="random", seed=4, soc="910B3", **CALL
+    ).outputs["grad_weight"]
+    wrong = right.copy()
+    wrong[2, 1] += 1
+    arrays = {"grad": CALL["grad"], "indices": CALL["indices"], "right": right, "wrong": wrong}
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    return tmp_path
+
+
+def words(measured, *more):
+    return (
+        *("verify", "embedding_dense_backward", "--grad", "grad.npy", "--indices", "indices.npy"),
+        *("--num-weights", 30, "--grad-weight", measured, "--soc", "910B3", *more),
+    )
+
+
+def test_a_result_in_random_order_is_reachable(files, cli):
+    outcome = cli(*words("right.npy", "--release", "9.1", "--no-deterministic"))
+    assert outcome.code == 0
+    assert outcome.out.startswith(
+        "grad_weight: reachable. The product can have produced every element.\n"
+    )
+    assert "possible on" not in outcome.out
+
+
+def test_open_switches_list_where_the_result_is_possible(files, cli):
+    outcome = cli(*words("right.npy"))
+    assert outcome.code == 0
+    possible = [line for line in outcome.out.splitlines() if line.startswith("possible on")]
+    assert possible
+    assert all("computation off" in line for line in possible)
+
+
+def test_an_impossible_result_ends_with_1_and_the_worst_element(files, cli):
+    outcome = cli(*words("wrong.npy", "--release", "9.1", "--no-deterministic"))
+    assert outcome.code == 1
+    assert "grad_weight: unreachable. The product cannot have produced 1 of 240 elements." in (
+        outcome.out
+    )
+    assert "  2, 1 " in outcome.out
+
+
+def test_json_is_the_answer_of_python(files, cli):
+    outcome = cli(*words("wrong.npy", "--release", "9.1", "--no-deterministic", "--json"))
+    answer = npu_sim.verify(
+        "embedding_dense_backward",
+        soc="910B3",
+        release="9.1",
+        deterministic=False,
+        grad_weight=np.load("wrong.npy"),
+        **CALL,
+    )
+    expected = {"schema": schema("verification"), **answer.as_dict()}
+    assert outcome.data == json.loads(json.dumps(expected))
+
+
+def test_the_report_draws_every_verdict(files, cli):
+    report = files / "out.html"
+    options = ("--release", "9.1", "--no-deterministic", "--no-explain", "--report", report)
+    assert cli(*words("wrong.npy", *options)).code == 1
+    page = report.read_text(encoding="utf-8")
+    assert "verdicts of grad_weight" in page
+    assert "unreachable: 1" in page
+    answer = npu_sim.verify(
+        "embedding_dense_backward", soc="910B3", grad_weight=np.load("right.npy"), **CALL
+    )
+    assert "verdicts of grad_weight" in answer._repr_html_()
+    assert "reachable" in repr(answer)
+    assert "reachable" in repr(answer.outputs["grad_weight"])
+
+
+def test_outputs_are_files_and_are_needed(files, cli):
+    assert cli(*words("8x8:fp32")).code == 64
+    without = [word for word in words("x.npy") if word not in ("--grad-weight", "x.npy")]
+    outcome = cli(*without)
+    assert outcome.code == 64
+    assert "no output is given" in outcome.err
+    help_text = cli("verify", "embedding_dense_backward", "--help").out
+    assert "--grad-weight grad_weight.npy" in " ".join(help_text.split())
