@@ -142,6 +142,11 @@ class Problem(NamedTuple):
     deterministic: bool
 
 
+def _length(help: str, bound: str, vendor: str) -> Field:
+    """Return the field of the length of a workspace area, which not every release has."""
+    return Field(help, bound, vendor, switch=WORKSPACE_FIELDS)
+
+
 class Tiling(NamedTuple):
     """Result of the planner; unused groups are 0, as in the product."""
 
@@ -166,38 +171,16 @@ class Tiling(NamedTuple):
     small_dim: Annotated[SmallDimSplit, ELSEWHERE]
     scale_workspace_length: Annotated[
         int,
-        Field(
-            "elements of the counters in workspace",
-            "num_weights + 8",
-            "scaleWorkspaceLength",
-            switch=WORKSPACE_FIELDS,
-        ),
+        _length("elements of the counters in workspace", "num_weights + 8", "scaleWorkspaceLength"),
     ]
     out_stage_workspace_length: Annotated[
-        int,
-        Field(
-            "elements of the stage area",
-            STAGE_BOUND,
-            "outStageWorkspaceLength",
-            switch=WORKSPACE_FIELDS,
-        ),
+        int, _length("elements of the stage area", STAGE_BOUND, "outStageWorkspaceLength")
     ]
     out_index_workspace_length: Annotated[
-        int,
-        Field(
-            "elements of the stage indices",
-            vendor="outIndexWorkspaceLength",
-            switch=WORKSPACE_FIELDS,
-        ),
+        int, _length("elements of the stage indices", "", "outIndexWorkspaceLength")
     ]
     out_casted_workspace_length: Annotated[
-        int,
-        Field(
-            "elements of out in fp32",
-            "num_weights * dim",
-            "outCastedWorkspaceLength",
-            switch=WORKSPACE_FIELDS,
-        ),
+        int, _length("elements of out in fp32", "num_weights * dim", "outCastedWorkspaceLength")
     ]
 
 

@@ -273,6 +273,11 @@ def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> Buff
     )
 
 
+def _added(help: str, bound: str, vendor: str) -> Field:
+    """Return a field that the release adds with is_performance."""
+    return Field(help, bound, vendor, switch=PERFORMANCE_FIELDS)
+
+
 class Tiling(NamedTuple):
     """Result of the planner."""
 
@@ -298,67 +303,31 @@ class Tiling(NamedTuple):
         ),
     ]
     average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, "avg_factor")]
-    last_block_factor: Annotated[
-        int, Field("rows of the last core", "row", "last_block_factor", switch=PERFORMANCE_FIELDS)
-    ]
-    row_loop: Annotated[
-        int, Field("groups of rows of a core", "row", "row_loop", switch=PERFORMANCE_FIELDS)
-    ]
+    last_block_factor: Annotated[int, _added("rows of the last core", "row", "last_block_factor")]
+    row_loop: Annotated[int, _added("groups of rows of a core", "row", "row_loop")]
     last_block_row_loop: Annotated[
-        int,
-        Field(
-            "groups of rows of the last core",
-            "row",
-            "last_block_row_loop",
-            switch=PERFORMANCE_FIELDS,
-        ),
+        int, _added("groups of rows of the last core", "row", "last_block_row_loop")
     ]
-    row_tail: Annotated[
-        int, Field("rows of the last group of a core", "row", "row_tail", switch=PERFORMANCE_FIELDS)
-    ]
+    row_tail: Annotated[int, _added("rows of the last group of a core", "row", "row_tail")]
     last_block_row_tail: Annotated[
-        int,
-        Field(
-            "rows of the last group of the last core",
-            "row",
-            "last_block_row_tail",
-            switch=PERFORMANCE_FIELDS,
-        ),
+        int, _added("rows of the last group of the last core", "row", "last_block_row_tail")
     ]
     whole_repeats: Annotated[
-        int,
-        Field(
-            "whole vector instructions in a padded row",
-            "col",
-            "mul_loop",
-            switch=PERFORMANCE_FIELDS,
-        ),
+        int, _added("whole vector instructions in a padded row", "col", "mul_loop")
     ]
     repeat_tail: Annotated[
-        int,
-        Field(
-            "elements of a padded row that are left for a last one",
-            "64",
-            "mul_tail",
-            switch=PERFORMANCE_FIELDS,
-        ),
+        int, _added("elements of a padded row that are left for a last one", "64", "mul_tail")
     ]
     repeat_stride: Annotated[
         int,
-        Field(
-            "blocks from one row of the buffer to the next, modulo 256",
-            "255",
-            "dst_rep_stride",
-            switch=PERFORMANCE_FIELDS,
+        _added(
+            "blocks from one row of the buffer to the next, modulo 256", "255", "dst_rep_stride"
         ),
     ]
     is_performance: Annotated[
         int,
-        Field(
-            "1 where merged rows are multiplied without broadcasting first",
-            "1",
-            "is_performance",
-            switch=PERFORMANCE_FIELDS,
+        _added(
+            "1 where merged rows are multiplied without broadcasting first", "1", "is_performance"
         ),
     ]
     always_1: Annotated[int, Field("a field that is 1 on these products", vendor="is_nddma")]
@@ -370,9 +339,7 @@ class Tiling(NamedTuple):
             " col_buffer_length multi_n_num is_gemma",
         ),
     ]
-    normal_flag: Annotated[
-        int, Field("0 on these products", vendor="normal_flag", switch=PERFORMANCE_FIELDS)
-    ]
+    normal_flag: Annotated[int, _added("0 on these products", "", "normal_flag")]
 
 
 NO_TILING: Tiling = nothing(Tiling)

@@ -15,8 +15,6 @@ from npu_sim.kernels.embedding_dense_backward.chunks import mark_chunks
 from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT
 from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
 from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
-from npu_sim.kernels.order_study import arrival_of
-from npu_sim.kernels.random_order import seed_words
 from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
@@ -24,7 +22,7 @@ from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, KERNEL_GRAD
 from npu_sim.operators.shared.any_order import any_order
-from npu_sim.operators.shared.study import Changes, Restore, StudyCall, miscounted_calls
+from npu_sim.operators.shared.study import Changes, Restore, StudyCall, arrived, miscounted_calls
 from npu_sim.orders.claims import Claim, OpenRule, Parts, count_units, probe_terms
 from npu_sim.orders.trees import Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
@@ -328,16 +326,6 @@ def _by_core(
     return [(core, list(terms)) for core, terms in groups]
 
 
-def _merged(
-    contributions: Sequence[tuple[int, Tree | None]], order: Order, index: int
-) -> Tree | None:
-    """Return the left fold of contributions (core, tree) in their order of arrival."""
-    cores = np.array([core for core, _ in contributions], np.int64)
-    values = np.zeros((cores.size, 1), np.float32)
-    arrived = arrival_of(order.code, seed_words(order.seed), index, cores, values, 0, 1)
-    return left_fold([contributions[place][1] for place in arrived])
-
-
 def tree_of_row(
     case: Case, run: IndexRun, order: Order, core_ends: Sequence[tuple[int, int]]
 ) -> Tree | None:
@@ -364,7 +352,7 @@ def tree_of_row(
             return left_fold(range(len(run.rows)))
         grouped = _by_core(run, lambda row: row // outcome.older.share, by_slot=False)
         atomic_rows = [(core, term) for core, terms in grouped for term in terms]
-        return _merged(atomic_rows, order, run.weight_row)
+        return arrived(atomic_rows, order, run.weight_row)
     tiling = outcome.tiling
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
     starts = np.array([start for start, _ in ranges])
@@ -384,7 +372,7 @@ def tree_of_row(
         for core, terms in grouped
         for chunk in chunks_of(terms, case.rules.rows_per_flush)
     ]
-    return _merged(contributions, order, run.weight_row)
+    return arrived(contributions, order, run.weight_row)
 
 
 def _small_dim(
@@ -400,7 +388,7 @@ def _small_dim(
         copied = min(most_rows, stop - start)
         batches = groupby(terms, key=lambda term: (run.rows[term] - start) // copied)
         contributions += [(core, left_fold(list(batch))) for _, batch in batches]
-    return _merged(contributions, order, run.weight_row)
+    return arrived(contributions, order, run.weight_row)
 
 
 def _deterministic(grouped: Sequence[tuple[int, list[int]]], most: int) -> Tree | None:

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
-from npu_sim.kernels.order_study import arrival_of
-from npu_sim.kernels.random_order import seed_words
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.rms_norm_grad.compute import split_of
-from npu_sim.operators.shared.study import StudyCall, miscounted_calls
+from npu_sim.operators.shared.study import StudyCall, arrived, miscounted_calls
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
@@ -129,25 +128,11 @@ def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree
         (core, trees.left_fold(rows)) for core, rows in _rows_of_contributions(case, pieces)
     ]
     if case.deterministic:
-        cores = sorted({core for core, _ in contributions})
-        tree = trees.left_fold(
-            [
-                trees.left_fold([part for own, part in contributions if own == core])
-                for core in cores
-            ]
-        )
+        by_core = groupby(contributions, key=lambda contribution: contribution[0])
+        sums = [trees.left_fold([part for _, part in own]) for _, own in by_core]
+        tree = trees.left_fold(sums)
     else:
-        numbers = np.array([core for core, _ in contributions], np.int64)
-        arrived = arrival_of(
-            order.code,
-            seed_words(order.seed),
-            key,
-            numbers,
-            np.zeros((numbers.size, 1), np.float32),
-            0,
-            1,
-        )
-        tree = trees.left_fold([contributions[place][1] for place in arrived])
+        tree = arrived(contributions, order, key)
     assert tree is not None
     return tree
 

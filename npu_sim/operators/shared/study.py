@@ -1,6 +1,6 @@
 """Calls as studies change them, and the formula of an operator that studies compare with."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
 from npu_sim.orders.claims import count_units, probe_terms
+from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.registry import load_operator
 
 
@@ -193,6 +194,22 @@ def surviving_units(
         sums = call.outputs(**{name: probes}, **others)[output]
         counts[begin : begin + shape[1]] = count_units(sums[row, : piece.shape[0]], dtype)
     return counts
+
+
+def arrived(
+    contributions: Sequence[tuple[int, Tree | None]], order: Order, key: int
+) -> Tree | None:
+    """Return the left fold of contributions (core, tree) of one part in their order of arrival.
+
+    ``key`` is the key of the part in random orders.
+    """
+    from npu_sim.kernels.order_study import arrival_of
+    from npu_sim.kernels.random_order import seed_words
+
+    cores = np.array([core for core, _ in contributions], np.int64)
+    values = np.zeros((cores.size, 1), np.float32)
+    places = arrival_of(order.code, seed_words(order.seed), key, cores, values, 0, 1)
+    return left_fold([contributions[place][1] for place in places])
 
 
 def with_tokens_appended(
