@@ -36,6 +36,7 @@ _NAMES = {
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
     "npu_sim.tiling.structures": ("decode_tiling",),
     "npu_sim.verdicts.verify": ("verify",),
+    "npu_sim.functions": ("model", "preflight", "profile", "timeline", "workspace"),
 }
 MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 """Public names, and the modules that they are loaded from at their first use."""

@@ -26,13 +26,18 @@ from npu_sim.status import UsageError as UsageError
 from npu_sim.tiling.structures import decode_tiling as decode_tiling
 from npu_sim.failures.diagnosis import diagnose as diagnose
 from npu_sim.cores import load_profile as load_profile
+from npu_sim.functions import model as model
+from npu_sim.functions import preflight as preflight
+from npu_sim.functions import profile as profile
 from npu_sim.dumps.reading import read_dump as read_dump
 from npu_sim.questions.measured_profile import read_profile as read_profile
 from npu_sim.framework.registration import register as register
 from npu_sim.framework.registration import register_file as register_file
 from npu_sim.sweeps.runner import sweep as sweep
 from npu_sim.sweeps.runner import sweep_to as sweep_to
+from npu_sim.functions import timeline as timeline
 from npu_sim.verdicts.verify import verify as verify
+from npu_sim.functions import workspace as workspace
 
 __version__: str
 __all__: list[str]

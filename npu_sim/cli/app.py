@@ -18,7 +18,7 @@ from npu_sim.cli.options import flattened
 HEADINGS = {
     "Start": ("demo", "products", "plan", "explain", "run", "explore"),
     "Compare": ("diff", "limits", "timeline", "workspace"),
-    "Many calls": ("sweep", "preflight", "record", "profile"),
+    "Many calls": ("model", "record", "preflight", "sweep", "profile"),
     "Numbers": ("verify", "study", "caveats"),
     "Failures": ("diagnose", "dump"),
 }
@@ -54,7 +54,8 @@ def _add(part: typer.Typer, name: str) -> None:
         part.add_typer(module.study_app, name=name, rich_help_panel=panel)
     elif name in ACTIONS:
         handler, epilog = getattr(module, f"{name}_command"), getattr(module, "epilog", None)
-        action = Action(name, handler, epilog=epilog, **ACTIONS[name])
+        whole = getattr(module, "WITHOUT_OPERATOR", None)
+        action = Action(name, handler, epilog=epilog, without_operator=whole, **ACTIONS[name])
         add_action(part, action, panel=panel)
     else:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
@@ -72,8 +73,8 @@ app = typer.Typer(
     ),
     epilog="Start with npu-sim demo; npu-sim plan OPERATOR --help lists the arguments of an "
     "operator with an example. Exit codes: 0 success; 2 the product refuses the call; 64 "
-    "usage error; 1 preflight: at least one call is not accepted, or a line is invalid, and sweep "
-    "--check: a plan differs; 130 interrupted.",
+    "usage error; 1 preflight, timeline --calls and model: at least one call is not accepted, or a "
+    "line is invalid, and sweep --check: a plan differs; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     cls=_Commands,

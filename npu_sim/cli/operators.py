@@ -52,6 +52,8 @@ class Action:
     """Whether tensors, outputs too, are files and not shapes."""
     epilog: Callable[[str], str] | None = None
     """Function that returns the last lines of an operator's help; it takes the operator's name."""
+    without_operator: Callable[..., None] | None = None
+    """Function of the command's own options, called whether or not an operator follows."""
 
 
 def add_action(
@@ -81,7 +83,9 @@ def add_action(
         help=summary,
         subcommand_metavar="OPERATOR [ARGS]...",
     )
-    group.callback()(_nothing)
+    group.callback(invoke_without_command=action.without_operator is not None)(
+        flattened(action.without_operator or _nothing)
+    )
     app.add_typer(group, name=action.name, help=summary, rich_help_panel=panel)
 
 

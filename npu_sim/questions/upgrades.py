@@ -53,7 +53,7 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgr
     found: dict[Upgrade, tuple[str, ...]] = {}  # keys have no SoCs, so equal changes merge
     for (product, soc), steps in by_soc.items():
         for (old, before), (new, after) in pairwise(steps):
-            changes, bits = plan_changes(before, after), changed_bits(old, before, new, after)
+            changes, bits = plan_changes(before, after), changed_bits(before, after)
             if changes or bits:
                 step = Upgrade(product, (), old.release, new.release, changes, bits)
                 found[step] = (*found.get(step, ()), soc)
@@ -75,13 +75,11 @@ def plan_changes(before: Plan | Unplanned, after: Plan | Unplanned) -> tuple[Pla
     )
 
 
-def changed_bits(
-    old: Profile, before: Plan | Unplanned, new: Profile, after: Plan | Unplanned
-) -> tuple[str, ...]:
+def changed_bits(before: Plan | Unplanned, after: Plan | Unplanned) -> tuple[str, ...]:
     """Return the parts of a result whose bits can differ, from ``configs/releases.yaml``."""
     if isinstance(before, NO_PLAN) or isinstance(after, NO_PLAN):
         return ()
-    switches = release_table().changed(old.release, new.release, after.operator)
+    switches = release_table().changed(before.release, after.release, after.operator)
     return tuple(
         switch.bits for switch in switches if switch.bits and _concerns(switch, before, after)
     )

@@ -53,8 +53,10 @@ def _question_texts() -> Printers:
     from npu_sim.questions.explain import Explanation
     from npu_sim.questions.limits import LimitTable
     from npu_sim.questions.measured_profile import MeasuredProfile
+    from npu_sim.questions.preflight import Matrix
     from npu_sim.questions.upgrades import Upgrade
     from npu_sim.show.calibration import calibration_text
+    from npu_sim.show.call_times import matrix_text
     from npu_sim.show.compare import comparison_text, upgrade_text
     from npu_sim.show.explain import explanation_text
     from npu_sim.show.limits import limits_text
@@ -67,6 +69,7 @@ def _question_texts() -> Printers:
         LimitTable: limits_text,
         CalibrationAnswer: calibration_text,
         MeasuredProfile: measured_profile_text,
+        Matrix: matrix_text,
     }
 
 
@@ -111,10 +114,12 @@ def _plan_htmls() -> Printers:
 def _question_htmls() -> Printers:
     from npu_sim.questions.compare import Comparison
     from npu_sim.questions.measured_profile import MeasuredProfile
+    from npu_sim.questions.preflight import Matrix
     from npu_sim.show.reports.comparisons import diff_html
     from npu_sim.show.reports.measured_profile import measured_html
+    from npu_sim.show.reports.preflight import preflight_html
 
-    return {Comparison: diff_html, MeasuredProfile: measured_html}
+    return {Comparison: diff_html, MeasuredProfile: measured_html, Matrix: preflight_html}
 
 
 def _verdict_htmls() -> Printers:

@@ -19,6 +19,7 @@ from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 SHOWN_ROWS = 40
 SHOWN_FAULTS = 20
 SHOWN_LINES = 5
+SHOWN_KERNELS = 5
 MARKS = {
     "timing": ("~", "can differ between runs"),
     "caveats": ("!", "runs with a caveat"),
@@ -86,6 +87,12 @@ def matrix_view(matrix: Matrix) -> Group:
     legend = legend_text(matrix)
     if legend:
         parts += ["", legend]
+    return stack(*parts, *notes(matrix))
+
+
+def notes(matrix: Matrix) -> list[RenderableType]:
+    """Return caveats, differences, faults, timing and what was not recorded, each after a gap."""
+    parts: list[RenderableType] = []
     remarks = [*caveat_lines(matrix), *difference_lines(matrix)]
     if remarks:
         parts += ["", *map(_line, remarks)]
@@ -100,7 +107,7 @@ def matrix_view(matrix: Matrix) -> Group:
         parts += ["", *map(_line, timing[:SHOWN_FAULTS])]
     for text in recorded_lines(matrix):
         parts += ["", _line(text)]
-    return stack(*parts)
+    return parts
 
 
 def _line(text: str) -> Paragraph:
@@ -202,22 +209,23 @@ def caveat_lines(matrix: Matrix) -> Iterator[str]:
         )
 
 
+DIFFERENCES = {
+    "path": "other path, {lines}: {values}",
+    "cores": "other number of cores (sums over cores add in another order), {lines}: {values}",
+    "bits": "other bits, {lines}: {values}",
+}
+"""Sentence for each fact; times are in a table."""
+
+
 def difference_lines(matrix: Matrix) -> Iterator[str]:
-    """Return where the products take different paths, one sentence for equal differences."""
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for row in matrix.rows:
-        paths: dict[str, list[str]] = {}
-        for label, checked in row.cells.items():
-            if checked.outcome == RUNS and checked.facts.get("path"):
-                paths.setdefault(checked.facts["path"], []).append(label)
-        if len(paths) > 1:
-            taken = tuple((path, ", ".join(labels)) for path, labels in paths.items())
-            groups.setdefault(taken, []).append(row)
-    for taken, rows in groups.items():
-        paths_text = joined(
-            Text("{path} on {labels}", path=path, labels=labels) for path, labels in taken
-        )
-        yield say("other path, {lines}: {paths}", lines=lines_text(rows), paths=paths_text)
+    """Return where the columns differ in path, cores and bits, equal differences once."""
+    for found in matrix.differences():
+        if found.fact in DIFFERENCES:
+            parts = (
+                Text("{value} on {labels}", value=value, labels=", ".join(labels))
+                for value, labels in found.values
+            )
+            yield say(DIFFERENCES[found.fact], lines=lines_text(found.rows), values=joined(parts))
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
@@ -281,10 +289,12 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
         )
     kernels = matrix.recorded.get("not_modelled", {})
     if kernels:
+        most = sorted(kernels, key=kernels.__getitem__, reverse=True)[:SHOWN_KERNELS]
         yield say(
-            "not modelled: {count} kernels of {kinds} kinds, see the first line of the file",
+            "not modelled: {count} kernels of {kinds} kinds; most often {most}",
             count=sum(kernels.values()),
             kinds=len(kernels),
+            most=", ".join(f"{name} {kernels[name]}" for name in most),
         )
 
 

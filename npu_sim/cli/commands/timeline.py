@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from npu_sim.cli.call_times import call_times_command
 from npu_sim.cli.options import CallOptions, Json, Report, Trace
 from npu_sim.cli.output import exit_with, print_json, show
 from npu_sim.cli.report_files import command_on, reproducing_command, write_report
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from npu_sim.timelines.calibration import Calibration
     from npu_sim.timelines.model import Timeline
 
+WITHOUT_OPERATOR = call_times_command
+Products = Annotated[
+    str | None,
+    typer.Option("--products", help="Products to compare: all, or names joined by commas."),
+]
 Socs = Annotated[
     str | None,
     typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas."),
@@ -66,6 +72,7 @@ class Row(NamedTuple):
 class TimelineOptions(CallOptions):
     """Options of ``npu-sim timeline``."""
 
+    products: Products = None
     socs: Socs = None
     vary: Vary = None
     calibration: CalibrationFile = None
@@ -83,7 +90,7 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
     specs = typed_specs(operator, arguments)
     calls = list(_calls(operator, specs, options.vary))
     chosen = options.profile()
-    profiles = _profiles(chosen, options.socs)
+    profiles = _profiles(chosen, options.products, options.socs)
     keywords = {"deterministic": options.deterministic, "limits": options.limits}
     measured = _calibration(options.calibration)
     rows = [
@@ -159,9 +166,14 @@ def _calls(
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
 
 
-def _profiles(chosen: "Profile", socs: str | None) -> "list[Profile]":
+def _profiles(chosen: "Profile", products: str | None, socs: str | None) -> "list[Profile]":
     from npu_sim.cores import load_profile
 
+    if products is not None:
+        from npu_sim.questions.preflight import chosen_targets
+
+        columns = chosen_targets(products, socs, chosen.release)
+        return [column.profile for column in columns]
     if socs is None:
         return [chosen]
     if socs == "all":

@@ -14,9 +14,9 @@ line may be the head of a recording, which lists what its calls do not cover.
 releases.
 """
 
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked, Row
 from npu_sim.questions.preflight.checking import check_line, check_lines
-from npu_sim.questions.preflight.matrix import Fault, Matrix, Row, check_file
+from npu_sim.questions.preflight.matrix import Fault, Matrix, check_file
 from npu_sim.questions.preflight.policy import FAULTS, Policy, policy_of
 from npu_sim.questions.preflight.summary import Summary
 from npu_sim.questions.preflight.targets import Column, chosen_targets

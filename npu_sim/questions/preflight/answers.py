@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_sim.language import Text, joined
-from npu_sim.plans.model import RUNS
+from npu_sim.plans.model import RUNS, Plan
 
 REFUSED, FAILED, MALFORMED, UNKNOWN = "refused", "failed", "malformed", "unknown"
 """Outcomes besides those of a plan; ``failed``: a raw planner found no tiling (no status code);
@@ -33,9 +33,12 @@ class Checked:
     facts
         Facts of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``,
         ``caveats``, ``timing`` (outputs that can differ between runs) and
-        ``deterministic_switch`` (the plan and cost with the switch on).
+        ``deterministic_switch`` (the plan and cost with the switch on), and ``time`` (see
+        :func:`npu_sim.questions.preflight.times.call_times`).
     plan
         The complete plan, or the raw planner's result.
+    planned
+        The plan, where columns are compared in time.
     differences
         Expected and found values that differ; None when the line expects nothing.
     """
@@ -53,6 +56,7 @@ class Checked:
     release: str = ""
     argument: str = ""
     hint: str = ""
+    planned: Plan | None = field(default=None, repr=False, compare=False)
 
     @property
     def fine(self) -> bool:
@@ -107,3 +111,36 @@ class Checked:
         if whole and self.plan is not None:
             data["plan"] = self.plan
         return data
+
+
+@dataclass
+class Row:
+    """One call with all its lines.
+
+    Attributes
+    ----------
+    line, lines
+        Number of the first line, and count of lines.
+    op, inputs
+        Operator, and inputs as text.
+    count
+        Sum of the lines' ``count``.
+    remarks
+        ``name``, ``group`` and ``note`` of the first line that has them.
+    cells, seconds
+        Result and duration of the check by label of the column.
+    """
+
+    line: int
+    op: str
+    inputs: str
+    remarks: Mapping[str, Any]
+    cells: dict[str, Checked]
+    lines: int = 0
+    count: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Operator with the name of the call, or with its inputs."""
+        return f"{self.op or 'no call'} {self.remarks.get('name') or self.inputs}".strip()

@@ -23,6 +23,7 @@ from npu_sim.questions.preflight.lines import (
     parse,
 )
 from npu_sim.questions.preflight.targets import profile_of_line
+from npu_sim.questions.preflight.times import call_times
 from npu_sim.registry import find_kernel, load_operator
 from npu_sim.status import AclnnError, NotModelledError, UsageError
 from npu_sim.tiling import raw_plan
@@ -78,8 +79,12 @@ def malformed(
     return replace(answer, message=str(error))
 
 
-def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True) -> Checked:
+def check_call(
+    call: Call, number: int, profile: Profile, *, whole: bool = True, timed: bool = False
+) -> Checked:
     """Return the result of a call on one product, including the plan if ``whole``.
+
+    With ``timed``, the facts include launches, bound and estimate.
 
     Raises
     ------
@@ -91,7 +96,7 @@ def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True)
     )
     if call.kernel:
         return _check_kernel(call.values, answer, profile)
-    return _check_operator(call.values, answer, profile, whole)
+    return _check_operator(call.values, answer, profile, whole, timed)
 
 
 def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) -> Checked:
@@ -136,7 +141,7 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
 
 
 def _check_operator(
-    call: Mapping[str, Any], answer: Checked, profile: Profile, whole: bool
+    call: Mapping[str, Any], answer: Checked, profile: Profile, whole: bool, timed: bool
 ) -> Checked:
     """Check a call against its contract and plan it."""
     operator: Operator = load_operator(call["op"])
@@ -152,6 +157,8 @@ def _check_operator(
         plan = plan_with_results(case) if whole else plan_of(case)
         outcome = plan.outcome
         facts |= _facts(plan, case)
+        if timed:
+            facts["time"] = call_times(plan, profile)
         why |= _overflow(plan)
     except AclnnError as error:
         why = {
@@ -175,6 +182,7 @@ def _check_operator(
         outcome=outcome,
         facts=facts,
         plan=plan.as_dict() if plan is not None and whole else None,
+        planned=plan if timed else None,
         differences=_differences(call["expect"], found) if "expect" in call else None,
         **why,
     )

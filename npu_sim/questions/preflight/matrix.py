@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.language import Text
-from npu_sim.questions.preflight.answers import MALFORMED, Checked
+from npu_sim.plans.answers import Printed
+from npu_sim.plans.model import RUNS
+from npu_sim.questions.preflight.answers import MALFORMED, Checked, Row
 from npu_sim.questions.preflight.checking import check_call, malformed
+from npu_sim.questions.preflight.differences import Difference, differences
 from npu_sim.questions.preflight.lines import (
     HEAD,
     IDENTITY,
@@ -22,43 +25,11 @@ from npu_sim.questions.preflight.lines import (
 from npu_sim.questions.preflight.policy import Policy
 from npu_sim.questions.preflight.summary import Summary
 from npu_sim.questions.preflight.targets import Column, is_named, own_target, profile_of_line
+from npu_sim.questions.preflight.times import Totals, totals
 from npu_sim.status import UsageError
 
 CACHED_LINES = 1 << 17
 """Number of line texts whose row is cached."""
-
-
-@dataclass
-class Row:
-    """One call with all its lines.
-
-    Attributes
-    ----------
-    line, lines
-        Number of the first line, and count of lines.
-    op, inputs
-        Operator, and inputs as text.
-    count
-        Sum of the lines' ``count``.
-    remarks
-        ``name``, ``group`` and ``note`` of the first line that has them.
-    cells, seconds
-        Result and duration of the check by label of the column.
-    """
-
-    line: int
-    op: str
-    inputs: str
-    remarks: Mapping[str, Any]
-    cells: dict[str, Checked]
-    lines: int = 0
-    count: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """Operator with the name of the call, or with its inputs."""
-        return f"{self.op or 'no call'} {self.remarks.get('name') or self.inputs}".strip()
 
 
 @dataclass(frozen=True)
@@ -75,8 +46,8 @@ class Fault:
     """``rows`` and ``labels``: calls and columns."""
 
 
-@dataclass
-class Matrix:
+@dataclass(repr=False)
+class Matrix(Printed):
     """Results of all calls on all columns."""
 
     policy: Policy
@@ -87,6 +58,8 @@ class Matrix:
     """The calls, in the order of their first lines."""
     recorded: dict[str, Any] | None = None
     """Head of a recording: what its calls do not cover."""
+    timed: bool = False
+    """Whether results include launches, lower bounds and estimates."""
 
     def cells(self) -> Iterator[tuple[Row, str, Checked]]:
         """Yield row, label and result of every call on every column."""
@@ -107,6 +80,31 @@ class Matrix:
         for row, _, checked in self.cells():
             total.add(checked, row.lines, row.count, self._kinds(checked))
         return total
+
+    def totals(self) -> dict[str, Totals]:
+        """Return the sums of launches and times of every column; empty without times."""
+        times: dict[str, list[tuple[Mapping[str, Any], int]]] = {label: [] for label in self.labels}
+        for row, label, checked in self.cells():
+            if "time" in checked.facts and checked.outcome == RUNS:
+                times[label].append((checked.facts["time"], row.count))
+        return {label: totals(found) for label, found in times.items()} if self.timed else {}
+
+    def differences(self) -> list[Difference]:
+        """Return where the columns differ."""
+        return differences(self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the results as plain data, without the plans."""
+        targets = {label: summary.as_dict() for label, summary in self.summaries().items()}
+        for label, sums in self.totals().items():
+            targets[label]["totals"] = sums.as_dict()
+        return {
+            "summary": self.summary().as_dict(),
+            "targets": targets,
+            "recorded": self.recorded,
+            "differences": [one.as_dict() for one in self.differences()],
+            "results": list(self.results()),
+        }
 
     def _kinds(self, checked: Checked) -> list[str]:
         """Return the kinds of the reasons for not accepting a result."""
@@ -147,6 +145,7 @@ def check_file(
     directory: Path | None = None,
     *,
     whole: bool = False,
+    timed: bool = False,
 ) -> Matrix:
     """Check a file of calls.
 
@@ -156,10 +155,11 @@ def check_file(
     - ``directory``: folder for relative product files named in lines; the working directory when
       None.
     - ``whole``: whether results include complete plans.
+    - ``timed``: whether results include launches, lower bounds and estimates.
 
     Raises UsageError when no line is a call.
     """
-    reader = _Reader(targets, Matrix(policy or Policy()), directory, whole)
+    reader = _Reader(targets, Matrix(policy or Policy(), timed=timed), directory, whole)
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text:
@@ -233,7 +233,9 @@ class _Reader:
         row = Row(number, call.values["op"], call.inputs_text, _remarks(call.values), {})
         for target in self._targets(call.values):
             started = time.perf_counter()
-            row.cells[target.label] = check_call(call, number, target.profile, whole=self.whole)
+            row.cells[target.label] = check_call(
+                call, number, target.profile, whole=self.whole, timed=self.matrix.timed
+            )
             row.seconds[target.label] = time.perf_counter() - started
         return self._added(row)
 

@@ -11,6 +11,8 @@ from npu_sim.questions.varied_calls import chosen_profiles, items_of, load_disti
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError
 
+Names = str | Sequence[str] | None
+
 
 @dataclass(frozen=True)
 class Column:
@@ -23,7 +25,7 @@ class Column:
 
 
 def chosen_targets(
-    products: str | None = None, socs: str | None = None, releases: str | None = None
+    products: Names = None, socs: Names = None, releases: Names = None
 ) -> tuple[Column, ...]:
     """Return the columns of the chosen products, SoCs and releases.
 
@@ -50,7 +52,7 @@ def chosen_targets(
     return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
 
 
-def _profiles(products: str | None, socs: str | None) -> list[Profile]:
+def _profiles(products: Names, socs: Names) -> list[Profile]:
     if socs is None:
         return load_distinct(product_names(products), every_soc=False)
     if products is None and socs != "all":

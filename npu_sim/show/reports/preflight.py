@@ -5,6 +5,7 @@ from dataclasses import replace
 from npu_sim.language import say
 from npu_sim.language.quantities import short_bytes_text
 from npu_sim.questions.preflight import Matrix
+from npu_sim.show.call_times import CALLS, NOTE, TOTALS, call_rows, totals_rows
 from npu_sim.show.preflight import (
     caveat_lines,
     cell_text,
@@ -15,6 +16,7 @@ from npu_sim.show.preflight import (
     timing_lines,
 )
 from npu_sim.show.reports.document import Cell, Document, Table, table_report
+from npu_sim.show.reports.html import embedded
 
 COUNTS = (
     *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
@@ -68,6 +70,12 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         Table(COUNTS, counts, "Targets"),
         Table(headings, calls, "Calls: workspace, or the code"),
     ]
+    if matrix.timed:
+        tables = [
+            Table(TOTALS, tuple(totals_rows(matrix)), "Sums"),
+            Table(CALLS, tuple(call_rows(matrix)), "Calls by their time"),
+            *tables,
+        ]
     if faults:
         reasons = tuple(
             (one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason)
@@ -76,6 +84,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         columns = ("fault", "operator", "where", "targets", "why")
         tables.append(Table(columns, reasons, "Not accepted"))
     notes = [
+        *([NOTE] if matrix.timed else []),
         *filter(None, [legend_text(matrix)]),
         *caveat_lines(matrix),
         *difference_lines(matrix),
@@ -85,3 +94,8 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     title = say("preflight of {file}", file=file)
     document = table_report(title, sentence, tables, notes=notes, call=call)
     return replace(document, outcome="bad" if bad else "good")
+
+
+def preflight_html(matrix: Matrix) -> str:
+    """Return a preflight as HTML for notebooks."""
+    return embedded(preflight_report(matrix, say("calls"), ""))

@@ -1,0 +1,205 @@
+"""Commands of the command line as functions that return answers."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_sim.cores import Profile
+from npu_sim.framework.target import Limits
+from npu_sim.language import Text
+from npu_sim.status import UsageError, without_internal_frames
+
+if TYPE_CHECKING:
+    from npu_sim.plans.model import Workspace
+    from npu_sim.questions.measured_profile import MeasuredProfile
+    from npu_sim.questions.preflight import Matrix
+    from npu_sim.timelines.model import Timeline
+
+Names = str | Sequence[str] | None
+"""Names, also as one text separated by commas."""
+
+
+@without_internal_frames
+def timeline(
+    operator: str,
+    *,
+    product: str | Path | Profile | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool = False,
+    limits: Limits = "documented",
+    calibration: str | Path | None = None,
+    **arguments: Any,
+) -> "Timeline":
+    """Return the lower bound of the time of one call, and an estimate if one can be made.
+
+    :func:`preflight` with ``timed=True`` does so for a file of calls.
+
+    Parameters
+    ----------
+    calibration
+        File that ``npu-sim profile --calibrate`` wrote for the device.
+    operator, product, soc, release, deterministic, limits, **arguments
+        As for :func:`npu_sim.plan`.
+
+    Raises
+    ------
+    AclnnError
+        With the product's status when the call is refused.
+    """
+    from npu_sim.cores import load_profile
+    from npu_sim.operators import plan
+    from npu_sim.operators.timelines import timeline as timeline_of
+    from npu_sim.questions.faster_calls import with_changes
+    from npu_sim.timelines.calibration import load_calibration
+
+    profile = load_profile(product, soc, release)
+    measured = None if calibration is None else load_calibration(Path(calibration))
+    if measured is not None:
+        measured.require_device(profile)
+    made = plan(operator, product=profile, deterministic=deterministic, limits=limits, **arguments)
+    return with_changes(timeline_of(made, profile, measured), made, profile)
+
+
+@without_internal_frames
+def workspace(operator: str, **call: Any) -> "Workspace":
+    """Return the workspace of one call: kernels, areas with lifetimes and offsets, buckets.
+
+    ``call`` has the target and the arguments as for :func:`npu_sim.plan`, and raises what it does.
+    """
+    from npu_sim.operators import plan
+
+    return plan(operator, **call).workspace
+
+
+@without_internal_frames
+def preflight(
+    calls: str | Path | Iterable[Mapping[str, Any]],
+    *,
+    products: Names = None,
+    soc: Names = None,
+    release: Names = None,
+    fail_on: str = "refused",
+    max_workspace: str | int | None = None,
+    timed: bool = False,
+    whole: bool = False,
+) -> "Matrix":
+    """Check calls on several products, SoCs and releases, without data.
+
+    Parameters
+    ----------
+    calls
+        File of calls, one JSON object a line, ``-`` for standard input; or the calls themselves,
+        for instance a :class:`~npu_sim.torch.recording.Recording`.
+    products, soc, release
+        Products, SoCs and releases for calls that name none; the default product, its default SoC
+        and the newest release when None.
+    fail_on
+        Outcomes that are not accepted: ``refused``, ``caveat``, ``timing``, ``unknown``.
+    max_workspace
+        Largest workspace a call may need: bytes, or ``"256MiB"``.
+    timed
+        Whether results include launches, lower bounds and estimates, and their sums.
+    whole
+        Whether results include complete plans.
+
+    Raises
+    ------
+    UsageError
+        For unknown names, for a file that cannot be read, and when no line is a call.
+    """
+    from npu_sim.files.reading import lines_of
+    from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
+
+    targets = chosen_targets(products, soc, release)
+    policy = policy_of(fail_on, max_workspace)
+    if not isinstance(calls, str | Path):
+        lines = map(json.dumps, calls)
+        return check_file(lines, targets, policy, whole=whole, timed=timed)
+    directory = Path(calls).parent if str(calls) != "-" else None
+    try:
+        with sys.stdin.buffer if str(calls) == "-" else Path(calls).open("rb") as file:
+            return check_file(lines_of(file), targets, policy, directory, whole=whole, timed=timed)
+    except OSError as error:
+        raise UsageError(
+            "calls",
+            Text("{calls}: cannot be read: {strerror}", error, calls=calls),
+            "a file of calls, one JSON object a line",
+        ) from None
+    except UsageError as error:
+        if error.argument != "calls":
+            raise
+        raise UsageError(
+            "calls", Text("{calls}: {message}", error, calls=calls), error.hint
+        ) from None
+
+
+@without_internal_frames
+def profile(file: str | Path, **device: Any) -> "MeasuredProfile":
+    """Read a device's profile; the same as :func:`npu_sim.read_profile`."""
+    from npu_sim.questions.measured_profile import read_profile
+
+    return read_profile(file, **device)
+
+
+@without_internal_frames
+def model(
+    config: str | Path | Mapping[str, Any],
+    *,
+    batch: int = 1,
+    sequence: int = 4096,
+    dtype: str = "bf16",
+    deterministic: bool = False,
+    products: Names = None,
+    soc: Names = None,
+    release: Names = None,
+    out: str | Path | None = None,
+    **sizes: Any,
+) -> "Matrix":
+    """Return the calls of a step of training of a model, with their times on every product.
+
+    The model is built by the installed transformers on PyTorch's meta device: nothing is downloaded
+    or computed. Its forward and backward pass are recorded and checked by :func:`preflight`.
+
+    Parameters
+    ----------
+    config
+        Configuration file of a model (``config.json``), its content, or a type such as ``"llama"``.
+    batch, sequence
+        Number of sequences, and tokens of each.
+    dtype
+        Dtype of weights and activations: bf16, fp16 or fp32.
+    deterministic
+        The determinism switch.
+    products, soc, release
+        As for :func:`preflight`.
+    out
+        File for the calls.
+    **sizes
+        Values of the configuration to replace, such as ``num_hidden_layers=2``.
+
+    Raises
+    ------
+    UsageError
+        When PyTorch or transformers is not installed, for an unknown type or size, and for a model
+        whose code needs values of tensors.
+    """
+    try:
+        from npu_sim.torch.models import recorded_model
+    except ImportError as error:
+        raise UsageError("model", str(error), "pip install torch transformers") from None
+    recording = recorded_model(
+        config,
+        batch=batch,
+        sequence=sequence,
+        dtype=dtype,
+        deterministic=deterministic,
+        sizes=sizes,
+    )
+    if out is not None:
+        recording.write(out)
+    found = preflight(recording, products=products, soc=soc, release=release, timed=True)
+    found.recorded = recording.seen_besides()
+    return found

@@ -1,0 +1,128 @@
+"""Models that transformers builds from a configuration, recorded without weights or data."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_sim.files.reading import YAML_BYTES, read_limited
+from npu_sim.language import Text
+from npu_sim.status import UsageError, closest
+from npu_sim.torch.recording import Recording, record
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def recorded_model(
+    config: str | Path | Mapping[str, Any],
+    *,
+    batch: int,
+    sequence: int,
+    dtype: str,
+    deterministic: bool,
+    sizes: Mapping[str, Any],
+) -> Recording:
+    """Return the calls of a forward and backward pass of a model on the meta device.
+
+    Raises UsageError as :func:`npu_sim.model` describes.
+    """
+    for name, number in (("batch", batch), ("sequence", sequence)):
+        if number < 1:
+            message = Text("{name} = {number} is less than 1", name=name, number=number)
+            raise UsageError(name, message, "1 or more")
+    if dtype not in DTYPES:
+        message = Text("dtype = {dtype} is not known", dtype=repr(dtype))
+        raise UsageError("dtype", message, Text("one of: {names}", names=", ".join(DTYPES)))
+    model = _built(config, DTYPES[dtype], sizes)
+    tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
+    # transformers reads the values of masks of two dimensions, but not of this form.
+    mask = torch.ones((batch, 1, sequence, sequence), dtype=torch.bool, device="meta")
+    try:
+        with _deterministic(deterministic), record() as recording:
+            model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
+    except Exception as error:  # whatever the model's code raises without values
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise UsageError(
+            "config",
+            Text("the model cannot run without values: {error}", error=lines[0]),
+            "npu-sim record with a script that trains a small model on the CPU",
+        ) from error
+    return recording
+
+
+@contextmanager
+def _deterministic(switch: bool) -> Iterator[None]:
+    """Set PyTorch's determinism switch in a block; recorded calls have it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(switch, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warns)
+
+
+def _built(
+    config: str | Path | Mapping[str, Any], dtype: torch.dtype, sizes: Mapping[str, Any]
+) -> Any:
+    """Return the model of a configuration, for causal language modelling."""
+    try:
+        import transformers
+    except ImportError:
+        raise UsageError(
+            "model",
+            "transformers is not installed; it builds the model",
+            "pip install transformers",
+        ) from None
+    values = {**_content(config), **sizes}
+    kind = values.pop("model_type", None)
+    known = list(transformers.CONFIG_MAPPING)
+    if kind not in known:
+        raise UsageError(
+            "config",
+            Text("{kind} is no model type of the installed transformers", kind=repr(kind)),
+            Text(
+                "a configuration file with model_type, or a type such as llama{hint}",
+                hint=closest(str(kind), known),
+            ),
+        )
+    default = transformers.AutoConfig.for_model(kind)
+    for name in sizes:
+        if not hasattr(default, name):
+            names = list(default.to_dict())
+            raise UsageError(
+                "sizes",
+                Text("{name} is no value of the configuration of {kind}", name=name, kind=kind),
+                Text("see the configuration file{hint}", hint=closest(name, names)),
+            )
+    whole = transformers.AutoConfig.for_model(kind, **values)
+    text = whole.get_text_config(decoder=True)
+    text.use_cache = False
+    if type(text) not in transformers.AutoModelForCausalLM._model_mapping:
+        raise UsageError(
+            "config",
+            Text("{kind} is no causal language model", kind=kind),
+            "npu-sim record with a script that runs the model",
+        )
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(text, dtype=dtype)
+
+
+def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a configuration file, or of a type of model."""
+    if isinstance(config, Mapping):
+        return config
+    if not str(config).endswith(".json") and not Path(config).exists():
+        return {"model_type": str(config)}
+    hint = "config.json of a model, or a type such as llama"
+    try:
+        values = json.loads(read_limited("config", Path(config), YAML_BYTES, hint))
+    except (ValueError, RecursionError) as error:
+        message = Text("{config}: not JSON: {error}", config=config, error=error)
+        raise UsageError("config", message, hint) from None
+    if not isinstance(values, dict):
+        raise UsageError("config", Text("{config}: no JSON object", config=config), hint)
+    return values
