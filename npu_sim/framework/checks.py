@@ -397,13 +397,10 @@ class DtypeTable(DtypeCheck):
         rows = [tuple(row) for row in self.rows(call.profile)]
         if given in rows:
             return
-        fault = (
-            next(
-                end
-                for end in range(1, len(given) + 1)
-                if not any(row[:end] == given[:end] for row in rows)
-            )
-            - 1
+        fault = next(
+            position
+            for position in range(len(given))
+            if not any(row[: position + 1] == given[: position + 1] for row in rows)
         )
         agreeing = [sum(a == b for a, b in zip(row, given, strict=True)) for row in rows]
         nearest = [
@@ -411,12 +408,11 @@ class DtypeTable(DtypeCheck):
             for row, count in zip(rows, agreeing, strict=True)
             if count == max(agreeing)
         ]
-        title = call.profile.product.title
         message = Text(
             "{names} is {given}: {title} does not take the dtypes {dtypes}",
+            call.profile.product,
             names=names[fault],
             given=given[fault],
-            title=title,
             dtypes=_dtypes_text(names, given),
         )
         hint = Text("nearest: {nearest}", nearest="; or ".join(nearest) or "none")

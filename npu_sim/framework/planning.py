@@ -228,11 +228,7 @@ def _result(
         )
     except UsageError:
         return None
-    differs = (changed.path, changed.tiling_key, changed.kernel) != (
-        plan.path,
-        plan.tiling_key,
-        plan.kernel,
-    )
+    before, after = ((one.path, one.tiling_key, one.kernel) for one in (plan, changed))
     # Of several decisions with one name, the first counts.
     effects = {other.name: other.effect for other in reversed(changed.decisions)}
     return flip.model_copy(
@@ -240,7 +236,7 @@ def _result(
             "outcome": changed.outcome,
             "path": changed.path,
             "tiling_key": changed.tiling_key,
-            "changes_path": differs,
+            "changes_path": before != after,
             "effect": effects.get(decision.name, ""),
         }
     )
@@ -264,17 +260,12 @@ def _without_effect(case: Case, shipped: Profile) -> Iterator[ProfileKey]:
     for key, value, before, other in _differing(case.profile, shipped):
         if not _same_tiling(case, other):
             continue
-        known = assumed.get(key)
-        asked = known.if_asked(case) if known is not None and known.if_asked is not None else ""
-        yield ProfileKey(
-            key=key,
-            value=value,
-            shipped=before,
-            product=shipped.name,
-            assumed=known.value if known is not None else None,
-            source=known.source if known is not None else "",
-            if_asked=asked,
-        )
+        found = ProfileKey(key=key, value=value, shipped=before, product=shipped.name)
+        if known := assumed.get(key):
+            asked = known.if_asked(case) if known.if_asked is not None else ""
+            facts = {"assumed": known.value, "source": known.source, "if_asked": asked}
+            found = found.model_copy(update=facts)
+        yield found
 
 
 def _differing(own: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, Profile]]:
@@ -284,29 +275,20 @@ def _differing(own: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, 
         value, before = getattr(own.chip, key), getattr(shipped.chip, key)
         if value != before and value is not None and before is not None:
             socs = {**product.socs, own.soc: own.chip.model_copy(update={key: before})}
-            yield (
-                key,
-                value,
-                before,
-                own.model_copy(update={"product": product.model_copy(update={"socs": socs})}),
-            )
+            other = product.model_copy(update={"socs": socs})
+            yield key, value, before, own.model_copy(update={"product": other})
     for key in PRODUCT_KEYS:
         value, before = getattr(product, key), getattr(shipped.product, key)
         if value != before:
-            yield (
-                key,
-                value,
-                before,
-                own.model_copy(update={"product": product.model_copy(update={key: before})}),
-            )
+            other = product.model_copy(update={key: before})
+            yield key, value, before, own.model_copy(update={"product": other})
 
 
 def _same_tiling(case: Case, other: Profile) -> bool:
     """Return whether a call is tiled the same on another profile."""
     try:
-        changed = case.operator.on(other).check_uncached(
-            case.arguments, replace(case.target, profile=other)
-        )
+        target = replace(case.target, profile=other)
+        changed = case.operator.on(other).check_uncached(case.arguments, target)
     except (AclnnError, NotModelledError):
         return False
     return bool(changed.tiling == case.tiling)

@@ -154,17 +154,8 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
         fits = () if used else tuple(_fitting(group, profile, measured, clock))
-        inputs = tuple(str(spec) for spec in first.inputs or ())
-        yield ComparedShape(
-            first.kernel,
-            inputs,
-            len(group.launches),
-            estimate.vector_cycles / clock,
-            measured,
-            ratio,
-            used,
-            fits,
-        )
+        shape = (first.kernel, tuple(map(str, first.inputs or ())), len(group.launches))
+        yield ComparedShape(*shape, estimate.vector_cycles / clock, measured, ratio, used, fits)
 
 
 def _fitting(
@@ -194,31 +185,21 @@ def _fitting(
 def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
     """Return the number of agreeing shapes, the vector factor or None, and the reason."""
     if len(ratios) < FEWEST_SHAPES:
-        return (
-            0,
-            None,
-            Text(
-                "published numbers stay: {ratios_count} usable shapes, a factor needs "
-                "{fewest_shapes}",
-                ratios_count=len(ratios),
-                fewest_shapes=FEWEST_SHAPES,
-            ),
+        reason = Text(
+            "published numbers stay: {ratios_count} usable shapes, a factor needs {fewest_shapes}",
+            ratios_count=len(ratios),
+            fewest_shapes=FEWEST_SHAPES,
         )
+        return 0, None, reason
     middle = median(ratios)
     if any(abs(ratio / middle - 1) > AGREEMENT for ratio in ratios):
-        spread = Text(
-            "{lowest} to {highest}", lowest=f"{min(ratios):.3f}", highest=f"{max(ratios):.3f}"
+        lowest, highest = f"{min(ratios):.3f}", f"{max(ratios):.3f}"
+        reason = Text(
+            "published numbers stay: the shapes' ratios, {spread}, do not agree within {agreement}",
+            spread=Text("{lowest} to {highest}", lowest=lowest, highest=highest),
+            agreement=f"{AGREEMENT:.0%}",
         )
-        return (
-            0,
-            None,
-            Text(
-                "published numbers stay: the shapes' ratios, {spread}, do not agree within "
-                "{agreement}",
-                spread=spread,
-                agreement=f"{AGREEMENT:.0%}",
-            ),
-        )
+        return 0, None, reason
     if abs(middle - 1) <= WORTH_CORRECTING:
         reason = Text(
             "published numbers stay: {ratios_count} shapes agree, and their median ratio "
@@ -228,15 +209,12 @@ def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
             worth_correcting=f"{WORTH_CORRECTING:.0%}",
         )
         return len(ratios), None, reason
-    return (
-        len(ratios),
-        middle,
-        Text(
-            "vector cycles are multiplied by {middle}, the median ratio of {ratios_count} shapes",
-            middle=f"{middle:.3f}",
-            ratios_count=len(ratios),
-        ),
+    reason = Text(
+        "vector cycles are multiplied by {middle}, the median ratio of {ratios_count} shapes",
+        middle=f"{middle:.3f}",
+        ratios_count=len(ratios),
     )
+    return len(ratios), middle, reason
 
 
 def _warnings(

@@ -118,19 +118,10 @@ def explain(
     estimates = estimator(plan, loaded).estimates() if plan is not None else ()
     prices: tuple[ModePrice, ...] = ()
     if plan is not None and other is not None:
-        modes = ((plan, timeline(plan, loaded)), (other, timeline(other, loaded)))
-        prices = mode_prices(modes)
-    return Explanation(
-        loaded,
-        call,
-        plan,
-        refusal,
-        tuple(nearby),
-        tuple(_size_limits(call, loaded)),
-        other,
-        estimates,
-        prices,
-    )
+        prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
+    sizes = tuple(_size_limits(call, loaded))
+    outcome = (plan, refusal, tuple(nearby))
+    return Explanation(loaded, call, *outcome, sizes, other, estimates, prices)
 
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:

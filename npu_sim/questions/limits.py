@@ -299,20 +299,14 @@ def _frontier(
         values = [second.code(item) for item in listed.split(",")]
     else:
         smallest = call.with_values({axis.name: max(axis.low, 1)})
-        values = _round_values(
-            find_bound(smallest, second, profile, "hardware", MANY_PROBES),
-            int(call.values[second.name]),
-        )
-    bounds = (
-        (
-            value,
-            _product_limits(
-                call.with_values({second.name: value}), axis, profile, socs, MANY_PROBES
-            ),
-        )
-        for value in values
-    )
-    return [replace(bound, at=value) for value, bound in bounds]
+        bound = find_bound(smallest, second, profile, "hardware", MANY_PROBES)
+        values = _round_values(bound, int(call.values[second.name]))
+    rows = []
+    for value in values:
+        changed = call.with_values({second.name: value})
+        bounds = _product_limits(changed, axis, profile, socs, MANY_PROBES)
+        rows.append(replace(bounds, at=value))
+    return rows
 
 
 def _round_values(bound: Bound, current: int) -> list[int]:

@@ -78,15 +78,7 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
-            change = NearbyPlan(
-                decision.name,
-                axis,
-                now,
-                value,
-                flip.path,
-                flip.changes_path,
-                flip.outcome,
-                flip.refusal,
-            )
+            result = (flip.path, flip.changes_path, flip.outcome, flip.refusal)
+            change = NearbyPlan(decision.name, axis, now, value, *result)
             nearby.setdefault((axis.name, value), change)
     return sorted(nearby.values(), key=lambda change: change.distance)

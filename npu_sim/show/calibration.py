@@ -73,17 +73,9 @@ def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
     )
     rows = []
     for shape in answer.shapes:
-        ratio = Text(
-            "{ratio}{value}", ratio=f"{shape.ratio:.3f}", value="" if shape.used else ", not used"
-        )
+        used = "" if shape.used else ", not used"
+        ratio = Text("{ratio}{value}", ratio=f"{shape.ratio:.3f}", value=used)
         name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
-        rows.append(
-            (
-                name,
-                str(shape.count),
-                say("{measured_us:.2f} us", shape),
-                say("{estimate_us:.2f} us", shape),
-                ratio,
-            )
-        )
+        measured, estimate = say("{measured_us:.2f} us", shape), say("{estimate_us:.2f} us", shape)
+        rows.append((name, str(shape.count), measured, estimate, ratio))
     return "", Table(columns, rows)

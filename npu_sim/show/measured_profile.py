@@ -163,17 +163,12 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     agree = "as planned" if measured == facts["planned_block_dim"] else "not as planned"
     if measured is None:
         agree = "not in the file"
-    lines.append(
-        (
-            "cores",
-            say(
-                "{planned} planned, {measured} measured",
-                planned=facts["planned_block_dim"],
-                measured="?" if measured is None else measured,
-            ),
-            agree,
-        )
+    cores = say(
+        "{planned} planned, {measured} measured",
+        planned=facts["planned_block_dim"],
+        measured="?" if measured is None else measured,
     )
+    lines.append(("cores", cores, agree))
     key = ""
     if facts["tiling_key"] is not None:
         key = say(", tiling key {facts}", facts=facts["tiling_key"])

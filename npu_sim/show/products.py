@@ -28,24 +28,17 @@ def products_view(profiles: Sequence[Profile]) -> Group:
     for profile in profiles:
         product = profile.product
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"
-        parts += [
-            Paragraph(f"{product.name}: {product.title} ({product.title_zh})", "bold"),
-            Table(
-                COLUMNS,
-                [
-                    _soc_row(profile.with_soc(name), default=name == product.default_soc)
-                    for name in product.socs
-                ],
-            ),
-            lines_table(
-                [
-                    ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
-                    ("operators", ", ".join(product.operators)),
-                    *([("rules", product.rules_source)] if product.rules_source else []),
-                ]
-            ),
-            "",
+        title = f"{product.name}: {product.title} ({product.title_zh})"
+        socs = [
+            _soc_row(profile.with_soc(name), default=name == product.default_soc)
+            for name in product.socs
         ]
+        lines = [
+            ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
+            ("operators", ", ".join(product.operators)),
+            *([("rules", product.rules_source)] if product.rules_source else []),
+        ]
+        parts += [Paragraph(title, "bold"), Table(COLUMNS, socs), lines_table(lines), ""]
     return stack(*parts, Paragraph(LEGEND, "dim"))
 
 

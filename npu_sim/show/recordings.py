@@ -32,29 +32,22 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
         for one in calls:
             inputs = ", ".join(f"{name} {value}" for name, value in one["inputs"].items())
             rows.append((f"{one['count']}x", one["op"], inputs, one.get("name", "")))
-        parts += [
-            "",
-            Table(
-                (
-                    *_COUNTED,
-                    Column("op", key=True),
-                    Column("inputs", wraps=True, plain=True),
-                    Column("from", wraps=True),
-                ),
-                rows,
-            ),
-        ]
+        columns = (
+            *_COUNTED,
+            Column("op", key=True),
+            Column("inputs", wraps=True, plain=True),
+            Column("from", wraps=True),
+        )
+        parts += ["", Table(columns, rows)]
     for title, listed in (("not recognised", lost), ("remark on", recording.get("remarks", ()))):
         if listed:
             parts += ["", _listed(title, listed)]
     if processes := recording.get("processes"):
-        parts += [
-            "",
-            say(
-                "forked processes made calls that are not recorded: {processes}",
-                processes=", ".join(processes),
-            ),
-        ]
+        names = ", ".join(processes)
+        text = say(
+            "forked processes made calls that are not recorded: {processes}", processes=names
+        )
+        parts += ["", text]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:SHOWN_KERNELS]]
         more = ""

@@ -82,23 +82,17 @@ def _own(node: WorkspaceNode) -> str:
     if all(part.evidence.value == "unknown" for part in node.workspace):
         return "unknown, counted as 0"
     model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
-    return say(
-        "{size}{model}", size=bytes_text(sum(part.bytes for part in node.workspace)), model=model
-    )
+    size = bytes_text(sum(part.bytes for part in node.workspace))
+    return say("{size}{model}", size=size, model=model)
 
 
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row per area, under ``AREAS``."""
-    return [
-        (
-            area.name,
-            count_text(area.bytes),
-            count_text(area.offset),
-            str(area.bucket),
-            _nodes_text(area),
-        )
-        for area in workspace.areas
-    ]
+    rows: list[tuple[str, ...]] = []
+    for area in workspace.areas:
+        place = (count_text(area.bytes), count_text(area.offset), str(area.bucket))
+        rows.append((area.name, *place, _nodes_text(area)))
+    return rows
 
 
 def _nodes_text(area: WorkspaceArea) -> str:
@@ -109,16 +103,8 @@ def _nodes_text(area: WorkspaceArea) -> str:
 
 def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row per bucket, under ``BUCKETS``."""
-    tenants = [
-        [area.name for area in workspace.areas if area.bucket == number]
-        for number in range(len(workspace.buckets))
-    ]
-    return [
-        (
-            str(number),
-            count_text(bucket.bytes),
-            count_text(bucket.offset),
-            joined(tenants[number], ", "),
-        )
-        for number, bucket in enumerate(workspace.buckets)
-    ]
+    rows: list[tuple[str, ...]] = []
+    for number, bucket in enumerate(workspace.buckets):
+        tenants = joined((area.name for area in workspace.areas if area.bucket == number), ", ")
+        rows.append((str(number), count_text(bucket.bytes), count_text(bucket.offset), tenants))
+    return rows

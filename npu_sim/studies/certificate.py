@@ -137,17 +137,8 @@ def certify(
         tree = trees.canonical(claim.tree)
         assert tree is not None
         kind, agrees = _probe(claim, tree) if probe else ("none", None)
-        certificate = Certificate(
-            claim.output,
-            claim.element,
-            claim.elements,
-            claim.terms,
-            claim.tree,
-            trees.shape_hash(tree),
-            kind,
-            agrees,
-        )
-        certificates.append(certificate)
+        declaration = (claim.output, claim.element, claim.elements, claim.terms, claim.tree)
+        certificates.append(Certificate(*declaration, trees.shape_hash(tree), kind, agrees))
     return certificates
 
 

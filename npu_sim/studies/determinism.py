@@ -262,19 +262,8 @@ def _study_output(
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
     rows = OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
-    return OutputStudy(
-        name,
-        tuple(orders),
-        distinct,
-        output.size,
-        dependent,
-        moved,
-        spread,
-        spread_ulp,
-        different,
-        worst,
-        rows,
-    )
+    counts = (distinct, output.size, dependent, moved)
+    return OutputStudy(name, tuple(orders), *counts, spread, spread_ulp, different, worst, rows)
 
 
 def _different(first: np.ndarray, second: np.ndarray) -> int:

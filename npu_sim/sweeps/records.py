@@ -65,24 +65,16 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
     for values in space.axes:
         axis = values.axis
         words = tuple(getattr(axis, "words", ()))
-        columns.append(
-            RecordColumn(
-                axis.name,
-                _narrowest(axis.name, max(values.largest, len(words))),
-                f"row.{axis.name}",
-                axis.help,
-                words,
-            )
-        )
+        dtype = _narrowest(axis.name, max(values.largest, len(words)))
+        columns.append(RecordColumn(axis.name, dtype, f"row.{axis.name}", axis.help, words))
     most = largest_values(space)
     for column in space.operator.planner.columns:
         field, bound = column.field, bound_of(space.operator, column.field, most)
         if bound == 0 and not field.words:
             continue
         dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
-        columns.append(
-            RecordColumn(column.name, dtype, f"record.{column.path}", field.help, field.words)
-        )
+        source = f"record.{column.path}"
+        columns.append(RecordColumn(column.name, dtype, source, field.help, field.words))
     return tuple(columns) if wanted is None else _chosen(columns, wanted)
 
 

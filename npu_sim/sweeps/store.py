@@ -222,17 +222,8 @@ class Store:
         self.writer.close()
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:
-        text = json.dumps(
-            {
-                **self.identity,
-                "rows": self.total,
-                "chunks": chunks,
-                "state": state,
-                "summary": summary,
-            },
-            indent=1,
-        )
-        write_text(self.progress_file, text)
+        done = {"rows": self.total, "chunks": chunks, "state": state, "summary": summary}
+        write_text(self.progress_file, json.dumps({**self.identity, **done}, indent=1))
 
     @contextmanager
     def _written(self, path: Path) -> Iterator[None]:

@@ -130,23 +130,24 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
     progress = _Progress()
     columns = options.columns
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    names = (
+        "sample",
+        "seed",
+        "out",
+        "resume",
+        "overwrite",
+        "engine",
+        "scheduler",
+        "threads",
+        "check",
+    )
+    keywords: dict[str, Any] = {name: getattr(options, name) for name in names}
     started = time.perf_counter()
     try:
         with progress:
+            grid = named_values("grid", options.grid)
             summary, different = run_sweep(
-                operator,
-                named_values("grid", options.grid),
-                sample=options.sample,
-                seed=options.seed,
-                columns=chosen,
-                out=options.out,
-                resume=options.resume,
-                overwrite=options.overwrite,
-                engine=options.engine,
-                scheduler=options.scheduler,
-                threads=options.threads,
-                check=options.check,
-                progress=progress.show,
+                operator, grid, columns=chosen, progress=progress.show, **keywords
             )
     except KeyboardInterrupt:
         kept = "nothing is kept without --out"

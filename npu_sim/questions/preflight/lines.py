@@ -30,15 +30,8 @@ REMARKS = ("name", "group", "note", "count", "places")
 KEYS = IDENTITY + REMARKS
 HEAD = "schema"
 """Key that identifies the head of a recording."""
-EXPECTED = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode", "path")
-EXPECTED_OF_KERNELS = (
-    "status",
-    "block_dim",
-    "tiling_key",
-    "workspace_bytes",
-    "schedule_mode",
-    "tiling",
-)
+_PLANNED = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode")
+EXPECTED, EXPECTED_OF_KERNELS = (*_PLANNED, "path"), (*_PLANNED, "tiling")
 
 
 class MalformedLineError(Exception):

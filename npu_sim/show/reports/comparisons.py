@@ -33,20 +33,8 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     ``call`` is the command that reproduces it.
     """
     headings = (
-        "product",
-        "SoCs",
-        "releases",
-        "outcome",
-        "path",
-        "key",
-        "cores",
-        "idle",
-        "memory",
-        "used bytes",
-        "of",
-        "workspace bytes",
-        "order",
-        "caveats",
+        *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
+        *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
     planned = [(row, row.plan) for row in comparison.rows if row.plan is not None]
@@ -119,17 +107,8 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     unknown = joined(row["workspace_unknown"], ", ")
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
-    return (
-        *head,
-        row["outcome"],
-        row["path"],
-        row["tiling_key"],
-        row["cores_used"],
-        row["cores_idle"],
-        *sizes,
-        order,
-        ", ".join(row["caveats"]),
-    )
+    facts = (row[name] for name in ("outcome", "path", "tiling_key", "cores_used", "cores_idle"))
+    return (*head, *facts, *sizes, order, ", ".join(row["caveats"]))
 
 
 def limits_report(table: LimitTable, call: str = "") -> Document:

@@ -99,23 +99,11 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     for one in facts["launches"]:
         bound = one["bound_us"] or 0.0
         times = {"start_us": start, "us": bound, "measured_us": one["median_us"]}
-        launches.append(
-            {
-                "kernel": one["kernel"],
-                "share": bound / facts["bound_us"] if facts["bound_us"] else 0.0,
-                "binds": "",
-                **times,
-            }
-        )
+        share = bound / facts["bound_us"] if facts["bound_us"] else 0.0
+        launches.append({"kernel": one["kernel"], "share": share, "binds": "", **times})
         start += bound
-    data = {
-        "title": plan.title,
-        "soc": plan.soc,
-        "bound_us": facts["bound_us"],
-        "launches": launches,
-        "core": None,
-        "pipes": [],
-    }
+    head = {"title": plan.title, "soc": plan.soc, "bound_us": facts["bound_us"]}
+    data = {**head, "launches": launches, "core": None, "pipes": []}
     note = "Measured above, the lower bounds of the same launches below."
     return (Drawing("drawGantt", data, note), Prose(PERFETTO))
 
@@ -125,9 +113,8 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
 
     - ``rows``: name, measured time and bound in microseconds; the bound is None if unknown.
     """
-    scale = WIDTH / (
-        max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0
-    )
+    longest = max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0)
+    scale = WIDTH / (longest or 1.0)
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
