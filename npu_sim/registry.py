@@ -67,6 +67,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "CrossEntropyLossGrad",
         ("cross_entropy_loss_grad",),
         ("rows_below",),
+        kernels_of_950=("cross_entropy_loss_grad",),
     ),
     OperatorEntry("moe_token_permute", "MoeTokenPermute", ("moe_token_permute",)),
     OperatorEntry(

@@ -50,9 +50,10 @@ LOOKAHEAD_BYTES = 8192
 kernel waited for memory for 25 % of the time in fp32 and 33 % in 16 bits. 4 to 64 KiB were equally
 good."""
 
+SMALLEST_NORMAL = np.float32(2.0**-126)
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
-_MODERATE_LIMITS = {
+MODERATE_LIMITS = {
     np.dtype(np.float32): int(np.float32(LOWEST_MODERATE).view(np.int32)),
     np.dtype(np.int16): int(np.float16(LOWEST_MODERATE).view(np.int16)),
     np.dtype(np.uint16): int(np.float32(LOWEST_MODERATE).view(np.int32)) >> BF16_SHIFT,
@@ -158,7 +159,7 @@ def _survey(chunk: int, labels: Labels, ranges: Integers, counts: Counts) -> Non
 def _scale_moderate(log_prob, factor: np.float32, out):
     """Write exp(log_prob) * factor for log_prob in [-87, -0]; return the largest bit pattern.
 
-    The result is valid only if that pattern is at most the limit in ``_MODERATE_LIMITS``. There is
+    The result is valid only if that pattern is at most the limit in ``MODERATE_LIMITS``. There is
     at least one block of columns. The last block overlaps the previous one; both write the same
     values.
     """
@@ -220,27 +221,41 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
 
 
 @device_function
-def _scale(log_prob, factor: np.float32, out) -> None:
-    """Write exp(log_prob) * factor for any values."""
-    for column in range(out.size):
-        out[column] = narrow(exp_fp32(widen(log_prob[column])) * factor, out)
+def flush(number: np.float32) -> np.float32:
+    """Return 0 for a subnormal number, others as they are."""
+    return _ZERO if abs(number) < SMALLEST_NORMAL else number
 
 
 @device_function
-def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: bool) -> None:
-    """Write a piece of a row; ``label`` is relative to its first column and may lie outside."""
+def _scale(log_prob, factor: np.float32, out, flushes: bool) -> None:
+    """Write exp(log_prob) * factor for any values."""
+    for column in range(out.size):
+        exp = exp_fp32(widen(log_prob[column]))
+        out[column] = narrow((flush(exp) if flushes else exp) * factor, out)
+
+
+@device_function
+def write_piece(
+    log_prob, limit, factor: np.float32, label: int, out, streams: bool, flushes: bool
+) -> None:
+    """Write a piece of a row; ``label`` is relative to its first column and may lie outside.
+
+    ``limit`` is the pattern of the lowest moderate number of the storage dtype. With ``flushes``,
+    subnormal results of exp become 0.
+    """
     is_finite = factor - factor == _ZERO
     pattern, at_label = limit + 1, _ZERO
     if 0 <= label < out.size:
         # exp(log_prob) * nll - nll cancels where log_prob is near 0.
-        at_label = exp_rounded(widen(log_prob[label])) * factor - factor
+        exp = exp_rounded(widen(log_prob[label]))
+        at_label = (flush(exp) if flushes else exp) * factor - factor
     if is_finite and out.size >= block_length(out):
         if streams:
             pattern = np.int64(_stream_moderate(log_prob, factor, label, at_label, out))
         else:
             pattern = np.int64(_scale_moderate(log_prob, factor, out))
     if pattern > limit:
-        _scale(log_prob, factor, out)
+        _scale(log_prob, factor, out, flushes)
     if 0 <= label < out.size and (pattern > limit or not streams):
         out[label] = narrow(at_label, out)
 
@@ -276,7 +291,7 @@ def _write_rows(
         if labels.is_weighted:
             factor = factor * _weight_of(label, labels.weight)
         log_prob, piece = gradient.log_prob[row, begin:end], out[row, begin:end]
-        _write_piece(log_prob, limit, factor, label - begin, piece, streams)
+        write_piece(log_prob, limit, factor, label - begin, piece, streams, False)
     end_streams()
 
 
@@ -342,7 +357,7 @@ def write_gradient(
     weight : float32 (C,), or None
     """
     limit, labels = (
-        _MODERATE_LIMITS[log_prob.dtype],
+        MODERATE_LIMITS[log_prob.dtype],
         _labels(target, weight, out.shape[1], ignore_index),
     )
     chunks = threads_for(log_prob.nbytes + out.nbytes)

@@ -82,6 +82,20 @@ def cols_sum(values: Values) -> Tree | None:
     return tree64(groups16(registers(fold(values, largest_power(len(values))))))
 
 
+def row_sum(values: Values) -> Tree | None:
+    """Return the sum ``rs(v)`` of page ``cross_entropy_loss_grad_950``: the library's row sum."""
+    count = len(values)
+    if count in (8, 16, 24):
+        total = list(values[:8])
+        for begin in range(8, count, 8):
+            total = added(total, values[begin : begin + 8])
+        return ntree(total)
+    if count <= LANES:
+        return tree64(values)
+    own = registers(fold(values, largest_power(count)))
+    return tree64(groups16(own) if count % 8 == 0 else halve(own))
+
+
 def paired(values: Values, count: int, power: int) -> Tree | None:
     """Return the sum ``paired(v, c, P)`` of the page."""
     own = registers(fold(padded(values, count), power))

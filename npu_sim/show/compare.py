@@ -40,7 +40,12 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
     styles = [_style(row) for row in comparison.rows]
     parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
-    for lines in (estimate_lines(comparison), _refusals(comparison), source_lines(comparison)):
+    for lines in (
+        estimate_lines(comparison),
+        _refusals(comparison),
+        caveat_lines(comparison),
+        source_lines(comparison),
+    ):
         if lines:
             parts += ["", lines_table(lines)]
     for upgrade in comparison.upgrades:
@@ -149,6 +154,20 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
         if reason:
             where.setdefault(reason, {})[row.profile.name] = None
     return [(", ".join(products), reason) for reason, products in where.items()]
+
+
+def caveat_lines(comparison: Comparison) -> list[Line]:
+    """Return the caveats that some rows have and others do not, each sentence once."""
+    plans = [(row.profile.name, row.plan) for row in comparison.rows if row.plan is not None]
+    where: dict[tuple[str, str], list[str]] = {}
+    for product, plan in plans:
+        for caveat in plan.caveats:
+            where.setdefault((caveat.message, caveat.code), []).append(product)
+    return [
+        (", ".join(dict.fromkeys(products)), message, code)
+        for (message, code), products in where.items()
+        if len(products) < len(plans)
+    ]
 
 
 def source_lines(comparison: Comparison) -> list[Line]:

@@ -246,21 +246,21 @@ def make_space(
         reasons = {one.name: _why_left_out(operator, one) for one in profiles}
         left_out = {name: reason for name, reason in reasons.items() if reason}
         profiles = tuple(one for one in profiles if one.name not in left_out)
-    chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
+    declared = _declaration(operator, profiles)
+    chosen = {declared.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
         message = Text("grid: two names of the same axis among {given}", given=", ".join(given))
         raise UsageError("grid", message, "give every axis once")
     axes = [
         axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis)
-        for axis in operator.all_axes
+        for axis in declared.all_axes
     ]
     for values in axes:
         if values.log and sample is None:
             name = values.axis.name
             hint = "add a number of samples, or list values such as 1..4096:*2"
             raise UsageError(name, Text("{name}: ':log' draws at random", name=name), hint)
-    declaration = _declaration(operator, profiles)
-    return Space(declaration, profiles, tuple(axes), sample, seed, tuple(left_out.items()))
+    return Space(declared, profiles, tuple(axes), sample, seed, tuple(left_out.items()))
 
 
 def _why_left_out(operator: Operator, profile: Profile) -> str:

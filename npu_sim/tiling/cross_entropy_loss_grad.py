@@ -121,6 +121,23 @@ class Tiling(NamedTuple):
 NO_TILING: Tiling = nothing(Tiling)
 
 
+class RowSplit(NamedTuple):
+    """Split of the rows over cores; the front cores come first and take one row more."""
+
+    front_cores: int
+    tail_cores: int
+    front_rows: int
+    tail_rows: int
+
+
+def split_rows(rows: int, cores: int) -> RowSplit:
+    """Split rows over cores as evenly as possible."""
+    rest = rows % cores
+    front_cores = rest if rest != 0 else cores
+    tail_cores = 0 if rows <= cores else cores - front_cores
+    return RowSplit(front_cores, tail_cores, ceil_div(rows, cores), rows // cores)
+
+
 def unit_columns(dtype_code: int) -> int:
     """Return the columns of the smallest whole piece of a row."""
     return COLUMN_UNIT_BYTES // element_bytes(dtype_code)
@@ -181,11 +198,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     cores = device.vector_cores
     if cores <= 0:
         return NO_TILING
-    rest = problem.rows % cores
-    front_cores = rest if rest != 0 else cores
-    tail_cores = 0 if problem.rows <= cores else cores - front_cores
-    front_rows = ceil_div(problem.rows, cores)
-    buffers = row_buffers(problem, front_rows, cores)
+    split = split_rows(problem.rows, cores)
+    buffers = row_buffers(problem, split.front_rows, cores)
     used_bytes = row_buffer_bytes(buffers)
     budget = column_budget(device.ub_bytes, used_bytes, problem.dtype_code)
     align_columns = align_down(min(budget, problem.columns), unit_columns(problem.dtype_code))
@@ -197,17 +211,17 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     wraps = 1 if used_bytes > device.ub_bytes else 0
     return Tiling(
         status=SUCCESS,
-        block_dim=front_cores + tail_cores,
+        block_dim=split.front_cores + split.tail_cores,
         tiling_key=tiling_key,
         schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + core_sum_bytes(cores),
         reduction=problem.reduction,
         rows=problem.rows,
         columns=problem.columns,
-        front_cores=front_cores,
-        tail_cores=tail_cores,
-        front_rows=front_rows,
-        tail_rows=problem.rows // cores,
+        front_cores=split.front_cores,
+        tail_cores=split.tail_cores,
+        front_rows=split.front_rows,
+        tail_rows=split.tail_rows,
         column_budget=budget,
         wraps=wraps,
         align_columns=align_columns,

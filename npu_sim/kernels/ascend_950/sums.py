@@ -143,6 +143,35 @@ def cols_sum(values: Floats, count: int) -> np.float32:
 
 
 @device_function
+def _tree8(values: Floats) -> np.float32:
+    """Return the sum of 8 values as a binary tree of neighbours."""
+    first = (values[0] + values[1]) + (values[2] + values[3])
+    return first + ((values[4] + values[5]) + (values[6] + values[7]))
+
+
+@device_function
+def row_sum(values: Floats, lanes: Floats) -> np.float32:
+    """Return the library's sum of at least one value; overwrites them (page, "rs")."""
+    count = values.size
+    if count == 1:
+        return values[0]
+    if count in (8, 16, 24):
+        for place in range(8, count):
+            values[place % 8] = values[place] + values[place % 8]
+        return _tree8(values)
+    if count <= LANE_COUNT:
+        return tree64(values, lanes)
+    power = largest_power(count)
+    for place in range(count - power):
+        values[place] = values[place] + values[power + place]
+    if count % 8 == 0:
+        groups16(values, power // LANE_COUNT)
+    else:
+        halve(values, power // LANE_COUNT)
+    return add_lanes(values[:LANE_COUNT])
+
+
+@device_function
 def one_list(slots: Floats, lanes: Floats) -> np.float32:
     """Return the sum of the 256 slots of one list of `level`."""
     for lane in range(LANE_COUNT):

@@ -13,6 +13,7 @@ from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.plans.model import Caveat
+from npu_sim.status import AclnnError
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 if TYPE_CHECKING:
@@ -66,25 +67,14 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
         and value of the first one.
     """
     columns, ignored = case.row.C, case.row.ignore_index
-    place = survey.out_of_range
-    if place >= 0:
-        message = Text(
-            "target[{place}] = {target} is out of range: C = {columns}",
-            place=place,
-            target=target[place],
-            columns=columns,
-        )
+    if survey.out_of_range >= 0:
         hint = Text(
             "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
             columns=columns,
             ignored=ignored,
         )
-        raise runtime_failure("target", message, hint)
-    if case.row.reduction == tiler.MEAN and survey.ignored == case.row.N:
-        message = Text(
-            "all {n} labels are ignored: the divisor is 0 and x_grad is nan", n=case.row.N
-        )
-        yield Caveat(code="all_labels_ignored", argument="target", message=message)
+        raise label_failure(target, survey.out_of_range, columns, hint)
+    yield from all_ignored(case, survey.ignored)
     if survey.aliased:
         message = Text(
             "{aliased} labels are ignored because fp32 cannot tell them from ignore_index "
@@ -104,6 +94,26 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
             ignored=ignored,
         )
         yield Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message)
+
+
+def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
+    """Return the error of the first label outside [0, C)."""
+    message = Text(
+        "target[{place}] = {target} is out of range: C = {columns}",
+        place=place,
+        target=target[place],
+        columns=columns,
+    )
+    return runtime_failure("target", message, hint)
+
+
+def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
+    """Yield the warning that ``mean`` has nothing to divide by."""
+    if case.row.reduction == tiler.MEAN and ignored == case.row.N:
+        message = Text(
+            "all {n} labels are ignored: the divisor is 0 and x_grad is nan", n=case.row.N
+        )
+        yield Caveat(code="all_labels_ignored", argument="target", message=message)
 
 
 def formula(
@@ -144,7 +154,8 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
         "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
         "log_prob": log_probabilities(arguments.log_prob, rng),
     }
-    drawn["target"] = rng.integers(0, columns, arguments.target.shape, np.int64)
+    labels = rng.integers(0, columns, arguments.target.shape, np.int64)
+    drawn["target"] = labels.astype(arguments.target.dtype, copy=False)
     if 0 <= arguments.ignore_index < columns:
         drawn["target"][rng.random(arguments.target.shape) < IGNORED_FRACTION] = (
             arguments.ignore_index

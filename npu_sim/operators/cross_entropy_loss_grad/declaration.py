@@ -20,7 +20,7 @@ from npu_sim.operators.cross_entropy_loss_grad.plan import (
     describe,
 )
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, closest, shown
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, Status, closest, shown
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 
@@ -36,17 +36,26 @@ def loss_axes(arguments: Mapping[str, Any]) -> str:
 
 def check_options(call: Inspection) -> None:
     """Check the reduction and refuse options that the product does not support yet; 161002."""
-    arguments = call.arguments
-    if arguments.reduction not in tiler.REDUCTIONS:
-        message = Text(
-            "reduction = {reduction} is not a reduction", reduction=shown(arguments.reduction)
-        )
+    check_reduction(call, INVALID)
+    check_unsupported(call)
+
+
+def check_reduction(call: Inspection, status: Status) -> None:
+    """Refuse an unknown reduction with ``status``."""
+    reduction = call.arguments.reduction
+    if reduction not in tiler.REDUCTIONS:
+        message = Text("reduction = {reduction} is not a reduction", reduction=shown(reduction))
         hint = Text(
             "reduction: {reductions}{hint}",
             reductions=", ".join(tiler.REDUCTIONS),
-            hint=closest(arguments.reduction, tiler.REDUCTIONS),
+            hint=closest(reduction, tiler.REDUCTIONS),
         )
-        raise AclnnError(INVALID, "reduction", message, hint)
+        raise AclnnError(status, "reduction", message, hint)
+
+
+def check_unsupported(call: Inspection) -> None:
+    """Refuse options that the product does not support yet; 161002."""
+    arguments = call.arguments
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
         if name == "label_smoothing" and not 0 <= number <= 1:
@@ -69,7 +78,7 @@ def check_options(call: Inspection) -> None:
             )
 
 
-def _label_message(call: Inspection) -> tuple[str, str]:
+def label_message(call: Inspection) -> tuple[str, str]:
     columns = call.size("C")
     return (
         Text(
@@ -91,6 +100,12 @@ def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.cross_entropy_loss_grad import study
 
     return {"claims": study.claims, "open_rules": study.open_rules, "terms": study.terms}
+
+
+def _ascend_950() -> dict[str, Any]:
+    from npu_sim.operators.cross_entropy_loss_grad.ascend_950 import declaration
+
+    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -194,7 +209,7 @@ OPERATOR = Operator(
         checks.Shapes("log_prob", TILING_FAILURE),
         checks.Holds("C >= 1", "log_prob"),
         checks.Shapes("target weight grad_loss out", TILING_FAILURE),
-        checks.Holds("ignore_index < C", "ignore_index", _label_message, INVALID),
+        checks.Holds("ignore_index < C", "ignore_index", label_message, INVALID),
         checks.NothingToDo("N == 0"),
         checks.Holds("N < rows_below", "log_prob", beyond_documented, documented=True),
         checks.Fits(tiler.fits_buffer, "log_prob", beyond_buffer),
@@ -207,7 +222,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
-    architectures={NPU_ARCH_ASCEND_950: None},
+    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -1,0 +1,1 @@
+"""CrossEntropyLossGrad on Ascend 950: its declaration, plan, computation, timeline and study."""
