@@ -287,7 +287,7 @@ def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
 
 
 def vendor_structure(
-    tiling: Tiling, ignore_index: int, label_smoothing: float
+    tiling: Any, ignore_index: int, label_smoothing: float
 ) -> dict[str, int | float]:
     """Return the tiling data under the vendor's names; labelSmoothing is fp32 with 9 digits."""
     smoothing = float(f"{np.float32(label_smoothing):.9g}")

@@ -8,19 +8,26 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.kernels.ulp import ulp_distance
 from tests.golden import DATA
 
 FILES = sorted((DATA / "kernels" / "ascend_950").glob("*.npz"))
 ATTRIBUTES = {
     "rms_norm": ("epsilon",),
+    "cross_entropy_loss_grad": ("reduction", "ignore_index"),
+    "moe_token_permute": ("num_out_tokens",),
     "moe_token_permute_grad": ("num_topk",),
     "embedding_dense_backward": ("num_weights", "padding_idx", "scale_grad_by_freq"),
 }
 """Attributes of a call that the files state, by operator."""
+ULPS = {"cross_entropy_loss_grad": 2}
+"""Allowed distance where a result depends on exp, whose last bits are not known; 0 elsewhere."""
 
 
 def bits(array):
     """Bit patterns; every nan has the same."""
+    if array.dtype.kind == "i":
+        return array
     found = array.view(np.uint16 if array.itemsize == 2 else np.uint32).copy()
     found[np.isnan(array.astype(np.float32))] = np.iinfo(found.dtype).max
     return found
@@ -47,7 +54,11 @@ def test_golden_results_bit_for_bit(path):
     for name, array in arrays.items():
         if name.startswith("out_"):
             own = result.outputs[name.removeprefix("out_").removesuffix("_fixed")]
-            assert np.array_equal(bits(own), bits(values(array)).reshape(own.shape))
+            expected = values(array).reshape(own.shape)
+            if meta["op"] in ULPS:
+                assert ulp_distance(own, expected, own.dtype).max() <= ULPS[meta["op"]]
+            else:
+                assert np.array_equal(bits(own), bits(expected))
     for name, digest in meta["digests"].items():
         own = result.outputs[name.removeprefix("out_").removesuffix("_fixed")]
         assert hashlib.sha256(bits(own).tobytes()).hexdigest() == digest

@@ -228,11 +228,7 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool, core_sums: Floa
 
 
 def write_gradient(
-    grad_loss: Floats,
-    division: Division,
-    log_prob: NDArray[Any],
-    labels: Labels,
-    out: NDArray[Any],
+    grad_loss: Floats, division: Division, log_prob: NDArray[Any], labels: Labels, out: NDArray[Any]
 ) -> None:
     """Compute x_grad.
 

@@ -6,9 +6,12 @@ import numpy as np
 
 from npu_sim.language import Text, joined
 from npu_sim.operators import run
+from npu_sim.status import AclnnError
 from npu_sim.studies.caveats.experiment import Caveat, Numbers
 
 OPERATOR = "cross_entropy_loss_grad"
+LATER = "ascend_950"
+USUAL_IGNORED = -100
 EXACT_INTEGERS = 16777216
 """2^24: from here on fp32 does not hold every integer."""
 
@@ -80,7 +83,50 @@ def _explain_all_ignored(numbers: Numbers) -> list[str]:
     ]
 
 
+def _negative_ignore_index() -> Numbers:
+    call: dict[str, Any] = {
+        "grad_loss": np.float32(1),
+        "log_prob": np.full((2, 3), -1.0, np.float32),
+        "target": np.array([1, USUAL_IGNORED]),
+        "ignore_index": USUAL_IGNORED,
+    }
+    gradient = run(OPERATOR, product="atlas_a2", **call).outputs["x_grad"]
+    try:
+        run(OPERATOR, product=LATER, **call)
+        status = 0
+    except AclnnError as error:
+        status = int(error.status)
+    return {
+        "ignore_index": USUAL_IGNORED,
+        "masked_on_a2": not gradient[1].any(),
+        "product": LATER,
+        "status": status,
+    }
+
+
+def _explain_negative_ignore_index(numbers: Numbers) -> list[str]:
+    return [
+        Text(
+            "a row with label {ignore_index} = ignore_index: {kept} on atlas_a2, {status} on "
+            "{product}",
+            ignore_index=numbers["ignore_index"],
+            kept="masked" if numbers["masked_on_a2"] else "kept",
+            status=numbers["status"],
+            product=numbers["product"],
+        ),
+        "a negative ignore_index masks nothing there: give ignored rows a label from 0 to C - 1 "
+        "and set ignore_index to it; read in the public sources, not run on a device",
+    ]
+
+
 CAVEATS: tuple[Caveat, ...] = (
+    Caveat(
+        "negative-ignore-index",
+        "On Ascend 950 a negative ignoreIndex masks nothing",
+        "public sources of summer 2026, CrossEntropyLossGrad, ignoreIndex",
+        _negative_ignore_index,
+        _explain_negative_ignore_index,
+    ),
     Caveat(
         "label-aliasing",
         "labels alias with ignoreIndex above 2^24",

@@ -119,8 +119,8 @@ class Tiling(NamedTuple):
     tiling_key: Annotated[
         int,
         Field(
-            "tiling key: 1 whole rows, 0 cut rows, 2 empty; plus 2^8 times the reduction, 2^16 with "
-            "weight, 2^24 with smoothing, 2^32 with an ignore_index of 0 or more",
+            "tiling key: 1 whole rows, 0 cut rows, 2 empty; plus 2^8 times the reduction, 2^16 "
+            "with weight, 2^24 with smoothing, 2^32 with an ignore_index of 0 or more",
             str(WHOLE_ROWS + 2 * REDUCTION_STEP + WEIGHTED_STEP + SMOOTHED_STEP + MASKED_STEP),
         ),
     ]
@@ -128,8 +128,7 @@ class Tiling(NamedTuple):
     workspace_bytes: Annotated[
         int,
         Field(
-            "workspace of the kernel",
-            f"{SYSTEM_WORKSPACE_BYTES} + {CORE_SUM_BYTES} * vector_cores",
+            "workspace of the kernel", f"{SYSTEM_WORKSPACE_BYTES} + {CORE_SUM_BYTES} * vector_cores"
         ),
     ]
     reduction: Annotated[int, Field("reduction code", vendor="reduction")]
@@ -402,8 +401,10 @@ def plan_kernel(
     dtype, weight = inputs["log_prob_dtype"], inputs["weight_shape"]
     if not _takes(inputs, smoothing):
         return REFUSED
+    rows, columns = inputs["log_prob_shape"]
     problem = Problem(
-        *inputs["log_prob_shape"],
+        rows,
+        columns,
         element_bytes(DTYPE_CODES[dtype]),
         TARGET_BYTES[TARGET_DTYPES.index(inputs["target_dtype"])],
         REDUCTIONS.index(inputs["reduction"]),

@@ -3,15 +3,15 @@
 Source: specification page ``cross_entropy_loss_grad_950``.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from npu_sim.framework import checks
+from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
-from npu_sim.operators.cross_entropy_loss_grad import declaration as base
+from npu_sim.operators.cross_entropy_loss_grad import contract
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950.compute import compute
 from npu_sim.operators.cross_entropy_loss_grad.ascend_950.plan import describe
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
@@ -21,7 +21,7 @@ from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 def check_reduction(call: Inspection) -> None:
     """Refuse an unknown reduction: 561002, by the planner."""
-    base.check_reduction(call, TILING_FAILURE)
+    contract.check_reduction(call, TILING_FAILURE)
 
 
 def check_loss_dtype(call: Inspection) -> None:
@@ -51,35 +51,35 @@ def _study_hooks() -> dict[str, Any]:
     return {"claims": study.claims, "terms": shared.terms}
 
 
+TARGET = Tensor(
+    "target",
+    "N",
+    "label of every row, (N,), int64 or int32",
+    "target_dtype",
+    samples=0,
+    addresses=True,
+)
 FIELDS: dict[str, Any] = {
-    "arguments": tuple(
-        replace(one, dtype="target_dtype", help="label of every row, (N,), int64 or int32")
-        if one.name == "target"
-        else one
-        for one in base.OPERATOR.arguments
-    ),
-    "axes": (
-        *base.OPERATOR.axes,
-        Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64"),
-    ),
+    "arguments": tuple(TARGET if one.name == "target" else one for one in contract.ARGUMENTS),
+    "axes": (*contract.AXES, Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64")),
     "checks": (
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("grad_loss log_prob", base.float_dtypes),
+        checks.Dtypes("grad_loss log_prob", contract.float_dtypes),
         checks.Dtypes("target", tiler.TARGET_DTYPES),
         checks.Dtypes("weight", ("float32",)),
         checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
-        checks.Dtypes("out", base.float_dtypes),
+        checks.Dtypes("out", contract.float_dtypes),
         checks.SameDtype("out", "log_prob"),
         checks.Formats(checks.ND),
-        base.check_unsupported,
+        contract.check_unsupported,
         checks.Attributes("ignore_index"),
         check_reduction,
         checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
         checks.Shapes("log_prob", TILING_FAILURE),
         checks.Shapes("target weight grad_loss out", TILING_FAILURE),
         check_loss_dtype,
-        checks.Holds("ignore_index < C or C == 0", "ignore_index", base.label_message, INVALID),
+        checks.Holds("ignore_index < C or C == 0", "ignore_index", contract.label_message, INVALID),
     ),
     "tiling": tiler.Tiling,
     "tile": tiler.tile_row,

@@ -91,9 +91,7 @@ def _per_core(case: Case) -> str:
 
 def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
     note = "16 MiB on every SoC; the sums of the cores lie at its start"
-    parts = [
-        WorkspacePart(name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note=note)
-    ]
+    parts = [WorkspacePart(name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note=note)]
     own = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
     if own:
         parts.append(
@@ -147,6 +145,6 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             code="sum_differs_between_products",
             argument="weight",
             message="the weights that mean divides by are added in another order than on A2 and "
-            "A3, which depends on N, C, the dtypes and the number of cores: the last bits of x_grad "
-            "can differ. Read in the public sources; not run on a device",
+            "A3, which depends on N, C, the dtypes and the number of cores: the last bits of "
+            "x_grad can differ. Read in the public sources; not run on a device",
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
     weight[:CODES] = probe_terms(np.array([-1, 0, 1]), "float32")
     ignored = row.C - 1 if row.ignore_index >= 0 else row.ignore_index
     probe = call.with_attributes(ignore_index=ignored)
-    fixed = {
+    fixed: dict[str, Any] = {
         "grad_loss": np.float32(1),
         "log_prob": np.zeros((row.N, row.C), np.float32),
         "weight": weight,
