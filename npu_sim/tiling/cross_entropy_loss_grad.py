@@ -24,6 +24,7 @@ from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
     Part,
+    Raw,
     Run,
     Structure,
     nothing,
@@ -294,9 +295,7 @@ def vendor_structure(
     return {**vendor_fields(tiling), "ignoreIndex": ignore_index, "labelSmoothing": smoothing}
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`.
 
     Like the product's planner, it ignores ``grad_loss_shape``, which the contract checks.

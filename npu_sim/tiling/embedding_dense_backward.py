@@ -13,6 +13,7 @@ from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
     Part,
+    Raw,
     Run,
     Structure,
     nothing,
@@ -387,9 +388,7 @@ def vendor_structure(
     }
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     *leading, dim = inputs["grad_shape"]
     element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2

@@ -230,11 +230,13 @@ def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any],
     )
 
 
-REFUSED: dict[str, Any] = {"status": "failed"}
+Raw = dict[str, Any]
+"""Inputs and results of :func:`npu_sim.tiling.plan_kernel`."""
+REFUSED: Raw = {"status": "failed"}
 """Result of :func:`npu_sim.tiling.plan_kernel` where the product finds no tiling."""
 
 
-def raw_result(tiling: Any, structure: dict[str, Any]) -> dict[str, Any]:
+def raw_result(tiling: Any, structure: Raw) -> Raw:
     """Return the result of :func:`npu_sim.tiling.plan_kernel` for a tiling."""
     if tiling.status != SUCCESS:
         return REFUSED

@@ -18,6 +18,7 @@ from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
     Part,
+    Raw,
     Run,
     Structure,
     nothing,
@@ -531,9 +532,7 @@ def takes_shapes(
     return same_rows and tuple(sorted_indices) == (prod(indices),)
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     tokens, indices, permuted, sorted_indices = (
         inputs[f"{name}_shape"]

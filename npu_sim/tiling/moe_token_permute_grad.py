@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import element_bytes
-from npu_sim.tiling.fields import Structure, raw_result, vendor_fields
+from npu_sim.tiling.fields import Raw, Structure, raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
     INDEX_BYTES,
     KEYS,
@@ -94,9 +94,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     return tiling if tiling.batch_tokens > 0 else NO_TILING
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     grad_rows, hidden = inputs["permuted_output_grad_shape"]
     (tokens_out,) = inputs["sorted_indices_shape"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import BLOCK_BYTES, DTYPE_CODES, FP16, FP32, align, element_bytes
-from npu_sim.tiling.fields import REFUSED, Structure, raw_result, vendor_fields
+from npu_sim.tiling.fields import REFUSED, Raw, Structure, raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
     INDEX_BYTES,
     MOST_TOPK,
@@ -110,9 +110,7 @@ def entry_buffers(tiling: Tiling, probs: int) -> EntryBuffers:
     return EntryBuffers(indices, align(element_bytes(probs) * count, BLOCK_BYTES), widened)
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     tokens = inputs["permuted_tokens_shape"]
     indices = inputs["sorted_indices_shape"]

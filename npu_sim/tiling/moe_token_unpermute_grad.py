@@ -21,6 +21,7 @@ from npu_sim.tiling.fields import (
     REFUSED,
     SUCCESS,
     Field,
+    Raw,
     Run,
     Structure,
     nothing,
@@ -315,9 +316,7 @@ def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
     )
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     rows, probs = inputs["permuted_tokens_shape"], inputs["probs_shape"]
     tokens, hidden = inputs["unpermuted_tokens_grad_shape"]

@@ -35,6 +35,7 @@ from npu_sim.tiling.fields import (
     REFUSED,
     SUCCESS,
     Field,
+    Raw,
     Run,
     Structure,
     nothing,
@@ -462,9 +463,7 @@ def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
     return all(given in (1, most) for given, most in zip(rstd, longest, strict=False))
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
     epsilon = inputs["epsilon"]

@@ -37,6 +37,7 @@ from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
     Part,
+    Raw,
     Run,
     Structure,
     nothing,
@@ -462,9 +463,7 @@ def vendor_structure(tiling: Tiling, rules: Any) -> dict[str, int | float]:
     }
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype_code = DTYPE_CODES[inputs["dtype"]]

@@ -223,3 +223,15 @@ def test_without_declared_steps_tiles_keep_their_names_and_every_buffer_is_live(
         tile["live"] == tuple(allocation.name for allocation in plan.memories[0].allocations)
         for tile in drawn["tiles"]
     )
+
+
+def test_gradient_of_unpermute_without_expert_rows_has_steps():
+    call = {"unpermuted_tokens_grad": "100x512:bf16", "sorted_indices": "100:int32"}
+    plan = npu_sim.plan("moe_token_unpermute_grad", permuted_tokens=None, **call)
+    views = [(view.name, view.rows) for view in step_table(plan).views]
+    assert views == [
+        ("unpermuted_tokens_grad", 100),
+        ("sorted_indices", 100),
+        ("permuted_tokens_grad", 100),
+    ]
+    assert list(touched(plan))

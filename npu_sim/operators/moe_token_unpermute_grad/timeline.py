@@ -153,11 +153,12 @@ def steps(plan: Plan) -> StepTable:
     """Return the descriptions of the tiles."""
     grad = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"])
     top_k, (tokens, columns) = plan.tiling["topK"], grad.shape
-    rows = TensorSpec.parse(plan.arguments["permuted_tokens"]).shape[0]
+    # Without permuted_tokens there is one row per index.
+    rows_of = plan.arguments.get("permuted_tokens", plan.arguments["sorted_indices"])
+    rows = TensorSpec.parse(rows_of).shape[0]
     by_token, by_column = {"tokens": 1, "entries": 1 / top_k, "token": 1}, {"columns": 1}
     views = [
         View("unpermuted_tokens_grad", tokens, columns, by_token, by_column),
-        View("permuted_tokens", rows, columns, by_column=by_column),
         View(
             "sorted_indices",
             tokens * top_k,
@@ -165,6 +166,8 @@ def steps(plan: Plan) -> StepTable:
         ),
         View("permuted_tokens_grad", rows, columns, by_column=by_column),
     ]
+    if "permuted_tokens" in plan.arguments:
+        views.insert(1, View("permuted_tokens", rows, columns, by_column=by_column))
     if "probs" not in plan.arguments:
         return StepTable(tuple(views), _copy_steps())
     by_entry = {"expert": 1}

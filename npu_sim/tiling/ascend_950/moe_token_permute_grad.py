@@ -17,7 +17,7 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Raw, nothing, raw_result
 
 SPLIT_COLUMNS, ALL_ROWS, SOME_ROWS = 200000, 300000, 400000
 """Tiling keys without their last digit: columns are split over cores; tokens are, and all rows of a
@@ -211,9 +211,7 @@ def vendor_structure(tiling: Tiling) -> dict[str, int]:
     return fields | {"kUbFactor": tiling.ub_rows} if tiling.ub_rows else fields
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     grad, indices, out = (
         tuple(inputs[f"{name}_shape"]) for name in ("permuted_output_grad", "sorted_indices", "out")

@@ -19,7 +19,7 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import FP32_VALUE, REFUSED, SUCCESS, Field, nothing, raw_result
+from npu_sim.tiling.fields import FP32_VALUE, REFUSED, SUCCESS, Field, Raw, nothing, raw_result
 from npu_sim.tiling.rms_norm import (
     UNTOUCHED_BYTES,
     Problem,
@@ -256,9 +256,7 @@ def vendor_structure(tiling: Tiling, epsilon: float) -> dict[str, int | float]:
     )
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
     epsilon = inputs["epsilon"]

@@ -20,7 +20,16 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    REFUSED,
+    SUCCESS,
+    Field,
+    Part,
+    Raw,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 from npu_sim.tiling.rms_norm_grad import Shapes, shape_fault
 
 KEY_FULL_LOAD = 7000
@@ -433,9 +442,7 @@ def vendor_structure(tiling: Tiling) -> dict[str, Any]:
     return {"dxTilingData": vendor_fields(tiling.dx), **own}
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype, gamma_dtype = inputs["dtype"], inputs["gamma_dtype"]

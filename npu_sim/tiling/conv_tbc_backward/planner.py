@@ -33,7 +33,7 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     grad_weight_route,
     output_time,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
+from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, vendor_fields
 
 COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
 """Dtypes of the cube unit by code; ``none`` if the product refuses the combination."""
@@ -236,9 +236,7 @@ def weight_depends_on_arrival(row: Any, tiling: Tiling) -> bool:
     return any(weight_additions(row, tiling, tap) >= ORDERED_ADDITIONS for tap in range(row.K))
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
     """Run the raw planner on one golden line's inputs.
 
     Parameters
