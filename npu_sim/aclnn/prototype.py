@@ -60,7 +60,7 @@ class Prototype:
             if executor is None:
                 hint = Text("{name}GetWorkspaceSize returns it", name=self.name)
                 raise AclnnError(NULL_POINTER, "executor", "executor is missing", hint)
-            if executor.operator is not self.operator:
+            if executor.operator.name != self.operator.name:
                 message = Text("executor belongs to aclnn{title}", title=executor.plan.title)
                 hint = Text("{name}GetWorkspaceSize returns the right one", name=self.name)
                 raise AclnnError(INVALID, "executor", message, hint)

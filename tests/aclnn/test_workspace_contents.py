@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.aclnn import device
+from npu_sim.aclnn import AclDataType, device
 from npu_sim.plans.workspace import Areas
 from tests.aclnn.calls import (
     BF16,
@@ -51,6 +51,20 @@ def test_embedding_stores_casts_and_sorted_indices():
     assert buckets["result"] == buckets["workspace of Sort"]
     result = areas.array("result", (20, 600), "float32")
     np.testing.assert_array_equal(bits(result.astype(ml_dtypes.bfloat16)), bits(out))
+
+
+def test_embedding_on_ascend_950_stores_sorted_indices_and_a_strided_result():
+    call = embedding(BF16, rows=1100, index=AclDataType.ACL_DOUBLE)
+    call |= {"grad": strided(1100, 24, kind=BF16), "out": strided(20, 24, kind=BF16)}
+    plain = npu_sim.embedding_dense_backward(
+        call["grad"].array, call["indices"].array, 20, padding_idx=3, product="ascend_950"
+    )
+    areas, _ = run_call("embedding_dense_backward", call, product="ascend_950")
+    indices = call["indices"].array.astype(np.int64)
+    np.testing.assert_array_equal(areas.array("sorted indices", (1100,), "int64"), np.sort(indices))
+    positions = areas.array("positions", (1100,), "int32")
+    np.testing.assert_array_equal(positions, np.argsort(indices, kind="stable"))
+    np.testing.assert_array_equal(bits(call["out"].array), bits(plain))
 
 
 def areas_of(call):

@@ -223,49 +223,33 @@ def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return core * each, min((core + 1) * each, tiling.rows)
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it sums its rows."""
-
-    gradient_rows: int
-    indices: int
-    positions: int
-    counts: int
-    results: int
-    running_row: int
-
-
-class MergeBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it merges."""
-
-    slots: int
-    results: int
-    indices: int
-    counts: int
-    frequencies: int
-    frequencies_as_read: int
-
-
-def buffers(tiling: Tiling, size: int, index_bytes: int) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer")."""
+def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of a core that sums rows (page, "Unified Buffer")."""
     rows = tiling.batch_rows
     values = rows * align(tiling.piece_columns, BLOCK_BYTES // size) * size
     indices = rows * index_bytes + 64
-    running = align(min(tiling.dim, OUTER_COLUMNS), 8) * FP32_BYTES
-    return Buffers(values, indices, 4 * rows, indices, values, running)
+    return {
+        "gradient rows": values,
+        "indices": indices,
+        "positions": 4 * rows,
+        "counts": indices,
+        "results": values,
+        "running row": align(min(tiling.dim, OUTER_COLUMNS), 8) * FP32_BYTES,
+    }
 
 
-def merge_buffers(tiling: Tiling, size: int, index_bytes: int) -> MergeBuffers:
-    """Return the bytes in the Unified Buffer of one core in the merge (page, "Merge")."""
-    count, columns = slots(tiling.block_dim), tiling.merge_columns
+def merge_buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of a core that merges (page, "Unified Buffer")."""
+    elements = slots(tiling.block_dim) * tiling.merge_columns
     indices = index_slot_bytes(tiling.block_dim, index_bytes)
-    return MergeBuffers(
-        FP32_BYTES * count * columns,
-        size * count * columns,
-        indices + 64,
-        indices + 64,
-        2 * indices,
-        count_slot_bytes(tiling.block_dim, index_bytes),
-    )
+    return {
+        "slots": FP32_BYTES * elements,
+        "results": size * elements,
+        "indices": indices + 64,
+        "counts": indices + 64,
+        "frequencies": 2 * indices,
+        "frequencies as read": count_slot_bytes(tiling.block_dim, index_bytes),
+    }
 
 
 def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, int | float]:

@@ -342,32 +342,30 @@ def vendor_structure(tiling: Tiling, problem: Problem, padding_idx: int) -> dict
     return {**vendor_fields(tiling), **own, "paddingIdx": padding_idx, "scaleGradByFreq": scale}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it adds a batch."""
+def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of a core that adds a batch (page, "Unified Buffer").
 
-    indices: int
-    runs: int
-    groups: int
-    sorted_indices: int
-    positions: int
-    sort: int
-    gradients: int
-    results: int
-
-
-def buffers(tiling: Tiling, size: int, index_bytes: int) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer")."""
+    Results are fp32 unless all rows are one batch.
+    """
     rows, gradients = tiling.batch_rows, tiling.batch_elements * size
     indices, words = align(rows * index_bytes, BLOCK_BYTES), align(4 * rows, BLOCK_BYTES)
-    results = gradients if is_full_load(tiling) else FP32_BYTES * rows * align(tiling.columns, 8)
-    return Buffers(
-        indices, words + 64, words, indices + 64, words, tiling.sort_bytes, gradients, results
-    )
+    sums = FP32_BYTES * rows * align(tiling.columns, 8)
+    return {
+        "indices": indices,
+        "starts of runs": words + 64,
+        "groups": words,
+        "sorted indices": indices + 64,
+        "positions": words,
+        "sort": tiling.sort_bytes,
+        "gradient rows": gradients,
+        "results": gradients if is_full_load(tiling) else sums,
+    }
 
 
-def scan_buffers(tiling: Tiling, size: int, index_bytes: int, scale: bool) -> tuple[int, int]:
-    """Return the bytes of rows and of counters in the Unified Buffer in the second pass."""
+def scan_buffers(tiling: Tiling, size: int, index_bytes: int, scale: bool) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of a core in the second pass; 0 without one."""
     elements = tiling.scan_rows * align(tiling.scan_columns, BLOCK_BYTES // size)
     if scale:
-        return 2 * FP32_BYTES * elements, align(tiling.scan_rows * index_bytes, BLOCK_BYTES)
-    return elements * (FP32_BYTES + size), 0
+        counters = align(tiling.scan_rows * index_bytes, BLOCK_BYTES)
+        return {"sums": 2 * FP32_BYTES * elements, "counters": counters}
+    return {"sums": elements * (FP32_BYTES + size)}

@@ -1,7 +1,7 @@
 """EmbeddingDenseBackward on Ascend 950: computation in the product's order.
 
-With a workspace, contiguous copies, the cast indices and a contiguous result lie in it. Its other
-areas stay unwritten.
+With a workspace, contiguous copies, the cast and the sorted indices, and the result of a strided
+output lie in it. Its other areas stay unwritten.
 
 Source: specification page ``embedding_dense_backward_950``.
 """
@@ -14,7 +14,7 @@ from npu_sim.operators.embedding_dense_backward.ascend_950.planner import index_
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices
 from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD_V2
 from npu_sim.plans.model import Caveat
-from npu_sim.plans.workspace import contiguous
+from npu_sim.plans.workspace import Areas, contiguous
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
 
 if TYPE_CHECKING:
@@ -30,14 +30,8 @@ def compute(run: "Run") -> None:
         from npu_sim.kernels.ascend_950 import embedding_dense_backward as kernels
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], row.num_weights)
-    areas = run.areas
-    if areas is not None:
-        contiguous("indices", run.tensors["indices"], areas)
-        if f"indices as {index_dtype(row)}" in areas:
-            areas.put(f"indices as {index_dtype(row)}", indices, index_dtype(row))
-        if "result" in areas:
-            spec = case.specs["out"]
-            run.outputs["grad_weight"] = areas.array("result", spec.shape, spec.dtype)
+    if run.areas is not None:
+        _fill_areas(run, indices, run.areas)
     with run.watch.stage("compute"):
         call = kernels.Call(
             run.stored("grad").reshape(row.rows, row.dim),
@@ -52,6 +46,21 @@ def compute(run: "Run") -> None:
             run.caveats += _unmerged(kernels.sum_v2(call, core_rows, tiling.batch_rows))
         else:
             kernels.sum_v1(call, case.tiling.v1.batch_rows, v1.is_full_load(case.tiling.v1))
+
+
+def _fill_areas(run: "Run", indices: "np.ndarray", areas: Areas) -> None:
+    """Write the indices to their areas, and place a result that is copied to a strided output."""
+    dtype = index_dtype(run.case.row)
+    contiguous("indices", run.tensors["indices"], areas)
+    if f"indices as {dtype}" in areas:
+        areas.put(f"indices as {dtype}", indices, dtype)
+    if "sorted indices" in areas:
+        order = indices.argsort(kind="stable")
+        areas.put("sorted indices", indices[order], dtype)
+        areas.put("positions", order, "int32")
+    if "result" in areas:
+        spec = run.case.specs["out"]
+        run.outputs["grad_weight"] = areas.array("result", spec.shape, spec.dtype)
 
 
 def _unmerged(rows: "np.ndarray") -> tuple[Caveat, ...]:

@@ -3,7 +3,7 @@
 Source: specification page ``embedding_dense_backward_950``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
@@ -91,7 +91,7 @@ def describe(case: Case) -> dict[str, Any]:
     launches = launches_of(case)
     plan = vector_plan(
         case,
-        path="sorted rows over cores" if is_v2 else _path_of_v1(tiling),
+        path=_path_of_v2(case) if is_v2 else _path_of_v1(tiling),
         path_reason=Text("{rows} rows of {dim} columns", rows=row.rows, dim=row.dim),
         per_core=_per_core_of_v2(tiling) if is_v2 else _per_core_of_v1(tiling),
         buffers={},
@@ -127,6 +127,12 @@ def vendor_structure(case: Case) -> dict[str, int | float]:
     if case.tiling.kernel == KERNEL_GRAD_V2:
         return v2.vendor_structure(case.tiling.v2, case.row.padding_idx)
     return v1.vendor_structure(case.tiling.v1, problem_of_row(case.row), case.row.padding_idx)
+
+
+def _path_of_v2(case: Case) -> str:
+    if v2.has_pieces(problem_of_row(case.row)):
+        return "sorted rows over cores, columns in pieces"
+    return "sorted rows over cores"
 
 
 def _path_of_v1(tiling: v1.Tiling) -> str:
@@ -181,25 +187,20 @@ def _order_of_v1(tiling: v1.Tiling) -> str:
 def _memories(case: Case) -> Iterator[Memory]:
     """Yield the buffers of the rows, and those of what follows after a barrier."""
     size, of_index = case.specs["grad"].itemsize, index_bytes(case.row)
-    phases: dict[str, Mapping[str, int]]
     if case.tiling.kernel == KERNEL_GRAD_V2:
-        tiling = case.tiling.v2
         phases = {
-            "rows": v2.buffers(tiling, size, of_index)._asdict(),
-            "merge": v2.merge_buffers(tiling, size, of_index)._asdict(),
+            "rows": v2.buffers(case.tiling.v2, size, of_index),
+            "merge of the cores": v2.merge_buffers(case.tiling.v2, size, of_index),
         }
     else:
-        own, scale = case.tiling.v1, case.row.scale_grad_by_freq == 1
-        rows, counters = v1.scan_buffers(own, size, of_index, scale)
+        scale = case.row.scale_grad_by_freq == 1
         phases = {
-            "rows": v1.buffers(own, size, of_index)._asdict(),
-            "scale" if scale else "cast": {"sums": rows, "counters": counters},
+            "rows": v1.buffers(case.tiling.v1, size, of_index),
+            "second pass": v1.scan_buffers(case.tiling.v1, size, of_index, scale),
         }
     for phase, buffers in phases.items():
         allocations = tuple(
-            Allocation(name=name.replace("_", " "), bytes=bytes_)
-            for name, bytes_ in buffers.items()
-            if bytes_ > 0
+            Allocation(name=name, bytes=bytes_) for name, bytes_ in buffers.items() if bytes_ > 0
         )
         if allocations:
             yield Memory(

@@ -172,7 +172,7 @@ def steps(plan: Plan) -> StepTable:
             "groups of ten, the sum goes to its row of grad_weight"
         )
     else:
-        live = "gradients", "results", "groups"
+        live = "gradient rows", "results", "groups"
         read = "rows {rows}: their indices come in and are sorted"
         add = (
             "rows {rows}, columns {columns}: the rows of an index are added in groups of five, "
