@@ -30,32 +30,23 @@ WORKSPACE_ALIGNMENT = 8
 
 @dataclass(eq=False)
 class AclOpExecutor:
-    """A call that the first stage accepted.
-
-    Attributes
-    ----------
-    case
-        The checked call: operator, arguments and device.
-    inputs, outputs
-        Memory of the tensors; None for a tensor described without memory.
-    plan
-        Plan of the call.
-    repeatable
-        Whether the second stage may be called more than once.
-    result
-        Result of the last run, with order-dependent parts, data warnings and times; None before the
-        first run.
-    released
-        Whether the executor was used or destroyed, and cannot run again.
-    """
+    """A call that the first stage accepted."""
 
     case: Case
+    """The checked call: operator, arguments and device."""
     inputs: dict[str, Array | None]
     outputs: tuple[Array | None, ...]
+    """``inputs`` and ``outputs``: memory of the tensors; None for a tensor described without
+    memory."""
     plan: Plan
+    """Plan of the call."""
     repeatable: bool = False
+    """Whether the second stage may be called more than once."""
     result: Result | None = None
+    """Result of the last run, with order-dependent parts, data warnings and times; None before the
+    first run."""
     released: bool = False
+    """Whether the executor was used or destroyed, and cannot run again."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property

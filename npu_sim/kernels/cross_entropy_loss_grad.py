@@ -66,24 +66,16 @@ Integers = NDArray[np.int64]
 
 
 class Survey(NamedTuple):
-    """Result of checking and counting the labels.
-
-    Attributes
-    ----------
-    out_of_range
-        Row of the first label outside [0, C) that is not ignore_index; -1 when there is none.
-    ignored
-        Number of rows whose label equals ignore_index in fp32.
-    aliased
-        Number of those rows whose label differs from ignore_index as an integer.
-    divisor
-        Divisor of ``mean``; 1 for other reductions.
-    """
+    """Result of checking and counting the labels."""
 
     out_of_range: int
+    """Row of the first label outside [0, C) that is not ignore_index; -1 when there is none."""
     ignored: int
+    """Number of rows whose label equals ignore_index in fp32."""
     aliased: int
+    """Number of those rows whose label differs from ignore_index as an integer."""
     divisor: np.float32
+    """Divisor of ``mean``; 1 for other reductions."""
 
 
 @device_function

@@ -31,10 +31,7 @@ def is_timed(plan: Plan) -> bool:
 def program_of(plan: Plan) -> Program:
     """Return the work of every core, tile by tile.
 
-    Raises
-    ------
-    UsageError
-        When the operator declares no program.
+    Raises UsageError when the operator declares no program.
     """
     if not plan.block_dim:
         return Program(())
@@ -63,19 +60,11 @@ def estimator(
 def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = None) -> Timeline:
     """Return the lower-bound schedule of a plan, with estimates where they exist.
 
-    Parameters
-    ----------
-    plan
-        A plan made for ``profile``.
-    profile
-        Product and SoC, with their published rates.
-    calibration
-        Measured rates of a device, for estimates; bounds do not depend on it.
+    - ``plan``: a plan made for ``profile``.
+    - ``profile``: product and SoC, with their published rates.
+    - ``calibration``: measured rates of a device, for estimates; bounds do not depend on it.
 
-    Raises
-    ------
-    UsageError
-        When the operator declares no program.
+    Raises UsageError when the operator declares no program.
     """
     estimates = estimator(plan, profile, calibration)
     return bounds.timeline(plan, profile, program_of(plan), estimates)

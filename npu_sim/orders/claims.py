@@ -104,22 +104,16 @@ class Parts:
 
 @dataclass(frozen=True)
 class OpenRule:
-    """Values that an output may have because part of its rule is not published or not fixed.
-
-    Attributes
-    ----------
-    output
-        Name of the output.
-    lowest, highest
-        Float arrays that broadcast to the output. -inf and inf together allow nan too.
-    reason
-        The part of the rule, and the bound that is documented for it.
-    """
+    """Values that an output may have because part of its rule is not published or not fixed."""
 
     output: str
+    """Name of the output."""
     lowest: np.ndarray
     highest: np.ndarray
+    """``lowest`` and ``highest``: float arrays that broadcast to the output. -inf and inf together
+    allow nan too."""
     reason: str
+    """The part of the rule, and the bound that is documented for it."""
 
 
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:

@@ -57,10 +57,7 @@ def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
         text = "{alternative}: possible there, with every other element"
         if not one.whole:
             text = "{alternative}: {explained} of {of} elements are possible there"
-        yield (
-            Text("explained by"),
-            Text(text, alternative=one.alternative, explained=one.explained, of=one.of),
-        )
+        yield (Text("explained by"), Text(text, one))
     if not verdict.possible and not verdict.explanations:
         yield Text("explained by"), Text("none of the alternatives that were simulated")
 
@@ -84,12 +81,7 @@ def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
     mode = "on" if answer.deterministic else "off"
     yield (
         Text("simulated on"),
-        Text(
-            "{soc}, release {release}, deterministic computation {mode}",
-            soc=answer.soc,
-            release=answer.release,
-            mode=Text(mode),
-        ),
+        Text("{soc}, release {release}, deterministic computation {mode}", answer, mode=Text(mode)),
     )
     if len(answer.combinations) > 1:
         for one in answer.possible:

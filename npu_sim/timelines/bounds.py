@@ -38,14 +38,9 @@ PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]
 def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimator) -> Timeline:
     """Return the lower-bound schedule of a plan, with the estimates of its launches.
 
-    Parameters
-    ----------
-    plan, profile
-        A plan and the profile it was made for.
-    program
-        Work of the cores in the plan's kernels.
-    estimator
-        Estimates the launches of this plan.
+    - ``plan``, ``profile``: a plan and the profile it was made for.
+    - ``program``: work of the cores in the plan's kernels.
+    - ``estimator``: estimates the launches of this plan.
     """
     mhz = clock_mhz(profile)
     phase_cycles = [_phase_cycles(phase, profile) for phase in program.phases]

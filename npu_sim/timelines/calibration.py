@@ -23,63 +23,42 @@ launches")."""
 
 
 class Ceiling(Frozen):
-    """Memory throughput of launches of one kind.
-
-    Attributes
-    ----------
-    tb_per_s
-        Bytes read and written over duration, in 10^12 bytes per second; the median over shapes.
-    shapes
-        Number of shapes.
-    low_error, high_error
-        Smallest and largest error of a shape's duration predicted from the other shapes; None with
-        a single shape.
-    """
+    """Memory throughput of launches of one kind."""
 
     tb_per_s: Positive
+    """Bytes read and written over duration, in 10^12 bytes per second; the median over shapes."""
     shapes: Annotated[int, Field(ge=1)]
+    """Number of shapes."""
     low_error: float | None = None
     high_error: float | None = None
+    """``low_error`` and ``high_error``: smallest and largest error of a shape's duration predicted
+    from the other shapes; None with a single shape."""
 
 
 class Calibration(Frozen):
-    """A calibration, as written by ``npu-sim profile --calibrate``.
-
-    Attributes
-    ----------
-    source
-        Name of the profile's file.
-    soc, release
-        SoC and release assumed for the profile.
-    vector_cores
-        Vector cores of the device.
-    clock_mhz
-        Clock of the vector cores.
-    vector_shapes
-        Number of shapes whose counters agree on the error of vector estimates; 0 when they differ
-        or are too few.
-    vector_factor
-        Factor for vector cycles; None when the published numbers are used.
-    ceilings
-        Memory ceilings by kind of launch.
-    """
+    """A calibration, as written by ``npu-sim profile --calibrate``."""
 
     source: str
+    """Name of the profile's file."""
     soc: str
     release: str
+    """``soc`` and ``release``: SoC and release assumed for the profile."""
     vector_cores: Annotated[int, Field(ge=1)]
+    """Vector cores of the device."""
     clock_mhz: Positive
+    """Clock of the vector cores."""
     vector_shapes: Annotated[int, Field(ge=0)] = 0
+    """Number of shapes whose counters agree on the error of vector estimates; 0 when they differ or
+    are too few."""
     vector_factor: Positive | None = None
+    """Factor for vector cycles; None when the published numbers are used."""
     ceilings: dict[str, Ceiling] = Field(default_factory=dict)
+    """Memory ceilings by kind of launch."""
 
     def require_device(self, profile: Profile) -> None:
         """Check that the calibration can belong to a SoC.
 
-        Raises
-        ------
-        UsageError
-            When the SoC has a different number of vector cores.
+        Raises UsageError when the SoC has a different number of vector cores.
         """
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
@@ -91,24 +70,19 @@ class Calibration(Frozen):
                 soc=profile.soc,
                 cores=cores,
             )
-            raise UsageError(
-                "calibration",
-                message,
-                Text(
-                    'soc="{soc}", or calibrate on a profile of {device}',
-                    soc=self.soc,
-                    device=profile.soc,
-                ),
+            hint = Text(
+                'soc="{soc}", or calibrate on a profile of {device}',
+                soc=self.soc,
+                device=profile.soc,
             )
+            raise UsageError("calibration", message, hint)
 
 
 def load_calibration(file: str | Path) -> Calibration:
     """Read a calibration.
 
-    Raises
-    ------
-    UsageError
-        For a file that is unreadable or no calibration; the message names file, line and key.
+    Raises UsageError for a file that is unreadable or no calibration; the message names file, line
+    and key.
     """
     document = read_yaml(Path(file), "calibration", "name what npu-sim profile --calibrate wrote")
     try:

@@ -60,25 +60,18 @@ def streamed_bytes(kind: str, read: int, written: int) -> int:
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates the launches of one plan.
-
-    Attributes
-    ----------
-    plan, profile
-        A plan and the profile it was made for.
-    instructions
-        Lists the vector instructions of the plan's kernel; None when the operator has no such list.
-    calibration
-        Measured rates of a device; None without one.
-    mhz
-        Vector clock; None for that of the calibration, or of the SoC without one.
-    """
+    """Estimates the launches of one plan."""
 
     plan: Plan
     profile: Profile
+    """``plan`` and ``profile``: a plan and the profile it was made for."""
     instructions: Callable[[Plan], InstructionLists] | None
+    """Lists the vector instructions of the plan's kernel; None when the operator has no such
+    list."""
     calibration: Calibration | None = None
+    """Measured rates of a device; None without one."""
     mhz: float | None = None
+    """Vector clock; None for that of the calibration, or of the SoC without one."""
 
     def estimate(self, launch: Launch) -> tuple[Estimate | None, str]:
         """Return the estimate of a launch and "", or None and one sentence with the reason."""

@@ -26,58 +26,40 @@ class PhaseTime(Frozen):
 
 
 class BankConflict(Frozen):
-    """Bank-group conflicts of the Unified Buffer on the longest core.
-
-    Attributes
-    ----------
-    between
-        Operands in the same bank groups.
-    factor
-        Mean slowdown of a repeat: 2 when two sources start in the same group.
-    cycles
-        Cycles added.
-    """
+    """Bank-group conflicts of the Unified Buffer on the longest core."""
 
     between: TextField
+    """Operands in the same bank groups."""
     factor: float
+    """Mean slowdown of a repeat: 2 when two sources start in the same group."""
     cycles: float
+    """Cycles added."""
 
 
 class VectorEstimate(Frozen):
-    """Estimated busy time of the vector pipe; not a measurement.
-
-    Attributes
-    ----------
-    vector_cycles, slowest_cycles
-        Mean cycles of a working core, as a profiler's counter shows them, and those of the slowest.
-    vector_us, low_us, high_us
-        The mean in microseconds and its range.
-    instructions
-        Vector instructions of the slowest core.
-    startup_share
-        Fraction of the cycles spent in start-up; fewer, longer instructions reduce it.
-    conflict_share
-        Fraction of the cycles added by bank conflicts.
-    conflicts
-        The conflicts, the most expensive first.
-    evidence
-        Source of the estimate.
-    note
-        Remark; empty when there is none.
-    """
+    """Estimated busy time of the vector pipe; not a measurement."""
 
     of: Literal["vector pipe"] = "vector pipe"
     vector_cycles: float
     slowest_cycles: float
+    """``vector_cycles`` and ``slowest_cycles``: mean cycles of a working core, as a profiler's
+    counter shows them, and those of the slowest."""
     vector_us: float
     low_us: float
     high_us: float
+    """``vector_us``, ``low_us`` and ``high_us``: the mean in microseconds and its range."""
     instructions: int
+    """Vector instructions of the slowest core."""
     startup_share: float
+    """Fraction of the cycles spent in start-up; fewer, longer instructions reduce it."""
     conflict_share: float
+    """Fraction of the cycles added by bank conflicts."""
     conflicts: tuple[BankConflict, ...] = ()
+    """The conflicts, the most expensive first."""
     evidence: str
+    """Source of the estimate."""
     note: TextField = ""
+    """Remark; empty when there is none."""
 
 
 class LaunchEstimate(Frozen):
@@ -91,187 +73,130 @@ class LaunchEstimate(Frozen):
 
 
 class LaunchTime(Frozen):
-    """One launch of a call.
-
-    Attributes
-    ----------
-    kernel
-        Name of the kernel in a profiler.
-    us
-        Lower bound in microseconds; 0 when no AI core runs it.
-    share
-        Fraction of the call's bound.
-    binds
-        Binding pipe; ``reading`` or ``writing`` when only the bytes of its tensors are counted.
-    planned
-        Whether the plan describes the work of its cores.
-    read_bytes, written_bytes
-        Bytes of its tensors, every element once.
-    evidence
-        Certainty that it is launched.
-    estimate
-        Estimate beyond the bound; None when there is none.
-    estimate_missing
-        Reason for a missing estimate, in one sentence; empty when there is one.
-    """
+    """One launch of a call."""
 
     kernel: str
+    """Name of the kernel in a profiler."""
     us: float
+    """Lower bound in microseconds; 0 when no AI core runs it."""
     share: float
+    """Fraction of the call's bound."""
     binds: str
+    """Binding pipe; ``reading`` or ``writing`` when only the bytes of its tensors are counted."""
     planned: bool
+    """Whether the plan describes the work of its cores."""
     read_bytes: int
     written_bytes: int
+    """``read_bytes`` and ``written_bytes``: bytes of its tensors, every element once."""
     evidence: Evidence
+    """Certainty that it is launched."""
     estimate: VectorEstimate | LaunchEstimate | None = None
+    """Estimate beyond the bound; None when there is none."""
     estimate_missing: TextField = ""
+    """Reason for a missing estimate, in one sentence; empty when there is one."""
 
 
 class Change(Frozen):
-    """A change of the call and the bound of the changed call.
-
-    Attributes
-    ----------
-    change
-        The change, for instance ``grad_dtype = float32``.
-    bound_us
-        Bound of the changed call, in microseconds.
-    saved_share
-        Reduction as a fraction of the original bound; negative when the bound grows.
-    without
-        Kernels no longer launched, one entry for every launch.
-    note
-        Remark.
-    """
+    """A change of the call and the bound of the changed call."""
 
     change: TextField
+    """The change, for instance ``grad_dtype = float32``."""
     bound_us: float
+    """Bound of the changed call, in microseconds."""
     saved_share: float
+    """Reduction as a fraction of the original bound; negative when the bound grows."""
     without: tuple[TextField, ...] = ()
+    """Kernels no longer launched, one entry for every launch."""
     note: TextField = ""
+    """Remark."""
 
 
 class ModePrice(Frozen):
-    """Cost of a call with the determinism switch off or on.
-
-    Attributes
-    ----------
-    deterministic
-        The switch.
-    launches
-        Number of kernels launched.
-    workspace_bytes, workspace_unknown
-        Workspace, and its parts whose size is not published.
-    bound_us
-        Lower bound in microseconds; None when it cannot be compared with that of the other mode.
-    unbounded
-        The reason: kernels that only this mode launches and of which only the bytes are known.
-    """
+    """Cost of a call with the determinism switch off or on."""
 
     deterministic: bool
+    """The switch."""
     launches: int
+    """Number of kernels launched."""
     workspace_bytes: int
     workspace_unknown: tuple[TextField, ...] = ()
+    """``workspace_bytes`` and ``workspace_unknown``: workspace, and its parts whose size is not
+    published."""
     bound_us: float | None = None
+    """Lower bound in microseconds; None when it cannot be compared with that of the other mode."""
     unbounded: tuple[TextField, ...] = ()
+    """The reason: kernels that only this mode launches and of which only the bytes are known."""
 
 
 class OtherBound(Frozen):
-    """Bound of a call under the opposite of one of its assumptions.
-
-    Attributes
-    ----------
-    assumption
-        What is assumed about the data instead, for instance that every probs is 0.
-    bound_us, kernel_us
-        Bound of the call and of its planned kernels, in microseconds.
-    """
+    """Bound of a call under the opposite of one of its assumptions."""
 
     assumption: TextField
+    """What is assumed about the data instead, for instance that every probs is 0."""
     bound_us: float
     kernel_us: float
+    """``bound_us`` and ``kernel_us``: bound of the call and of its planned kernels, in
+    microseconds."""
 
 
 class Timeline(Printed, Frozen):
-    """The lower-bound schedule of one call on one SoC.
-
-    Attributes
-    ----------
-    label
-        Kind of the times.
-    operator, title, product, soc, kernel, path
-        As in the plan.
-    clock_mhz, clock
-        The clock that converts cycles to time, and its name.
-    bound_us
-        Lower bound of the call in microseconds: the sum of its launches.
-    launches
-        Every launch, in launch order.
-    estimate_us
-        Sum of the launches' estimates when each of them covers a whole launch, else None.
-    estimate_without
-        Kernels of the launches without such an estimate.
-    changes, determinism
-        Changes that remove the largest launches, and the call with the determinism switch off and
-        on; filled by :func:`npu_sim.questions.faster_calls.with_changes`. ``determinism`` is empty
-        when one of the modes is refused.
-    kernel_us
-        Bound of the planned kernels alone; the following fields describe these.
-    binding_pipe
-        Busiest pipe of the slowest core.
-    busy_share
-        Busy time of the slowest core's pipes as a fraction of the kernels' bound.
-    copy_share
-        The largest such fraction among the copy pipes.
-    imbalance
-        Time of the slowest core over the mean of the working cores.
-    read_bytes, written_bytes
-        Bytes copied from and to global memory by all cores, padded to 32-byte blocks.
-    phases, cores
-        The kernels' bound by phase and by core.
-    unknown_rates
-        Instructions without a published rate, counted as 0.
-    not_counted
-        Work that the bound leaves out.
-    assumptions
-        Assumptions about the data.
-    otherwise
-        Bounds under the opposite of an assumption, where it follows from the call; data between
-        the two has a bound between them.
-    rules_source
-        As in the plan.
-    """
+    """The lower-bound schedule of one call on one SoC."""
 
     label: Literal["lower bound"] = "lower bound"
+    """Kind of the times."""
     operator: str
     title: str
     product: str
     soc: str
     kernel: str
     path: TextField
+    """``operator``, ``title``, ``product``, ``soc``, ``kernel`` and ``path``: as in the plan."""
     arguments: dict[str, Any]
     clock_mhz: float
     clock: Literal["vector clock", "core clock"]
+    """``clock_mhz`` and ``clock``: the clock that converts cycles to time, and its name."""
     bound_us: float
+    """Lower bound of the call in microseconds: the sum of its launches."""
     launches: tuple[LaunchTime, ...] = ()
+    """Every launch, in launch order."""
     estimate_us: float | None = None
+    """Sum of the launches' estimates when each of them covers a whole launch, else None."""
     estimate_without: tuple[TextField, ...] = ()
+    """Kernels of the launches without such an estimate."""
     changes: tuple[Change, ...] = ()
     determinism: tuple[ModePrice, ...] = ()
+    """``changes`` and ``determinism``: changes that remove the largest launches, and the call with
+    the determinism switch off and on; filled by
+    :func:`npu_sim.questions.faster_calls.with_changes`. ``determinism`` is empty when one of the
+    modes is refused."""
     kernel_us: float
+    """Bound of the planned kernels alone; the following fields describe these."""
     binding_pipe: str
+    """Busiest pipe of the slowest core."""
     busy_share: dict[str, float]
+    """Busy time of the slowest core's pipes as a fraction of the kernels' bound."""
     copy_share: float
+    """The largest such fraction among the copy pipes."""
     imbalance: float
+    """Time of the slowest core over the mean of the working cores."""
     read_bytes: int
     written_bytes: int
+    """``read_bytes`` and ``written_bytes``: bytes copied from and to global memory by all cores,
+    padded to 32-byte blocks."""
     phases: tuple[PhaseTime, ...] = ()
     cores: tuple[CoreTime, ...] = ()
+    """``phases`` and ``cores``: the kernels' bound by phase and by core."""
     unknown_rates: tuple[str, ...] = ()
+    """Instructions without a published rate, counted as 0."""
     not_counted: tuple[TextField, ...] = ()
+    """Work that the bound leaves out."""
     assumptions: tuple[TextField, ...] = Field(default=())
+    """Assumptions about the data."""
     otherwise: tuple[OtherBound, ...] = ()
+    """Bounds under the opposite of an assumption, where it follows from the call; data between the
+    two has a bound between them."""
     rules_source: TextField = ""
+    """As in the plan."""
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return the timeline as plain data, as printed by ``--json``."""

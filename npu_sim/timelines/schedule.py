@@ -22,25 +22,18 @@ NEVER = -np.inf
 
 @dataclass(frozen=True)
 class Piece:
-    """One event of every pipe: a tile, or a run of tiles drawn as one.
-
-    Attributes
-    ----------
-    name
-        Ranges of the tile or of the run.
-    nodes
-        Nodes of the program that it represents.
-    tiles
-        Number of tiles.
-    start, busy
-        Start and busy time of every pipe, in cycles; busy is 0 for an idle pipe.
-    """
+    """One event of every pipe: a tile, or a run of tiles drawn as one."""
 
     name: str
+    """Ranges of the tile or of the run."""
     nodes: tuple[Node, ...]
+    """Nodes of the program that it represents."""
     tiles: int
+    """Number of tiles."""
     start: tuple[float, ...]
     busy: tuple[float, ...]
+    """``start`` and ``busy``: start and busy time of every pipe, in cycles; busy is 0 for an idle
+    pipe."""
 
 
 @dataclass

@@ -36,12 +36,9 @@ def trace(
 ) -> dict[str, Any]:
     """Return the trace of plans side by side, one process each.
 
-    Parameters
-    ----------
-    timed_plans
-        Plans with their timelines.
-    events_per_track
-        Approximate number of events of a track above which runs of tiles are merged.
+    - ``timed_plans``: plans with their timelines.
+    - ``events_per_track``: approximate number of events of a track above which runs of tiles are
+      merged.
     """
     events: list[Event] = []
     merged = 0

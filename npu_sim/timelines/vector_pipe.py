@@ -59,27 +59,18 @@ CYCLES_PER_REPEAT = MappingProxyType({"sum of a repeat": 7, "div": 2, "square ro
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A vector instruction, issued ``times`` times.
-
-    Attributes
-    ----------
-    kind
-        A key of ``START_UP``.
-    repeats
-        Repeats of one instruction.
-    conflict
-        Slowdown of a repeat by bank conflicts; 1 without conflicts.
-    times
-        Number of issues.
-    between
-        Caption of the conflicting operands; empty when no conflict is possible.
-    """
+    """A vector instruction, issued ``times`` times."""
 
     kind: str
+    """A key of ``START_UP``."""
     repeats: int
+    """Repeats of one instruction."""
     conflict: float = 1.0
+    """Slowdown of a repeat by bank conflicts; 1 without conflicts."""
     times: int = 1
+    """Number of issues."""
     between: str = ""
+    """Caption of the conflicting operands; empty when no conflict is possible."""
 
     @property
     def start_up(self) -> float:
@@ -103,18 +94,12 @@ Issues = tuple[Issue, ...]
 
 @dataclass(frozen=True, slots=True)
 class InstructionLists:
-    """Vector instructions of a kernel.
-
-    Attributes
-    ----------
-    cores
-        Instructions of every working core.
-    compared
-        Whether this path was compared with the device ``COMPARED_DEVICE`` (page, "Residuals").
-    """
+    """Vector instructions of a kernel."""
 
     cores: Mapping[int, Issues]
+    """Instructions of every working core."""
     compared: bool
+    """Whether this path was compared with the device ``COMPARED_DEVICE`` (page, "Residuals")."""
 
 
 def repeated(issues: Iterable[Issue], count: int) -> Issues:

@@ -45,11 +45,9 @@ def recorded_model(
             model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
     except Exception as error:  # whatever the model's code raises without values
         lines = str(error).splitlines() or [type(error).__name__]
-        raise UsageError(
-            "config",
-            Text("the model cannot run without values: {error}", error=lines[0]),
-            "npu-sim record with a script that trains a small model on the CPU",
-        ) from error
+        message = Text("the model cannot run without values: {error}", error=lines[0])
+        hint = "npu-sim record with a script that trains a small model on the CPU"
+        raise UsageError("config", message, hint) from error
     return recording
 
 
@@ -72,23 +70,18 @@ def _built(
     try:
         import transformers
     except ImportError:
-        raise UsageError(
-            "model",
-            "transformers is not installed; it builds the model",
-            "pip install transformers",
-        ) from None
+        message = "transformers is not installed; it builds the model"
+        raise UsageError("model", message, "pip install transformers") from None
     values = {**_content(config), **sizes}
     kind = values.pop("model_type", None)
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
-        raise UsageError(
-            "config",
-            Text("{kind} is no model type of the installed transformers", kind=repr(kind)),
-            Text(
-                "a configuration file with model_type, or a type such as llama{hint}",
-                hint=closest(str(kind), known),
-            ),
+        message = Text("{kind} is no model type of the installed transformers", kind=repr(kind))
+        hint = Text(
+            "a configuration file with model_type, or a type such as llama{hint}",
+            hint=closest(str(kind), known),
         )
+        raise UsageError("config", message, hint)
     default = transformers.AutoConfig.for_model(kind)
     for name in sizes:
         if not hasattr(default, name):
@@ -102,11 +95,8 @@ def _built(
     text = whole.get_text_config(decoder=True)
     text.use_cache = False
     if type(text) not in transformers.AutoModelForCausalLM._model_mapping:
-        raise UsageError(
-            "config",
-            Text("{kind} is no causal language model", kind=kind),
-            "npu-sim record with a script that runs the model",
-        )
+        message = Text("{kind} is no causal language model", kind=kind)
+        raise UsageError("config", message, "npu-sim record with a script that runs the model")
     with torch.device("meta"):
         return transformers.AutoModelForCausalLM.from_config(text, dtype=dtype)
 

@@ -90,11 +90,8 @@ def _size(text: str) -> tuple[str, Any]:
 
     name, separator, value = text.partition("=")
     if not separator or not name.isidentifier():
-        raise UsageError(
-            "set",
-            Text("set = {text} is not of the form name=value", text=repr(text)),
-            "for instance --set num_hidden_layers=2",
-        )
+        message = Text("set = {text} is not of the form name=value", text=repr(text))
+        raise UsageError("set", message, "for instance --set num_hidden_layers=2")
     try:
         return name, json.loads(value)
     except ValueError:

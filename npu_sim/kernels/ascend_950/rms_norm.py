@@ -54,19 +54,14 @@ Floats = NDArray[np.float32]
 
 
 class Split(NamedTuple):
-    """Summation of a row.
-
-    Attributes
-    ----------
-    fold
-        Elements that the first fold of a row leaves; 0 on key 2001.
-    piece_columns, pieces
-        On key 2001 the columns of a piece, and how many of them the power of two below a row has.
-    """
+    """Summation of a row."""
 
     fold: int
+    """Elements that the first fold of a row leaves; 0 on key 2001."""
     piece_columns: int
     pieces: int
+    """``piece_columns`` and ``pieces``: on key 2001 the columns of a piece, and how many of them
+    the power of two below a row has."""
 
 
 @device_function

@@ -60,29 +60,24 @@ class Trees(NamedTuple):
 
     Leaves are the first rows of a tree, block by block in some order; a leaf first receives the
     row as many rows further on as the tree has leaves, if there is one.
-
-    Attributes
-    ----------
-    firsts, counts, leaves
-        (chunks,): first row of the tree of a chunk, rows of this tree, and its leaves, a power of
-        two.
-    starts, sizes
-        (chunks,): first leaf of the chunk, and number of its leaves, a power of two.
-    orders, blocks
-        (chunks, block) and (chunks,): order of the leaves of a block, and length of the blocks.
-    merge
-        Order in which the sums of the chunks are added as a tree. It has a power of two of chunks;
-        the others are first added to the front.
     """
 
     firsts: Integers
     counts: Integers
     leaves: Integers
+    """``firsts``, ``counts`` and ``leaves``: (chunks,): first row of the tree of a chunk, rows of
+    this tree, and its leaves, a power of two."""
     starts: Integers
     sizes: Integers
+    """``starts`` and ``sizes``: (chunks,): first leaf of the chunk, and number of its leaves, a
+    power of two."""
     orders: Integers
     blocks: Integers
+    """``orders`` and ``blocks``: (chunks, block) and (chunks,): order of the leaves of a block, and
+    length of the blocks."""
     merge: Integers
+    """Order in which the sums of the chunks are added as a tree. It has a power of two of chunks;
+    the others are first added to the front."""
 
 
 class Target(NamedTuple):
@@ -170,23 +165,16 @@ def _pieces_sum(
 
 
 class Scratch(NamedTuple):
-    """Scratch of the threads: (threads, ...).
-
-    Attributes
-    ----------
-    products
-        Products of a row or of two pieces.
-    levels, kept
-        Lists of sums, and registers.
-    vectors
-        (threads, levels + 1, columns): sums of dgamma by level of the tree; the last one holds a
-        row that waits for its partner.
-    """
+    """Scratch of the threads: (threads, ...)."""
 
     products: Floats
+    """Products of a row or of two pieces."""
     levels: Floats
     kept: Floats
+    """``levels`` and ``kept``: lists of sums, and registers."""
     vectors: Floats
+    """(threads, levels + 1, columns): sums of dgamma by level of the tree; the last one holds a row
+    that waits for its partner."""
 
 
 class Constants(NamedTuple):

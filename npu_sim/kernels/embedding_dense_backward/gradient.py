@@ -52,18 +52,13 @@ NO_SCRATCH = Scratch()
 
 
 class Grouped(NamedTuple):
-    """Grouping of one call; the run of weight row w is slots starts[w]..starts[w + 1].
-
-    Attributes
-    ----------
-    marked
-        Positions of the rows of grad, sorted by index; the last of each chunk is stored as its
-        complement (negative).
-    """
+    """Grouping of one call; the run of weight row w is slots starts[w]..starts[w + 1]."""
 
     cut: Cut
     starts: Integers
     marked: Integers
+    """Positions of the rows of grad, sorted by index; the last of each chunk is stored as its
+    complement (negative)."""
     padding_idx: int
 
 

@@ -64,37 +64,27 @@ class Shape:
 
 @dataclass(frozen=True)
 class Blocking:
-    """Blocking of a gradient: base blocks, buffers, and bytes of operands and output.
-
-    Attributes
-    ----------
-    name
-        Name of the gradient.
-    base_m, base_n, base_k
-        Block of one L0 load.
-    length_l1
-        Length of the reduction that L1 holds.
-    l1_buffers, l0c_buffers
-        Number of buffers in L1 and L0C.
-    own_bytes, other_bytes
-        Bytes copied to L1 for a number of rows (or columns) and a length of the reduction.
-    out_bytes
-        Bytes of an output element.
-    out_every_sample
-        Whether the accumulator is written after every sample, not only after the last.
-    """
+    """Blocking of a gradient: base blocks, buffers, and bytes of operands and output."""
 
     name: str
+    """Name of the gradient."""
     base_m: int
     base_n: int
     base_k: int
+    """``base_m``, ``base_n`` and ``base_k``: block of one L0 load."""
     length_l1: int
+    """Length of the reduction that L1 holds."""
     l1_buffers: int
     l0c_buffers: int
+    """``l1_buffers`` and ``l0c_buffers``: number of buffers in L1 and L0C."""
     own_bytes: Callable[[int, int], int]
     other_bytes: Callable[[int, int], int]
+    """``own_bytes`` and ``other_bytes``: bytes copied to L1 for a number of rows (or columns) and a
+    length of the reduction."""
     out_bytes: int
+    """Bytes of an output element."""
     out_every_sample: bool
+    """Whether the accumulator is written after every sample, not only after the last."""
     dtype: str
 
     def holds(self) -> tuple[Hold, ...]:

@@ -112,11 +112,9 @@ def steps(plan: Plan) -> StepTable:
     ]
     if "weight" in plan.arguments:
         views.insert(2, View("weight", 1, columns))
-    factors = (
-        "grad_loss * weight of its label / sum of the weights"
-        if plan.tiling["reduction"] == MEAN
-        else "grad_loss * weight of its label"
-    )
+    factors = "grad_loss * weight of its label"
+    if plan.tiling["reduction"] == MEAN:
+        factors = "grad_loss * weight of its label / sum of the weights"
     row = "row {rows}, columns {columns}"
     labels = "labels of the core's rows {rows} become a mask: 0 where the label is to be ignored"
     weights = Text(

@@ -131,11 +131,9 @@ def _describe(
 ) -> str:
     begin, stop = int(begins[place]), int(stops[place])
     rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
-    more = (
-        Text(" and {others} more", others=stop - begin - NAMED_ROWS)
-        if stop - begin > NAMED_ROWS
-        else ""
-    )
+    more = ""
+    if stop - begin > NAMED_ROWS:
+        more = Text(" and {others} more", others=stop - begin - NAMED_ROWS)
     if stop - begin == 1:
         return Text("grad row {rows}", rows=rows[0])
     return Text("grad rows {rows}{more}", rows=", ".join(map(str, rows)), more=more)
@@ -335,16 +333,10 @@ def tree_of_row(
     the plan. It does not use the chunk marks of the kernel, so that probes of the kernel are an
     independent check.
 
-    Parameters
-    ----------
-    case
-        The call.
-    run
-        The rows of one index, at least one.
-    order
-        Order of arrival of atomic additions.
-    core_ends
-        For native 16-bit: the first and the last index of every core's slice.
+    - ``case``: the call.
+    - ``run``: the rows of one index, at least one.
+    - ``order``: order of arrival of atomic additions.
+    - ``core_ends``: for native 16-bit: the first and the last index of every core's slice.
     """
     outcome = case.tiling
     if outcome.kernel == KERNEL_GRAD:

@@ -23,12 +23,8 @@ from npu_sim.tiling import moe_token_permute as tiler
 def check_padding(call: Inspection) -> None:
     """Reject padding, which is not supported yet: 561002, unlike in MoeTokenPermuteGrad."""
     if call.arguments.padded_mode:
-        raise AclnnError(
-            TILING_FAILURE,
-            "padded_mode",
-            "padded_mode = True is not supported yet",
-            "padded_mode = False",
-        )
+        message = "padded_mode = True is not supported yet"
+        raise AclnnError(TILING_FAILURE, "padded_mode", message, "padded_mode = False")
 
 
 def _timeline_hooks() -> dict[str, Any]:

@@ -59,12 +59,8 @@ def check_gamma(call: Inspection) -> None:
 def check_epsilon(call: Inspection) -> None:
     """Check that epsilon >= 0 after rounding to fp32; inf and nan pass (page, "Contract" 6)."""
     if tiler.rounded_epsilon(call.arguments.epsilon) < 0:
-        raise AclnnError(
-            TILING_FAILURE,
-            "epsilon",
-            Text("epsilon = {epsilon} is below 0", epsilon=call.arguments.epsilon),
-            "epsilon >= 0",
-        )
+        message = Text("epsilon = {epsilon} is below 0", epsilon=call.arguments.epsilon)
+        raise AclnnError(TILING_FAILURE, "epsilon", message, "epsilon >= 0")
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x gamma")

@@ -23,18 +23,11 @@ def any_order(
     of magnitudes from the exact sum; rounding to the dtype of the output is monotonic. Where fp32
     may overflow, every value is possible.
 
-    Parameters
-    ----------
-    name, output
-        The output, of which only the dtype matters.
-    sums
-        Exact sums and sums of magnitudes, in fp64 and in the shape of the output.
-    terms
-        Largest number of rounded operations of an element.
-    reason
-        Reason of the rule.
-    saturate
-        Whether the product saturates results.
+    - ``name``, ``output``: the output, of which only the dtype matters.
+    - ``sums``: exact sums and sums of magnitudes, in fp64 and in the shape of the output.
+    - ``terms``: largest number of rounded operations of an element.
+    - ``reason``: reason of the rule.
+    - ``saturate``: whether the product saturates results.
     """
     exact, magnitudes = sums
     error = terms * 2.0**-24

@@ -36,10 +36,8 @@ def generate(
         C-contiguous arrays by argument, in the shapes and dtypes of the call. Optional tensors are
         included if the call has them.
 
-    Raises
-    ------
-    UsageError
-        If the operator does not exist, or a tensor does not fit in the memory of this machine.
+    Raises UsageError if the operator does not exist, or a tensor does not fit in the memory of this
+    machine.
     """
     declared: Operator = load_operator(operator)
     for tensor in declared.inputs:

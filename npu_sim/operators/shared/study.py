@@ -22,25 +22,17 @@ from npu_sim.registry import load_operator
 
 @dataclass(frozen=True)
 class StudyCall:
-    """One call of an operator.
-
-    Attributes
-    ----------
-    operator
-        Declaration of the operator.
-    tensors, attributes
-        Input tensors and attributes by name.
-    profile
-        Product, SoC and release.
-    options
-        ``deterministic``, ``core_order``, ``seed``, ``limits``.
-    """
+    """One call of an operator."""
 
     operator: Operator
+    """Declaration of the operator."""
     tensors: Mapping[str, np.ndarray]
     attributes: Mapping[str, Any]
+    """``tensors`` and ``attributes``: input tensors and attributes by name."""
     profile: Profile
+    """Product, SoC and release."""
     options: Mapping[str, Any]
+    """``deterministic``, ``core_order``, ``seed``, ``limits``."""
 
     @property
     def arguments(self) -> Arguments:
@@ -149,27 +141,19 @@ or None if they cannot be compared."""
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a batch that the sample axes do not describe: the hook ``changes``.
-
-    Attributes
-    ----------
-    grown
-        ``grown(call, extra, fill)`` appends samples that do not affect the original ones: copies
-        of them (``fill = "copy"``) or zeros (``"zero"``). Returns None if that is impossible.
-    found
-        ``found(call, output, values)`` returns the original samples in an output of such a call.
-    others
-        ``others(call)`` yields further changes without effect in exact arithmetic: name, changed
-        call, restore function.
-    places
-        ``places(call)`` returns the number of places that one sample has along the sample axis, by
-        input. Inputs that are missing have one; so do all inputs when None.
-    """
+    """Changes of a batch that the sample axes do not describe: the hook ``changes``."""
 
     grown: Callable[[StudyCall, int, str], StudyCall | None] | None = None
+    """``grown(call, extra, fill)`` appends samples that do not affect the original ones: copies of
+    them (``fill = "copy"``) or zeros (``"zero"``). Returns None if that is impossible."""
     found: Callable[[StudyCall, str, np.ndarray], np.ndarray | None] | None = None
+    """``found(call, output, values)`` returns the original samples in an output of such a call."""
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
+    """``others(call)`` yields further changes without effect in exact arithmetic: name, changed
+    call, restore function."""
     places: Callable[[StudyCall], Mapping[str, int]] | None = None
+    """``places(call)`` returns the number of places that one sample has along the sample axis, by
+    input. Inputs that are missing have one; so do all inputs when None."""
 
 
 def surviving_units(

@@ -79,12 +79,9 @@ def buffer_message(
 ) -> tuple[str, str, str]:
     """Return argument, message and hint if a piece of a row or the entries of a token do not fit.
 
-    Parameters
-    ----------
-    entries, entry_bytes, top_k
-        Name of the entries, bytes of an entry, and entries of a token.
-    blamed
-        Argument that sets the number of entries of a token.
+    - ``entries``, ``entry_bytes``, ``top_k``: name of the entries, bytes of an entry, and entries
+      of a token.
+    - ``blamed``: argument that sets the number of entries of a token.
     """
     rows, hidden = case.operator.inputs[0].name, case.row.hidden
     ub_bytes, size, dtype = case.device.ub_bytes, element_bytes(case), case.specs[rows].dtype
@@ -132,27 +129,18 @@ def buffer_message(
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of a token: an index each, and its factor if there are probs.
-
-    Attributes
-    ----------
-    name
-        Name of the entries in texts.
-    bytes
-        Bytes of an entry in the Unified Buffer.
-    buffers
-        Bytes of the buffers of a batch by name: the indices, then those placed after the rows.
-    rows
-        Name of the rows that are summed, in texts.
-    most
-        Largest number of entries of a token that the contract takes; -1 if it has no bound.
-    """
+    """The entries of a token: an index each, and its factor if there are probs."""
 
     name: str
+    """Name of the entries in texts."""
     bytes: int
+    """Bytes of an entry in the Unified Buffer."""
     buffers: Mapping[str, int]
+    """Bytes of the buffers of a batch by name: the indices, then those placed after the rows."""
     rows: str
+    """Name of the rows that are summed, in texts."""
     most: int = -1
+    """Largest number of entries of a token that the contract takes; -1 if it has no bound."""
 
 
 def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[str, Any]:

@@ -17,14 +17,9 @@ def token_sums(
 ) -> StepTable:
     """Return the steps of a sum over the experts of every token.
 
-    Parameters
-    ----------
-    source, result
-        Name and number of rows of the tensor that is read, and of the sum.
-    columns, top_k
-        Columns of a row, and experts of a token.
-    weighted
-        True if every row is multiplied by its entry of ``probs``.
+    - ``source``, ``result``: name and number of rows of the tensor that is read, and of the sum.
+    - ``columns``, ``top_k``: columns of a row, and experts of a token.
+    - ``weighted``: true if every row is multiplied by its entry of ``probs``.
     """
     (rows, count), (out, tokens) = source, result
     views = [

@@ -84,18 +84,10 @@ def tree_of_v2(
 ) -> Tree | None:
     """Return the tree of a run on EmbeddingDenseGradV2; None when the merge leaves rows out.
 
-    Parameters
-    ----------
-    run
-        The rows of one index, at least one.
-    starts
-        First sorted row of every core, a multiple of ``batch_rows``.
-    batch_rows
-        Rows of a batch.
-    zeros
-        Whether a slot of zeros comes before the sum of a core.
-    merges
-        Whether the sums of several cores are added.
+    - ``run``: the rows of one index, at least one.
+    - ``starts``: first sorted row of every core, a multiple of ``batch_rows``.
+    - ``zeros``: whether a slot of zeros comes before the sum of a core.
+    - ``merges``: whether the sums of several cores are added.
     """
     slots: list[Tree | None] = []
     terms = range(len(run.rows))

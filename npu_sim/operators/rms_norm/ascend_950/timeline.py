@@ -100,11 +100,9 @@ def steps(plan: Plan) -> StepTable:
     )
     sums = ("x", "rstd", "register_sums", "row_sums", "fp32", "work", "levels", "pair")
     gamma = ("gamma",) if whole else ()
-    written = (
-        "rows {rows}: x * x is folded and added as trees; y = x * rstd * gamma"
-        if whole
-        else "row {row} of the group, columns {columns}: y = x * rstd * gamma"
-    )
+    written = "row {row} of the group, columns {columns}: y = x * rstd * gamma"
+    if whole:
+        written = "rows {rows}: x * x is folded and added as trees; y = x * rstd * gamma"
     added = "row {row} of the group, columns {columns}: x * x is added in pairs of registers"
     descriptions = {
         "gamma": Step("gamma comes in", ("gamma",), live=("gamma",)),
