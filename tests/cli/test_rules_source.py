@@ -20,7 +20,10 @@ def call_of(command, product):
     return [command, "embedding_dense_backward", *COMMANDS[command], *chosen]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=pytest.mark.long if one == "sweep" else ()) for one in COMMANDS],
+)
 def test_the_source_is_printed_and_part_of_the_data(cli, command):
     for product, stated in (("ascend_950", True), ("atlas_a2", False)):
         arguments = call_of(command, product)
