@@ -223,8 +223,11 @@ def sweep_figures(
     - ``counts``: number of calls by field and value.
     """
     drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
-    note = *(bar_figure(name, found) for name, found in counts.items() if len(found) > 1)
-    return (*drawn, *cut_figures(curves), note)
+    return (
+        *drawn,
+        *cut_figures(curves),
+        *(bar_figure(name, found) for name, found in counts.items() if len(found) > 1),
+    )
 
 
 def bar_figure(name: str, counts: dict[str, int]) -> Figure:
