@@ -543,13 +543,45 @@ class Operator:
             else []
         )
         if missing:
-            built = self.inferred(built, missing)
+            given = built
+            built = self.inferred(given, missing)
+            if any(built[one.name] is None for one in missing):
+                self._require_fitting(given)
             self.require_given(
                 set(self.input_names).difference(
                     one.name for one in missing if built[one.name] is None
                 )
             )
         return built
+
+    def _require_fitting(self, arguments: Arguments) -> None:
+        """Check that the shapes of given inputs do not contradict each other.
+
+        Raises
+        ------
+        UsageError
+            For the first input whose shape contradicts that of an input before it.
+        """
+        given: list[Tensor] = []
+        for one in self.inputs:
+            spec = arguments[one.name]
+            if spec is None:
+                continue
+            for other in given:
+                sizes = patterns.Sizes()
+                patterns.bind(self.pattern(other, arguments), arguments[other.name].shape, sizes)
+                pattern = self.pattern(one, arguments)
+                alone = patterns.bind(pattern, spec.shape, patterns.Sizes())
+                if alone and not patterns.bind(pattern, spec.shape, sizes):
+                    message = Text(
+                        "{name} {spec} does not fit {other} {other_spec}",
+                        one,
+                        spec=spec,
+                        other=other.name,
+                        other_spec=arguments[other.name],
+                    )
+                    raise UsageError(one.name, message, Text("{name}: {help}", one))
+            given.append(one)
 
     def require_given(self, names: Collection[str]) -> None:
         """Check that a call gives every required tensor; None counts, as the null pointer.

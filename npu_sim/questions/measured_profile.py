@@ -20,7 +20,7 @@ from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
-from npu_sim.status import AclnnError, without_internal_frames
+from npu_sim.status import AclnnError, UsageError, without_internal_frames
 from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 
@@ -48,6 +48,13 @@ class MeasuredProfile(Printed):
         return len(self._covered)
 
     @cached_property
+    def modelled_share(self) -> float:
+        """Measured time of the launches with a plan, as a fraction of that of all."""
+        whole = sum(launch.duration_us for launch in self.launches)
+        covered = (one.duration_us for one in self.launches if one.line in self._covered)
+        return sum(covered) / whole if whole else 0.0
+
+    @cached_property
     def _covered(self) -> set[int]:
         lines = {launch.line for group in self.groups if group.cases for launch in group.launches}
         calls = [call for group in self.calls for call in group.calls]
@@ -69,6 +76,7 @@ class MeasuredProfile(Printed):
             "file": self.file,
             "rows": len(self.launches),
             "modelled": self.modelled,
+            "modelled_share": self.modelled_share,
             "product": device.profile.name if device else None,
             "soc": device.profile.soc if device else None,
             "soc_found_by": device.found_by if device else None,
@@ -108,6 +116,12 @@ def read_profile(
     """
     measured = _Measured(read_device_profile(file))
     launches = measured.launches
+    if not launches:
+        raise UsageError(
+            "file",
+            Text("{file}: no launch of a kernel", file=file),
+            "a profile with at least one row",
+        )
     chosen = chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     if not measured.equal:

@@ -157,7 +157,7 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def caveat_lines(comparison: Comparison) -> list[Line]:
-    """Return the caveats that some rows have and others do not, each sentence once."""
+    """Return the sentence of every caveat once, with the products that have it."""
     plans = [(row.profile.name, row.plan) for row in comparison.rows if row.plan is not None]
     where: dict[tuple[str, str], list[str]] = {}
     for product, plan in plans:
@@ -166,7 +166,6 @@ def caveat_lines(comparison: Comparison) -> list[Line]:
     return [
         (", ".join(dict.fromkeys(products)), message, code)
         for (message, code), products in where.items()
-        if len(products) < len(plans)
     ]
 
 

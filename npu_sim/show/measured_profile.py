@@ -29,10 +29,11 @@ def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> 
 def headline(answer: MeasuredProfile) -> str:
     """Return the outcome in one line."""
     return say(
-        "{modelled} of {launches} kernels modelled: {name}",
+        "{modelled} of {launches} kernels modelled: {name}, {share} of the measured time",
         answer,
         launches=len(answer.launches),
         name=Path(answer.file).name,
+        share=percent_text(answer.modelled_share),
     )
 
 

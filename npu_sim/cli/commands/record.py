@@ -3,6 +3,7 @@
 import contextlib
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,14 @@ def record_command(
     show(recording_view(recording.as_dict(), str(out)))
 
 
+def _with_frames_of(error: Exception, script: Path) -> Exception:
+    """Return an error of a script without the frames that ran the script."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != str(script):
+        frames = frames.tb_next
+    return error.with_traceback(frames or error.__traceback__)
+
+
 def _run(script: Path, arguments: list[str]) -> None:
     """Run a script as ``python script.py`` does."""
     words, path = sys.argv, sys.path
@@ -76,5 +85,8 @@ def _run(script: Path, arguments: list[str]) -> None:
     except SystemExit as done:
         if done.code not in (None, 0):
             raise
+    except Exception as error:
+        traceback.print_exception(_with_frames_of(error, script))
+        sys.exit(1)
     finally:
         sys.argv, sys.path = words, path

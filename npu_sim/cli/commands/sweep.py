@@ -15,6 +15,7 @@ from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.language.quantities import bytes_text
+from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
@@ -127,6 +128,12 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
     from npu_sim.sweeps.runner import run_sweep
     from npu_sim.sweeps.summary import SweepSummary
 
+    if str(options.out) == "-":
+        raise UsageError(
+            "out",
+            Text("out = {out}: a sweep is not written to standard output", out=options.out),
+            "a new folder, or a file ending in .csv or .parquet",
+        )
     progress = _Progress()
     columns = options.columns
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]

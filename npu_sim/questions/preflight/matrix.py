@@ -172,7 +172,7 @@ def check_file(
     if not calls:
         first = next(
             (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
-            "it is empty",
+            "it has no calls" if reader.matrix.recorded is not None else "it is empty",
         )
         message = Text("no line is a call: {first}", first=first)
         raise UsageError("calls", message, "one JSON object a line, with op and inputs")

@@ -1,0 +1,78 @@
+"""What users stumbled over: answers name the cause, and errors end before work is done."""
+
+import pytest
+
+NORM = ("--dy", "4096x7168:bf16")
+
+
+def test_a_shape_that_contradicts_another_is_named(cli):
+    outcome = cli("plan", "rms_norm_grad", *NORM, "--gamma", "7000:bf16")
+    assert outcome.code == 64
+    assert "gamma 7000:bf16 does not fit dy 4096x7168:bf16" in outcome.err
+
+
+def test_what_nothing_implies_is_still_missing(cli):
+    outcome = cli("plan", "rms_norm_grad", "--gamma", "7168:bf16")
+    assert "is missing" in outcome.err
+
+
+def test_a_profile_without_launches_is_an_error(cli, tmp_path):
+    file = tmp_path / "kernel_details.csv"
+    file.write_text(
+        "Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim,"
+        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,"
+        "Output Formats\n",
+        encoding="utf-8",
+    )
+    outcome = cli("profile", file)
+    assert outcome.code == 64
+    assert "no launch of a kernel" in outcome.err
+
+
+def test_a_sweep_does_not_write_to_a_folder_named_minus(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = cli("sweep", "rms_norm_grad", "--grid", "row=1..4", "--grid", "col=64", "--out", "-")
+    assert outcome.code == 64
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recording_without_calls_is_named_so(cli, tmp_path):
+    file = tmp_path / "calls.jsonl"
+    head = '{"schema": "npu_sim.calls/1", "recorded": {"not_recognised": [], "not_modelled": {}}}\n'
+    file.write_text(head, encoding="utf-8")
+    assert "it has no calls" in cli("preflight", file).err
+
+
+def test_an_error_of_a_recorded_script_shows_the_script_only(cli, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+    script = tmp_path / "bad.py"
+    script.write_text("def f():\n    raise ValueError('mine')\n\n\nf()\n", encoding="utf-8")
+    outcome = cli("record", "--out", tmp_path / "calls.jsonl", script)
+    assert outcome.code == 1
+    assert outcome.err.count("  File ") == 2
+    assert "ValueError: mine" in outcome.err
+    assert not (tmp_path / "calls.jsonl").exists()
+
+
+def test_a_comparison_has_the_sentence_of_every_caveat(cli):
+    outcome = cli(
+        "diff", "rms_norm", "--x", "4096x300:bf16", "--gamma", "300:bf16", "--products", "A2,A3"
+    )
+    assert "A2 and A3 add the squares in another order" in " ".join(outcome.out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        ("Atlas 800T A2", "atlas_a2"),
+        ("Atlas 900 A2 PoD", "atlas_a2"),
+        ("Atlas 200T A2 Box16", "atlas_a2"),
+        ("Atlas 300I Pro", "atlas_inference"),
+        ("Atlas 300T", "atlas_train"),
+    ],
+)
+def test_names_of_servers_and_cards_are_products(name, product):
+    """As in the vendor's list of products of every series."""
+    from npu_sim.cores import load_profile
+
+    assert load_profile(name).name == product
