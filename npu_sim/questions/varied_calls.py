@@ -70,9 +70,18 @@ def chosen_profiles(
     wanted = ["all"] if socs is None else items_of(socs)
     selected = profiles if wanted == ["all"] else with_socs(profiles, wanted)
     named = None if releases is None else items_of(releases)
-    return [
-        profile.with_release(release) for profile in selected for release in chosen_releases(named)
-    ]
+    releases_of = chosen_releases(named)
+    return require_devices(
+        [profile.with_release(release) for profile in selected for release in releases_of]
+    )
+
+
+def require_devices(profiles: list[Profile]) -> list[Profile]:
+    """Return these devices; raise UsageError when there are none."""
+    if not profiles:
+        message = Text("no product, SoC or release is named")
+        raise UsageError("product", message, Text("all, or names separated by commas"))
+    return profiles
 
 
 def load_distinct(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:

@@ -16,7 +16,7 @@ from npu_sim.framework.axes import Axis, Number, Values
 from npu_sim.framework.checks import require_whole
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.questions.varied_calls import items_of, load_distinct, product_names
+from npu_sim.questions.varied_calls import items_of, load_distinct, product_names, require_devices
 from npu_sim.releases import chosen_releases, release_words
 from npu_sim.status import NotModelledError, UsageError, shown
 
@@ -27,11 +27,12 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
     Products, SoCs and releases are ``all`` or names; without SoCs every product has its default
     one.
 
-    Raises UsageError for an unknown product, SoC or release.
+    Raises UsageError for an unknown product, SoC or release, or when none is named.
     """
     names = chosen_releases(None if releases is None else items_of(releases))
+    socs_of = _socs(products, socs)
     return tuple(
-        profile.with_release(release) for profile in _socs(products, socs) for release in names
+        require_devices([profile.with_release(release) for profile in socs_of for release in names])
     )
 
 

@@ -1,22 +1,30 @@
 """Trials in which another thread, another call or another library interferes with a call."""
 
+import os
+import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import npu_sim
 from npu_sim import NpuSimError
+from npu_sim.kernels.engine import threads
 from tests.hostile.calls import NAMES, same_bits, small_call
 from tests.hostile.campaign import draw
 
 Random = np.random.Generator
 Tensors = dict[str, np.ndarray]
+CALLS_IN_A_FORK = 50
+FORK_SECONDS = 20
+"""A child that runs longer than this is ended, which is a failure."""
 
 
 def tensors_of(call: dict[str, Any]) -> Tensors:
@@ -29,6 +37,17 @@ def outputs(operator: str, call: dict[str, Any], **options: Any) -> Tensors:
 
 def assert_same(operator: str, given: Tensors, expected: Tensors) -> None:
     assert all(same_bits(expected[name], given[name]) for name in expected), operator
+
+
+@contextmanager
+def frequent_switches() -> Iterator[None]:
+    """Switch between Python threads as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def changed_arrays(rng: Random) -> bool:
@@ -51,17 +70,59 @@ def changed_arrays(rng: Random) -> bool:
                 for array, (shape, dtype) in zip(arrays, forms, strict=True):
                     array.dtype, array.shape = dtype, shape
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        outputs(operator, call, out=tuple(results))
-    finally:
-        stop.set()
-        thread.join()
-        sys.setswitchinterval(before)
+    with frequent_switches():
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            outputs(operator, call, out=tuple(results))
+        finally:
+            stop.set()
+            thread.join()
     return True
+
+
+def forks_under_threads(rng: Random) -> bool:
+    """Fork while two threads compute; the child computes calls with the same bits and ends."""
+    names = [draw(rng, NAMES) for _ in range(3)]
+    cases = [(name, small_call(name, int(rng.integers(1 << 30)))) for name in names]
+    shared = bool(rng.integers(2))
+    loops = {"ALONE_BYTES": 0, "ALONE_OPERATIONS": 0} if shared else {}
+    stop = threading.Event()
+
+    def compute() -> None:
+        while not stop.is_set():
+            for name, call in cases:
+                outputs(name, call)
+
+    with frequent_switches(), patch.multiple(threads, **loops) if loops else nullcontext():
+        expected = [outputs(*case) for case in cases]
+        working = [threading.Thread(target=compute) for _ in range(2)]
+        for thread in working:
+            thread.start()
+        time.sleep(float(rng.uniform(0, 1e-3)))
+        child = os.fork()
+        if not child:
+            _compute_and_exit(cases, expected)
+        _, status = os.waitpid(child, 0)
+        stop.set()
+        for thread in working:
+            thread.join()
+    assert status == 0, (names, shared, status)
+    return True
+
+
+def _compute_and_exit(cases: list[tuple[str, dict[str, Any]]], expected: list[Tensors]) -> None:
+    """Compute the calls in turn in a forked child and end it; the exit code is 1 for a failure."""
+    code = 1
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(FORK_SECONDS)
+        for number in range(CALLS_IN_A_FORK):
+            (name, call), wanted = cases[number % len(cases)], expected[number % len(cases)]
+            assert_same(name, outputs(name, call), wanted)
+        code = 0
+    finally:
+        os._exit(code)
 
 
 class Finalized:
@@ -72,6 +133,18 @@ class Finalized:
 
     def __del__(self) -> None:
         self._function()
+
+
+@contextmanager
+def signalled(function: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Call a function from the handler of a signal that arrives after these seconds."""
+    before = signal.signal(signal.SIGALRM, lambda *_: function())
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
@@ -99,7 +172,7 @@ def calling_at(function: Callable[[], object], event: int, way: str) -> Iterator
 
 
 def reentrant(rng: Random) -> bool:
-    """Run a call inside another one, from a trace function, a profile function or a finalizer."""
+    """Run a call inside another one: in a trace function, a finalizer or a signal handler."""
     operator, inner = draw(rng, NAMES), draw(rng, NAMES)
     if rng.random() < 0.5:
         inner = operator
@@ -109,8 +182,12 @@ def reentrant(rng: Random) -> bool:
     def interrupt() -> None:
         inside.append(outputs(inner, other))
 
-    way = draw(rng, ("trace", "profile", "finalizer"))
-    with calling_at(interrupt, int(rng.integers(1, 400)), way):
+    way = draw(rng, ("trace", "profile", "finalizer", "signal"))
+    if way == "signal":
+        interrupted = signalled(interrupt, float(rng.uniform(1e-6, 1e-3)))
+    else:
+        interrupted = calling_at(interrupt, int(rng.integers(1, 400)), way)
+    with interrupted:
         given = outputs(operator, call)
     assert_same(operator, given, expected)
     for one in inside:
@@ -236,6 +313,7 @@ def torch_tensors(rng: Random) -> bool:
 
 INTERFERENCE: dict[str, Callable[[Random], bool]] = {
     "changed": changed_arrays,
+    "forks": forks_under_threads,
     "reentrant": reentrant,
     "shared": shared_memory,
     "torch": torch_tensors,

@@ -8,7 +8,7 @@ from tests.hostile.guarded import guarded
 from tests.hostile.trials import TRIALS, attempt
 
 COUNTS = {"plan": 300, "run": 8, "profile": 15, "tensor": 100, "line": 150}
-COUNTS |= {"changed": 20, "reentrant": 60, "shared": 80, "torch": 60, "names": 60}
+COUNTS |= {"changed": 20, "reentrant": 60, "shared": 80, "torch": 60, "names": 60, "forks": 20}
 
 
 @pytest.mark.parametrize("kind", TRIALS)
@@ -17,7 +17,7 @@ def test_trials_end_in_answers_and_refusals(kind):
         pytest.importorskip("torch")
     answers = [attempt(TRIALS[kind], seed) for seed in range(COUNTS[kind])]
     assert any(answers) or kind == "profile"
-    assert not all(answers) or kind in ("run", "reentrant")
+    assert not all(answers) or kind in ("run", "reentrant", "forks")
 
 
 @pytest.mark.parametrize("at_end", [False, True])

@@ -101,6 +101,14 @@ def test_invalid_grids_are_refused_by_name(grid):
         npu_sim.sweep("rms_norm", grid)
 
 
+@pytest.mark.parametrize("option", ["product", "soc", "release"])
+def test_questions_about_no_device_are_refused(option):
+    with pytest.raises(NpuSimError, match="no product, SoC or release is named"):
+        npu_sim.sweep("rms_norm", {"rows": 4, option: ","})
+    with pytest.raises(NpuSimError, match="no product, SoC or release is named"):
+        npu_sim.compare("rms_norm", **small_call("rms_norm"), **{option: []})
+
+
 def test_long_ranges_are_refused_before_expansion():
     with pytest.raises(NpuSimError, match="16,777,216 values cannot be listed"):
         npu_sim.sweep("rms_norm", {"rows": np.broadcast_to(np.int64(1), 1 << 24)})

@@ -5,9 +5,9 @@ import numpy as np
 from npu_sim import NpuSimError
 from tests.hostile.campaign import CALLS, Trial
 from tests.hostile.interference import INTERFERENCE
-from tests.hostile.names import SURFACES
+from tests.hostile.names import NAMED
 
-TRIALS: dict[str, Trial] = {**CALLS, **INTERFERENCE, **SURFACES}
+TRIALS: dict[str, Trial] = {**CALLS, **INTERFERENCE, **NAMED}
 
 
 def attempt(trial: Trial, seed: int) -> bool:

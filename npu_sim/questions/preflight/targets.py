@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
-from npu_sim.language import Text
-from npu_sim.questions.varied_calls import chosen_profiles, items_of, load_distinct, product_names
+from npu_sim.questions.varied_calls import (
+    chosen_profiles,
+    items_of,
+    load_distinct,
+    product_names,
+    require_devices,
+)
 from npu_sim.releases import default_release
-from npu_sim.status import UsageError
 
 Names = str | Sequence[str] | None
 
@@ -39,16 +43,15 @@ def chosen_targets(
     """
     profiles = _profiles(products, socs)
     wanted: Sequence[str | None] = items_of(releases) if releases else [None]
-    profiles = list(
-        {
-            (one.name, one.soc, one.release): one
-            for base in profiles
-            for one in map(base.with_release, wanted)
-        }.values()
+    profiles = require_devices(
+        list(
+            {
+                (one.name, one.soc, one.release): one
+                for base in profiles
+                for one in map(base.with_release, wanted)
+            }.values()
+        )
     )
-    if not profiles:
-        message = Text("products = {products} names no product", products=repr(products))
-        raise UsageError("products", message, 'products="all" for every one')
     return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
 
 
