@@ -84,7 +84,10 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         kernels_of_950=("moe_finalize_routing_v2",),
     ),
     OperatorEntry(
-        "moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", ("moe_token_unpermute_grad",)
+        "moe_token_unpermute_grad",
+        "MoeTokenUnpermuteGrad",
+        ("moe_token_unpermute_grad",),
+        kernels_of_950=("moe_finalize_routing_v2_grad",),
     ),
 )
 """The operators of the package."""

@@ -7,7 +7,8 @@ Order of accumulation: the products of a row, or of a piece of it, are *folded* 
 fold adds the products behind the middle to those before it), then summed as a binary tree of
 neighbours, all in fp32. Pieces are added from the left. If every half consists of whole cache
 lines, a line of products is folded in registers and only the first step of the tree is written;
-otherwise the products are held in scratch.
+otherwise the products are held in scratch. Ascend 950 folds once and has its own sums of long rows:
+see :mod:`npu_sim.kernels.ascend_950.moe_token_unpermute_grad`.
 
 One thread computes all of a token. It widens the row of g once. Between the cache lines of a row
 that it reads, it writes lines of the row gradient and prefetches the next row, which overlaps
@@ -21,6 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.ascend_950.moe_token_unpermute_grad import (
+    CUT_SCRATCH,
+    WIDEST_TREE,
+    Cut,
+    cut_sum,
+    power_sum,
+)
+from npu_sim.kernels.ascend_950.sums import largest_power
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import thread_count
@@ -51,14 +60,35 @@ from npu_sim.numbers.scalars import narrow, widen
 Stored = NDArray[Any]
 Floats = NDArray[np.float32]
 Lanes = Any
+_ZERO, _MINUS_ZERO = np.float32(0), np.float32(-0.0)
 FOLD_STEP = 8
 """A fold keeps half of the products, rounded up to a multiple of this, and adds the others to
 them."""
 
 
+class Summation(NamedTuple):
+    """Order in which the products of a row are added.
+
+    Attributes
+    ----------
+    piece_columns
+        Columns of a piece.
+    folds_once
+        Ascend 950: products are folded once, to the largest power of two.
+    cut
+        Ascend 950: blocks of a long row.
+    """
+
+    piece_columns: int
+    folds_once: bool = False
+    cut: Cut = Cut(0, 0)
+
+
 @device_function
-def folded_width(count: int) -> int:
+def folded_width(count: int, folds_once: bool) -> int:
     """Return the number of products after all folds; 0 for fewer than 64, which are not folded."""
+    if folds_once:
+        return largest_power(count) if count >= 64 else 0
     if count >= 4096:
         return 4096
     if count >= 512:
@@ -74,13 +104,14 @@ def _fold_of(count: int, width: int) -> int:
 
 
 @device_function
-def folds_lines(count: int, line: int) -> bool:
-    """Whether ``count`` products take at most three folds, each of whole cache lines."""
-    width = folded_width(count)
+def folds_lines(count: int, line: int, folds_once: bool) -> bool:
+    """Whether at most three folds, each of whole cache lines, lead to a tree of neighbours."""
+    width = folded_width(count, folds_once)
     first = _fold_of(count, width)
     second = _fold_of(first, width)
     third = _fold_of(second, width)
-    return width > 0 and third == width and (count | first | second | third) % line == 0
+    is_tree = 0 < width <= WIDEST_TREE and third == width
+    return is_tree and (count | first | second | third) % line == 0
 
 
 @device_function
@@ -100,7 +131,7 @@ def widen_row(stored: Stored, start: int, by_line: bool, wide: Floats) -> None:
 
 @device_function
 def fold_line(
-    row: Stored, start: int, wide: Floats, column: int, following: int, scratch: Floats
+    row: Stored, start: int, wide: Floats, column: int, width: int, following: int, scratch: Floats
 ) -> None:
     """Write one cache line of folded products, with adjacent ones already added.
 
@@ -112,13 +143,14 @@ def fold_line(
     wide
         From `widen_row`, by line.
     column
-        First column of the line, less than `folded_width`.
+        First column of the line, less than ``width``.
+    width
+        Number of products after all folds (`folded_width`).
     following
         Element of ``row`` where the next piece starts, to be prefetched.
     scratch
         As many elements as ``wide``, at least 64; input of `sum_of_lines`.
     """
-    width = folded_width(wide.size)
     first = _fold_of(wide.size, width)
     second = _fold_of(first, width)
     lanes = _fold_twice(row, start, wide, first, second, column, following)
@@ -128,9 +160,9 @@ def fold_line(
 
 
 @device_function
-def sum_of_lines(count: int, scratch: Floats) -> np.float32:
-    """Return the sum of ``count`` products after `fold_line` for all their lines."""
-    return _tree(scratch, folded_width(count) // 2)
+def sum_of_lines(width: int, scratch: Floats) -> np.float32:
+    """Return the sum of ``width`` folded products after `fold_line` for all their lines."""
+    return _tree(scratch, width // 2)
 
 
 @device_function
@@ -163,9 +195,11 @@ def _fold_twice(
 
 
 @device_function
-def sum_of_products(row: Stored, start: int, wide: Floats, products: Floats) -> np.float32:
+def sum_of_products(
+    row: Stored, start: int, wide: Floats, folds_once: bool, products: Floats
+) -> np.float32:
     """Return the sum of the products of a row and ``wide`` (element order), using scratch."""
-    width = folded_width(wide.size)
+    width = folded_width(wide.size, folds_once)
     if width == 0:
         clear(products[wide.size : LANE_COUNT])
         _multiply_and_fold(row, start, wide, wide.size, products)
@@ -176,7 +210,7 @@ def sum_of_products(row: Stored, start: int, wide: Floats, products: Floats) -> 
         left = _fold_of(count, width)
         add_to(products[: count - left], products[left:count])
         count = left
-    return _tree(products, width)
+    return power_sum(products, width) if folds_once else _tree(products, width)
 
 
 @device_function
@@ -201,21 +235,20 @@ def _multiply_and_fold(row: Stored, start: int, wide: Floats, front: int, produc
 def _tree(values: Floats, width: int) -> np.float32:
     """Return the sum of ``width`` values, a power of two, as a binary tree of neighbours.
 
-    Overwrites ``values``, which has at least 64 elements. The last 64 are padded with zeros. These
-    can only change the sign of a zero, and the caller adds the result to +0.
+    Overwrites ``values``, which has at least 64 elements. The last 64 are padded with -0, which
+    changes no value.
     """
     while width > LANE_COUNT:
         for block in range(0, width, LANE_COUNT):
             values[block // LANE_COUNT] = add_lanes(values[block : block + LANE_COUNT])
         width //= LANE_COUNT
-    if width < LANE_COUNT:
-        clear(values[width:LANE_COUNT])
+    for place in range(width, LANE_COUNT):
+        values[place] = _MINUS_ZERO
     return add_lanes(values[:LANE_COUNT])
 
 
 # --- Both gradients, on all threads ---
 Integers = NDArray[np.int32]
-_ZERO = np.float32(0)
 
 
 @device_function
@@ -301,41 +334,50 @@ def _sum_and_write(
     rows: Stored,
     entry: Entry,
     token: TokenGradient,
-    piece_columns: int,
-    products: Floats,
+    order: Summation,
+    scratch: Floats,
     out: Stored,
     streams: bool,
 ) -> np.float32:
     """Return the weight gradient of an entry; write its row gradient meanwhile."""
     wide, by_line = token.wide, token.by_line
     line, hidden, total = LINE_BYTES // out.itemsize, wide.size, _ZERO
+    piece_columns, folds_once = order.piece_columns, order.folds_once
     if hidden < line:
         for column in range(hidden if entry.is_owner else 0):
             out[entry.start + column] = narrow(wide[column] * entry.factor, out)
-        return total + sum_of_products(rows, entry.start, wide, products)
+        return total + sum_of_products(rows, entry.start, wide, folds_once, scratch[1])
     first = to_next_line(out, entry.start)
     end = first + (hidden - first) // line * line if entry.is_owner else first
     if entry.is_owner:
         _write_ends(token, entry, out, first, end)
     written, from_wide = first, by_line and first == 0
+    if order.cut.blocks:
+        _write_lines(token, entry, False, out, streams, first, end)
+        _multiply_and_fold(rows, entry.start, wide, hidden, scratch[1])
+        return cut_sum(scratch[1, :hidden], order.cut, scratch[2])
+    products = scratch[1]
     for begin in range(0, hidden, piece_columns):
         piece = wide[begin : min(begin + piece_columns, hidden)]
         start, following = entry.start + begin, entry.following + begin
-        width = folded_width(piece.size) if by_line else 0
+        width = folded_width(piece.size, folds_once) if by_line else 0
         written_at_once = -(-piece.size // width) * line if by_line else 0
         for column in range(0, width + 1, line):
             if column < width:
-                fold_line(rows, start, piece, column, following, products)
+                fold_line(rows, start, piece, column, width, following, products)
                 stop = min(written + written_at_once, end)
             else:
                 stop = end if begin + piece.size == hidden else written
             _write_lines(token, entry, from_wide, out, streams, written, stop)
             written = stop
-        total = total + (
-            sum_of_lines(piece.size, products)
+        piece_sum = (
+            sum_of_lines(width, products)
             if by_line
-            else sum_of_products(rows, start, piece, products)
+            else sum_of_products(rows, start, piece, folds_once, products)
         )
+        # Ascend 950 adds nothing to the sum of WIDEST_TREE products and more, which may be -0.
+        keeps_sign = folds_once and hidden >= WIDEST_TREE
+        total = piece_sum if keeps_sign else total + piece_sum
     return total
 
 
@@ -348,7 +390,7 @@ class Inputs(NamedTuple):
     factors: Floats
     owners: Integers
     hidden: int
-    piece_columns: int
+    order: Summation
 
 
 @kernel
@@ -357,16 +399,18 @@ def _chunk_of_tokens(
 ) -> None:
     """Compute the entries of a chunk of the tokens.
 
-    ``scratch`` is (chunks, 2, hidden or more, at least 64).
+    ``scratch`` is (chunks, 2, hidden or more, at least 64), for rows that are cut
+    (chunks, 3, hidden + `CUT_SCRATCH`).
     """
     chunks, indices, hidden = len(scratch), inputs.indices, inputs.hidden
-    count, piece_columns = inputs.g.size // hidden, inputs.piece_columns
+    count, order = inputs.g.size // hidden, inputs.order
+    piece_columns, folds_once = order.piece_columns, order.folds_once
     top_k = indices.size // count
     wide, products = scratch[chunk, 0, :hidden], scratch[chunk, 1]
     line = LINE_BYTES // inputs.g.itemsize
     last_piece = (hidden - 1) % piece_columns + 1
-    by_line = folds_lines(last_piece, line) and (
-        last_piece == hidden or folds_lines(piece_columns, line)
+    by_line = folds_lines(last_piece, line, folds_once) and (
+        last_piece == hidden or folds_lines(piece_columns, line, folds_once)
     )
     for number in range(count * chunk // chunks, count * (chunk + 1) // chunks):
         token = TokenGradient(inputs.g, number * hidden, wide, by_line)
@@ -374,8 +418,8 @@ def _chunk_of_tokens(
         of_zeros = _sum_of_zeros(wide, products)
         for place in range(number * top_k, (number + 1) * top_k):
             row = np.int64(indices[place])
-            if row >= inputs.owners.size:
-                sums[place] = of_zeros
+            if not 0 <= row < inputs.owners.size:
+                sums[place] = _ZERO if folds_once else of_zeros
                 continue
             next_row = np.int64(indices[place + 1]) if place + 1 < indices.size else row
             following = next_row * hidden
@@ -388,7 +432,7 @@ def _chunk_of_tokens(
             no_nan, is_owner = of_zeros + factor * _ZERO == _ZERO, inputs.owners[row] == place
             entry = Entry(row * hidden, following, factor, no_nan, is_owner)
             sums[place] = _sum_and_write(
-                inputs.tokens, entry, token, piece_columns, products, tokens_grad, streams
+                inputs.tokens, entry, token, order, scratch[chunk], tokens_grad, streams
             )
     end_streams()
 
@@ -399,7 +443,7 @@ def weigh_and_multiply(
     indices: Integers,
     factors: Floats,
     owners: Integers,
-    piece_columns: int,
+    order: Summation,
     tokens_grad: Stored,
     sums: Floats,
 ) -> None:
@@ -412,22 +456,24 @@ def weigh_and_multiply(
     g : stored (count, hidden)
         Gradient of the tokens; at least one.
     indices : int32 (count * top_k,)
-        Row of every entry, none negative; at or beyond ``rows`` for a dropped one.
+        Row of every entry; negative, or at or beyond ``rows``, for a dropped one.
     factors : float32 (count * top_k,)
         The weights, widened.
     owners : int32 (rows,)
         The entry that writes each row of the gradient; negative for a row that is not written.
-    piece_columns
-        Columns of a piece.
+    order
+        Order in which the products of a row are added.
     tokens_grad : stored (rows, hidden)
         Gradient of the rows of the experts.
     sums : float32 (count * top_k,)
         Gradient of the weights, not yet rounded to their dtype.
     """
     chunks, hidden = thread_count(), g.shape[1]
-    scratch = thread_scratch(chunks, 2, max(hidden, LANE_COUNT))
-    inputs = Inputs(
-        tokens.reshape(-1), g.reshape(-1), indices, factors, owners, hidden, piece_columns
+    scratch = (
+        thread_scratch(chunks, 3, hidden + CUT_SCRATCH)
+        if order.cut.blocks
+        else thread_scratch(chunks, 2, max(hidden, LANE_COUNT))
     )
+    inputs = Inputs(tokens.reshape(-1), g.reshape(-1), indices, factors, owners, hidden, order)
     streams = is_streamed(tokens_grad)
     _chunk_of_tokens.over(chunks, inputs, streams, tokens_grad.reshape(-1), sums, scratch)

@@ -3,7 +3,7 @@
 Source: specification page ``moe_token_unpermute_grad``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,9 @@ class LastWriters:
     repeated: int
 
 
-def find_last_writers(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> LastWriters:
+def find_last_writers(
+    indices: np.ndarray, rows: int, stops: Sequence[int], order: Order
+) -> LastWriters:
     """Return the entry that writes each row last, for one order of arrival.
 
     Entries of one core arrive in order; the order between cores is not fixed.
@@ -50,25 +52,24 @@ def find_last_writers(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -
     Parameters
     ----------
     indices : int32 (tokens * top_k,)
-        Non-negative indices of rows.
-    tiling
-        Gives the tokens of every core, and the number of rows from which indices are dropped.
+        Indices of rows; those out of range are dropped.
+    rows
+        Number of rows.
+    stops
+        For every core the entry behind its last one.
     order
         Order of arrival. Only the entries at `LastWriters.order_dependent_rows` depend on it;
         these rows themselves do not.
     """
     # Without repeated indices, each row has at most one writer, whatever the order.
-    kept = np.flatnonzero(indices < tiling.rows).astype(np.int32)
-    entries = np.full(tiling.rows, NO_ENTRY, np.int32)
+    kept = np.flatnonzero((indices >= 0) & (indices < rows)).astype(np.int32)
+    entries = np.full(rows, NO_ENTRY, np.int32)
     entries[indices[kept]] = kept  # of several entries, the last in order
-    order_dependent_rows = np.zeros(tiling.rows, np.bool_)
+    order_dependent_rows = np.zeros(rows, np.bool_)
     if np.count_nonzero(entries != NO_ENTRY) == kept.size:
         return LastWriters(entries, order_dependent_rows, 0)
     # Rows written more than once: the last entry of the core that arrives last.
-    times_written = np.bincount(indices[kept], minlength=tiling.rows)
-    stops = np.array(
-        [tiler.token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
-    )
+    times_written = np.bincount(indices[kept], minlength=rows)
     of_repeated = kept[times_written[indices[kept]] > 1]
     for row, places in _by_row(indices[of_repeated], of_repeated):
         cores = np.searchsorted(stops, places, side="right")
@@ -102,24 +103,47 @@ def _last_core(cores: np.ndarray, row: int, order: Order) -> int:
 
 def compute(run: "Run") -> None:
     """Compute both gradients; unwritten rows are +0 (on a device they keep old memory)."""
-    case, indices = run.case, run.tensors["sorted_indices"]
+    tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
         check_indices(indices, "permuted_tokens")
-        writers = find_last_writers(indices, case.tiling, run.order)
+        stops = [
+            tiler.token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)
+        ]
+        writers = find_last_writers(indices, tiling.rows, stops, run.order)
+    sums = write_gradients(run, writers, tiling.piece_columns)
+    run.caveats = (
+        *dropped_indices(indices, tiling.rows),
+        *lost_rows(writers),
+        *_sums_of_dropped(indices, tiling.rows, sums),
+    )
+
+
+def write_gradients(
+    run: "Run",
+    writers: LastWriters,
+    piece_columns: int,
+    folds_once: bool = False,
+    cut: tuple[int, int] = (0, 0),
+) -> np.ndarray:
+    """Write both gradients, and return that of probs before its rounding; empty without probs.
+
+    ``piece_columns``, ``folds_once`` and ``cut`` are those of
+    :class:`npu_sim.kernels.moe_token_unpermute_grad.Summation`.
+    """
+    case, sums = run.case, np.empty(0, np.float32)
     with run.watch.stage("load"):
+        from npu_sim.kernels.ascend_950.moe_token_unpermute_grad import Cut
         from npu_sim.kernels.elementwise import narrow_array, widen_array
         from npu_sim.kernels.gathered_rows import gather_rows
-        from npu_sim.kernels.moe_token_unpermute_grad import weigh_and_multiply
+        from npu_sim.kernels.moe_token_unpermute_grad import Summation, weigh_and_multiply
     with run.watch.stage("compute"):
         g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
-        sums = np.empty(0, np.float32)
         if case.row.has_probs:
             probs = widen_array(run.stored("probs")).reshape(-1)
+            rows, indices = run.stored("permuted_tokens"), run.stored("sorted_indices")
             sums = np.empty(indices.size, np.float32)
-            rows, indices_array = run.stored("permuted_tokens"), run.stored("sorted_indices")
-            weigh_and_multiply(
-                rows, g, indices_array, probs, writers.entries, case.tiling.piece_columns, out, sums
-            )
+            order = Summation(piece_columns, folds_once, Cut(*cut))
+            weigh_and_multiply(rows, g, indices, probs, writers.entries, order, out, sums)
             out[writers.entries < 0] = 0
             run.outputs["probs_grad"][...] = narrow_array(sums, case.specs["probs"].dtype).reshape(
                 case.specs["probs"].shape
@@ -127,22 +151,20 @@ def compute(run: "Run") -> None:
         else:
             gather_rows(g, writers.entries, out)
     run.masks["permuted_tokens_grad"] = writers.order_dependent_rows
-    run.caveats = tuple(_run_time_caveats(indices, writers, sums))
+    return sums
 
 
-def _run_time_caveats(
-    indices: np.ndarray, writers: LastWriters, sums: np.ndarray
-) -> Iterator[Caveat]:
-    """Yield the warnings that depend on data (page, "Warnings a plan or run gives")."""
-    rows = writers.entries.size
-    dropped = indices >= rows
-    if dropped.any():
+def dropped_indices(indices: np.ndarray, rows: int) -> Iterator[Caveat]:
+    """Yield the warning that indices are beyond the rows."""
+    if count := int(np.count_nonzero(indices >= rows)):
         message = Text(
-            "{count} indices are at or beyond {rows}: they were dropped",
-            count=np.count_nonzero(dropped),
-            rows=rows,
+            "{count} indices are at or beyond {rows}: they were dropped", count=count, rows=rows
         )
         yield Caveat(code="tokens_dropped", argument="sorted_indices", message=message)
+
+
+def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
+    """Yield the warnings about rows that are named by no index, or by several."""
     if unwritten := int(np.count_nonzero(writers.entries < 0)):
         message = Text(
             "{unwritten} rows are named by no index: +0 here, on the device they keep what "
@@ -159,7 +181,11 @@ def _run_time_caveats(
             across=across,
         )
         yield Caveat(code="duplicate_indices", argument="sorted_indices", message=message)
-    if sums.size and (count := int(np.count_nonzero(np.isnan(sums[dropped])))):
+
+
+def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterator[Caveat]:
+    """Yield the warning that gradients of dropped entries are nan."""
+    if sums.size and (count := int(np.count_nonzero(np.isnan(sums[indices >= rows])))):
         message = Text(
             "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
             "0 * nan are nan",
@@ -179,12 +205,12 @@ def formula(
     count = indices.size if rows is None else rows.shape[0]
     tokens_grad = np.zeros((count, g.shape[1]), precision)
     if probs is None or rows is None:  # top_k is 1: every entry copies the row of its token
-        kept = np.flatnonzero(indices[:, 0] < count)
+        kept = np.flatnonzero((indices[:, 0] >= 0) & (indices[:, 0] < count))
         tokens_grad[indices[kept, 0]] = g[kept]
         return {"permuted_tokens_grad": tokens_grad}
     probs_grad, wide_g = np.zeros(probs.shape, precision), g.astype(precision)
     for token, token_indices in enumerate(indices):
-        kept = np.flatnonzero(token_indices < count)
+        kept = np.flatnonzero((token_indices >= 0) & (token_indices < count))
         rows_of_token = token_indices[kept]
         tokens_grad[rows_of_token] = wide_g[token] * probs[token, kept, None].astype(precision)
         probs_grad[token, kept] = rows[rows_of_token].astype(precision) @ wide_g[token]

@@ -99,6 +99,12 @@ def _study_hooks() -> dict[str, Any]:
     }
 
 
+def _ascend_950() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_unpermute_grad.ascend_950 import declaration
+
+    return declaration.FIELDS
+
+
 OPERATOR = Operator(
     name="moe_token_unpermute_grad",
     title="MoeTokenUnpermuteGrad",
@@ -185,7 +191,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: None},
+    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

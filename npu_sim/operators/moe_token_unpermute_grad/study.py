@@ -1,6 +1,6 @@
 """Studies of MoeTokenUnpermuteGrad: the tree of a gradient of probs, the terms of an element."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -40,16 +40,22 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a gradient of probs; the other gradient is no sum."""
     if "probs" not in call.tensors:
         return
-    hidden, count = call.tensors["unpermuted_tokens_grad"].shape[1], call.tensors["probs"].size
+    hidden = call.tensors["unpermuted_tokens_grad"].shape[1]
     columns, piece = range(hidden), call.case.tiling.piece_columns
     tree = trees.left_fold(
         [folded(columns[start : start + piece]) for start in range(0, hidden, piece)]
     )
     assert tree is not None
-    yield Claim(
+    yield sum_claim(call, tree)
+
+
+def sum_claim(call: StudyCall, tree: trees.Tree) -> Claim:
+    """Return the claim that the products of a row are added as a tree."""
+    columns = range(call.tensors["unpermuted_tokens_grad"].shape[1])
+    return Claim(
         output="probs_grad",
         element=(0, 0),
-        elements=count,
+        elements=call.tensors["probs"].size,
         terms=tuple(f"tokens * g of column {column}" for column in columns),
         tree=tree,
         evaluates=partial(_agrees, call, tree),
@@ -67,7 +73,7 @@ def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
     outputs = call.outputs(unpermuted_tokens_grad=drawn[0], permuted_tokens=drawn[1])
     gradient = outputs["probs_grad"]
     top_k, indices = experts(call), call.tensors["sorted_indices"]
-    entries = np.flatnonzero(indices < rows.shape[0])[:PROBED_ROWS]
+    entries = np.flatnonzero((indices >= 0) & (indices < rows.shape[0]))[:PROBED_ROWS]
     products = drawn[1][indices[entries]].astype(np.float32) * drawn[0][entries // top_k].astype(
         np.float32
     )
@@ -79,15 +85,23 @@ def writes(
     call: StudyCall, first: Result, output: str
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Yield the rows that several cores write, and of every core the row that it writes last."""
-    tiling, indices = call.case.tiling, call.tensors["sorted_indices"].reshape(-1)
+    tiling = call.case.tiling
+    stops = [token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
+    yield from row_writes(call, first, output, stops)
+
+
+def row_writes(
+    call: StudyCall, first: Result, output: str, stops: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Like :func:`writes`, given for every core the entry behind its last one."""
+    indices, top_k = call.tensors["sorted_indices"].reshape(-1), experts(call)
     gradient, probs = call.tensors["unpermuted_tokens_grad"], call.tensors.get("probs")
     dtype = canonical_dtype(first.outputs[output].dtype)
-    stops = [token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
     for row in np.flatnonzero(first.order_dependent[output].mask).tolist():
         entries = np.flatnonzero(indices == row)
         cores = np.searchsorted(stops, entries, side="right")
         last = entries[np.append(cores[1:] != cores[:-1], True)]
-        values = gradient[last // tiling.top_k].astype(np.float32)
+        values = gradient[last // top_k].astype(np.float32)
         if probs is not None:
             values *= probs.reshape(-1)[last, None].astype(np.float32)
         yield (row,), narrow_array(values, dtype)
@@ -98,7 +112,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     output = first.outputs["permuted_tokens_grad"]
     named = np.zeros(len(output), np.bool_)
     indices = call.tensors["sorted_indices"]
-    named[indices[indices < len(output)]] = True
+    named[indices[(indices >= 0) & (indices < len(output))]] = True
     if named.all():
         return
     # An empty interval allows nothing.
@@ -117,7 +131,7 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     if output == "probs_grad":
         token, place = index
         row = int(indices[token * top_k + place])
-        if rows is None or row >= rows.shape[0]:
+        if rows is None or not 0 <= row < rows.shape[0]:
             return []
         products = rows[row].astype(np.float64) * g[token].astype(np.float64)
         return [

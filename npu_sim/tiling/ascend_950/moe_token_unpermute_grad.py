@@ -1,0 +1,341 @@
+"""Tiling of MoeTokenUnpermuteGrad on Ascend 950: pure integer functions.
+
+The call runs the kernel MoeFinalizeRoutingV2Grad there, whose planner has nothing in common with
+that of Atlas A2 and A3.
+
+Source: specification page ``moe_token_unpermute_grad_950``, section "Tiling".
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.tiling.ascend_950.common import largest_power
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    VECTOR_LANES,
+    align,
+    align_down,
+    element_bytes,
+)
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result
+
+KEY_COPY, KEY_COPY_PIECES = 10001, 10002
+"""Tiling keys without probs: whole rows, and rows in pieces."""
+KEY_WHOLE, KEY_CUT = 20011, 20012
+"""Tiling keys with probs: whole rows, and rows cut into blocks."""
+
+INDEX_BYTES = 32
+"""Unified Buffer for the index of an entry, without probs."""
+SUM_BYTES = 32
+"""Unified Buffer for the sum of an entry; key 20011 has two."""
+SLOT_BYTES, REGISTER_SUM_BYTES = 3072, 1024
+"""Unified Buffer of key 20012 for the sums of blocks and of registers (page, "Unified Buffer")."""
+CUT_RESERVED_BYTES = SUM_BYTES + SLOT_BYTES + REGISTER_SUM_BYTES
+ROW_BUFFERS = 6
+"""Rows in the Unified Buffer with probs: gradient, tokens and result, two each."""
+MOST_SLOTS = 65535
+"""Sums of blocks of a row for which the kernel is described."""
+
+
+class BinarySum(NamedTuple):
+    """How a row of products is summed: folded to a power of two, then sums of registers."""
+
+    folded: Annotated[int, Field("products after the fold", "ub_bytes", "binaryAddQuotient")]
+    halvings: Annotated[
+        int, Field("times that the sums of registers are halved", "64", "binaryAddk")
+    ]
+    last: Annotated[
+        int, Field("sums of registers of the last tree", str(VECTOR_LANES), "binaryAddLastNum")
+    ]
+
+
+class Cut(NamedTuple):
+    """Blocks of a row, key 20012: the main ones, and those that are added to halves of them."""
+
+    main_columns: Annotated[int, Field("columns of a main block", "ub_bytes", "mainFactor")]
+    main_blocks: Annotated[int, Field("main blocks", "hidden", "mainBlockNum")]
+    columns: Annotated[int, Field("columns of an added block", "ub_bytes", "foldFactor")]
+    blocks: Annotated[int, Field("whole added blocks", "hidden", "foldBlockNum")]
+    tail_columns: Annotated[
+        int, Field("columns behind the whole added blocks", "hidden", "foldTailLen")
+    ]
+    tail_blocks: Annotated[int, Field("blocks of these columns", "2", "foldTailBlockNum")]
+
+
+class Tiling(NamedTuple):
+    """Result of the planner; fields that a key does not have are 0."""
+
+    status: int
+    tiling_key: Annotated[
+        int,
+        Field("tiling key: 10001 copies, 10002 in pieces, 20011 sums, 20012 in blocks", "20012"),
+    ]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    core_entries: Annotated[int, Field("entries of a core", "tokens * num_topk")]
+    longer_cores: Annotated[int, Field("cores with one entry more", "vector_cores")]
+    top_k: Annotated[int, Field("entries of a token", "", "topK")]
+    hidden: Annotated[int, Field("columns", "", "hidden")]
+    entries: Annotated[int, Field("entries", "tokens * num_topk", "expandedXDim0")]
+    piece_columns: Annotated[
+        int, Field("columns that fit the buffer, keys 1000x", "ub_bytes", "hiddenPrePart")
+    ]
+    pieces: Annotated[int, Field("whole pieces, key 10002", "hidden", "hiddenInnerLoops")]
+    last_columns: Annotated[
+        int, Field("columns of the last piece, key 10002", "hidden", "hiddenLastPart")
+    ]
+    padded_hidden: Annotated[
+        int, Field("columns in whole blocks, key 20011", "hidden + 15", "hAlign")
+    ]
+    cut: Annotated[Cut, Part(prefix="")]
+    main_sum: Annotated[BinarySum, Part(prefix="main_", help=", of a row or a main block")]
+    added_sum: Annotated[BinarySum, Part(prefix="added_", help=", of an added block")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+NO_CUT: Cut = nothing(Cut)
+NO_SUM: BinarySum = nothing(BinarySum)
+
+
+class Problem(NamedTuple):
+    """One call: entries, entries of a token, columns, bytes of an element, and whether probs."""
+
+    entries: int
+    top_k: int
+    hidden: int
+    element_bytes: int
+    has_probs: bool
+
+
+def binary_sum(count: int) -> BinarySum:
+    """Return how ``count`` products are summed (page, "bin")."""
+    folded = largest_power(count)
+    registers = folded // VECTOR_LANES
+    halvings = 0
+    while registers >> halvings > VECTOR_LANES:
+        halvings += 1
+    return BinarySum(folded, halvings, min(registers, VECTOR_LANES))
+
+
+def register_sum_bytes(columns: int) -> int:
+    """Return the bytes of the sums of registers of a whole row."""
+    return align(FP32_BYTES * (largest_power(columns) // VECTOR_LANES), BLOCK_BYTES)
+
+
+def holds_row(hidden: int, size: int, device: Device) -> bool:
+    """Key 20011: whether whole rows fit."""
+    left = device.ub_bytes - 2 * SUM_BYTES - register_sum_bytes(hidden)
+    room = align_down(left // (ROW_BUFFERS * size), BLOCK_BYTES // size)
+    return room >= align(hidden * size, BLOCK_BYTES) // size
+
+
+def columns_of_copies(size: int, device: Device) -> int:
+    """Keys 1000x: the columns of a row that fit at a time."""
+    return (device.ub_bytes - INDEX_BYTES) // size
+
+
+def cut_of(hidden: int, size: int, device: Device) -> Cut:
+    """Return the blocks of key 20012; nothing if none fits."""
+    main = align_down((device.ub_bytes - CUT_RESERVED_BYTES) // ROW_BUFFERS, VECTOR_LANES) // size
+    if main <= 1 or hidden < main:
+        return NO_CUT
+    main_blocks = largest_power(hidden // main)
+    behind, added = hidden - main * main_blocks, main // 2
+    blocks = 2 * (behind // main)
+    tail = behind - blocks * added
+    tail_blocks = 1 if tail > 0 else 0
+    if tail > added:
+        tail_blocks = 2
+    return Cut(main, main_blocks, added, blocks, tail, tail_blocks)
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Parameters
+    ----------
+    problem
+        The call; 0 entries plan as in the product.
+    device
+        The SoC.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) without cores, with probs without columns, and on a
+        chip whose Unified Buffer is too small for one block.
+    """
+    entries, hidden, size = problem.entries, problem.hidden, problem.element_bytes
+    cores = device.vector_cores
+    if cores <= 0 or (problem.has_probs and hidden <= 0):
+        return NO_TILING
+    core_entries, longer_cores = entries // cores, entries % cores
+    block_dim = cores if core_entries > 0 else longer_cores
+    piece_columns = pieces = last_columns = padded_hidden = 0
+    cut, main_sum, added_sum = NO_CUT, NO_SUM, NO_SUM
+    if not problem.has_probs:
+        piece_columns = columns_of_copies(size, device)
+        if piece_columns <= 0:
+            return NO_TILING
+        key = KEY_COPY
+        if hidden > piece_columns:
+            key = KEY_COPY_PIECES
+            pieces, last_columns = hidden // piece_columns, hidden % piece_columns
+    elif holds_row(hidden, size, device):
+        key, padded_hidden = KEY_WHOLE, align(hidden * size, BLOCK_BYTES) // size
+        main_sum = binary_sum(hidden)
+    else:
+        key, cut = KEY_CUT, cut_of(hidden, size, device)
+        if cut.main_columns == 0:
+            return NO_TILING
+        main_sum, added_sum = binary_sum(cut.main_columns), binary_sum(cut.columns)
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key,
+        block_dim=block_dim,
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES,
+        core_entries=core_entries,
+        longer_cores=longer_cores,
+        top_k=problem.top_k,
+        hidden=hidden,
+        entries=entries,
+        piece_columns=piece_columns,
+        pieces=pieces,
+        last_columns=last_columns,
+        padded_hidden=padded_hidden,
+        cut=cut,
+        main_sum=main_sum,
+        added_sum=added_sum,
+    )
+
+
+def problem_of_row(row: Any) -> Problem:
+    """Return the problem of a call given as integers."""
+    return Problem(row.entries, row.top_k, row.hidden, element_bytes(row.dtype), row.has_probs != 0)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given as integers."""
+    return tile(problem_of_row(row), device)
+
+
+def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of entries that a core takes."""
+    start = core * tiling.core_entries + min(core, tiling.longer_cores)
+    return start, start + tiling.core_entries + (1 if core < tiling.longer_cores else 0)
+
+
+def vendor_structure(tiling: Tiling) -> dict[str, Any]:
+    """Return the tiling data under the vendor's names: each key has its own structure."""
+    base = {
+        "initOutNeedCoreNum": tiling.block_dim,
+        "initOutEachCoreBatchNum": tiling.core_entries,
+        "initOutModCoreNum": tiling.longer_cores,
+        "computeNeedCoreNum": tiling.block_dim,
+        "computeEachCoreBatchNum": tiling.core_entries,
+        "computeModCoreNum": tiling.longer_cores,
+        "dropPadMode": 0,
+        "topK": tiling.top_k,
+        "hidden": tiling.hidden,
+        "expandedXDim0": tiling.entries,
+    }
+    if tiling.tiling_key in (KEY_COPY, KEY_COPY_PIECES):
+        return {
+            **base,
+            "hiddenPrePart": tiling.piece_columns,
+            "hiddenInnerLoops": tiling.pieces,
+            "hiddenLastPart": tiling.last_columns,
+            "tilingKey": tiling.tiling_key,
+        }
+    main = _vendor_sum(tiling.main_sum)
+    if tiling.tiling_key == KEY_WHOLE:
+        return {"baseParams": base, "hAlign": tiling.padded_hidden, "binAddParams": main}
+    return {
+        "baseParams": base,
+        "mainFactor": tiling.cut.main_columns,
+        "mainBlockNum": tiling.cut.main_blocks,
+        "foldFactor": tiling.cut.columns,
+        "foldBlockNum": tiling.cut.blocks,
+        "foldTailLen": tiling.cut.tail_columns,
+        "foldTailBlockNum": tiling.cut.tail_blocks,
+        "mainBinAddParams": main,
+        "foldBinAddParams": _vendor_sum(tiling.added_sum),
+    }
+
+
+def _vendor_sum(own: BinarySum) -> dict[str, int]:
+    return {
+        "binaryAddQuotient": own.folded,
+        "binaryAddk": own.halvings,
+        "binaryAddLastNum": own.last,
+    }
+
+
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+    grad, indices = inputs["unpermuted_tokens_grad_shape"], inputs["sorted_indices_shape"]
+    probs, result = inputs["probs_shape"], inputs["permuted_tokens_grad_shape"]
+    if inputs["sorted_indices_dtype"] != "int32" or len(grad) != 2 or len(indices) != 1:
+        return REFUSED
+    (tokens, hidden), entries = grad, indices[0]
+    if len(result) not in (2, 3) or list(result[:2]) != [entries, hidden]:
+        return REFUSED
+    if probs is None and tokens != entries:
+        return REFUSED
+    if probs is not None and not _probs_agree(inputs, tokens, hidden, entries):
+        return REFUSED
+    size = 4 if inputs["dtype"] == "float32" else 2
+    top_k = 1 if probs is None else probs[1]
+    tiling = tile(Problem(entries, top_k, hidden, size, probs is not None), device)
+    if tiling.status != SUCCESS:
+        return REFUSED
+    return raw_result(tiling, vendor_structure(tiling))
+
+
+def _probs_agree(inputs: dict[str, Any], tokens: int, hidden: int, entries: int) -> bool:
+    """Return whether the tensors that a call with probs has besides agree with the gradient."""
+    if inputs["permuted_tokens_shape"] != [entries, hidden]:
+        return False
+    dtypes = (
+        inputs.get("permuted_tokens_dtype", inputs["dtype"]) == inputs["dtype"]
+        and inputs.get("probs_grad_dtype", inputs["probs_dtype"]) == inputs["probs_dtype"]
+    )
+    shapes = (inputs["probs_shape"], inputs["probs_grad_shape"])
+    return dtypes and all(
+        len(shape) == 2 and shape[0] == tokens and shape[0] * shape[1] == entries
+        for shape in shapes
+    )
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
+
+    gradient: int
+    tokens: int
+    result: int
+    indices: int
+    sums: int
+    slots: int
+    register_sums: int
+
+
+def buffers(tiling: Tiling, size: int) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer")."""
+    if tiling.tiling_key in (KEY_COPY, KEY_COPY_PIECES):
+        return Buffers(tiling.piece_columns * size, 0, 0, INDEX_BYTES, 0, 0, 0)
+    if tiling.tiling_key == KEY_WHOLE:
+        row = 2 * tiling.padded_hidden * size
+        return Buffers(row, row, row, 0, 2 * SUM_BYTES, 0, register_sum_bytes(tiling.hidden))
+    row = 2 * tiling.cut.main_columns * size
+    return Buffers(row, row, row, 0, SUM_BYTES, SLOT_BYTES, REGISTER_SUM_BYTES)
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return the Unified Buffer in use on a core."""
+    own = buffers(tiling, element_bytes(row.dtype))
+    rows = own.gradient + own.tokens + own.result
+    return rows + own.indices + own.sums + own.slots + own.register_sums
