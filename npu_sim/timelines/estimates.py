@@ -85,14 +85,11 @@ class Estimator:
             return None, "There is no instruction list of this kernel yet."
         npu_arch = self.profile.npu_arch
         if npu_arch not in ESTIMATED_ARCHITECTURES:
-            return (
-                None,
-                Text(
-                    "Start-ups of vector instructions are not published "
-                    "for architecture {npu_arch}.",
-                    npu_arch=npu_arch,
-                ),
+            reason = Text(
+                "Start-ups of vector instructions are not published for architecture {npu_arch}.",
+                npu_arch=npu_arch,
             )
+            return None, reason
         lists = self.instructions(self.plan)
         mhz = self.mhz or (self.calibration and self.calibration.clock_mhz)
         mhz = mhz or clock_mhz(self.profile)
@@ -166,23 +163,22 @@ def _streaming(
 ) -> tuple[LaunchEstimate | None, str]:
     moved = streamed_bytes(kind, launch.read_bytes, launch.written_bytes)
     if moved < STREAMED_BYTES:
-        return None, Text(
+        reason = Text(
             "It moves {moved} bytes: below {streamed_bytes} the L2 decides how fast.",
             moved=moved,
             streamed_bytes=STREAMED_BYTES,
         )
+        return None, reason
     if calibration is None:
         slow, fast = (moved / (ceiling * BYTES_PER_US) for ceiling in TWO_CEILINGS[kind])
         return LaunchEstimate(us=None, low_us=fast, high_us=slow, evidence=TWO_DEVICES), ""
     if kind not in calibration.ceilings:
-        return (
-            None,
-            Text(
-                "The calibration from {source} has no ceiling of the kind '{kind}'.",
-                source=calibration.source,
-                kind=kind,
-            ),
+        reason = Text(
+            "The calibration from {source} has no ceiling of the kind '{kind}'.",
+            source=calibration.source,
+            kind=kind,
         )
+        return None, reason
     us = moved / (calibration.ceilings[kind].tb_per_s * BYTES_PER_US)
     low, high = (1 - STREAMING_BAND) * us, (1 + STREAMING_BAND) * us
     return LaunchEstimate(us=us, low_us=low, high_us=high, evidence=PROFILED), ""

@@ -52,16 +52,14 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         reserved_entry_bytes=moe.RESERVED_ENTRY_BYTES,
         reserved_bytes=moe.RESERVED_BYTES,
     )
-    return (
-        message,
-        Text(
-            "nearest legal value: {documented}; hardware limit on {title}: {really} "
-            '(limits="hardware")',
-            documented=documented,
-            title=profile.title,
-            really=really,
-        ),
+    hint = Text(
+        "nearest legal value: {documented}; hardware limit on {title}: {really} "
+        '(limits="hardware")',
+        documented=documented,
+        title=profile.title,
+        really=really,
     )
+    return message, hint
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:

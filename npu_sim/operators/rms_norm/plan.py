@@ -10,10 +10,11 @@ from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, vector_plan
 from npu_sim.language import Text
+from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, WorkspacePart
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.tiling.common import ceil_div
 
 OFFSET_BITS = 64
 """Width of element offsets of key 1 at every release; they never wrap (page, "Releases")."""
@@ -124,9 +125,7 @@ def describe(case: Case) -> dict[str, Any]:
 def workspace_parts(case: Case) -> list[WorkspacePart]:
     """Return the kernel's own workspace by part."""
     parts = [
-        WorkspacePart(
-            name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
-        ),
+        normalised_rows.SYSTEM,
         WorkspacePart(
             name="untouched",
             bytes=tiler.UNTOUCHED_BYTES,

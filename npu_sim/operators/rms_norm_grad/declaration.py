@@ -47,14 +47,12 @@ def _width_message(call: Inspection) -> tuple[str, str]:
         if below
         else f"{step}"
     )
-    return (
-        Text(
-            "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
-            columns=columns,
-            step=step,
-        ),
-        Text("nearest: {nearest}", nearest=nearest),
+    message = Text(
+        "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
+        columns=columns,
+        step=step,
     )
+    return message, Text("nearest: {nearest}", nearest=nearest)
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")

@@ -10,6 +10,7 @@ from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import decided
 from npu_sim.language import Text, joined
+from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -23,7 +24,7 @@ from npu_sim.plans.model import (
 )
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, element_bytes
+from npu_sim.tiling.common import ceil_div, element_bytes
 
 LISTED_BATCHES = 4
 """Largest number of groups or batches that are listed one by one."""
@@ -159,9 +160,7 @@ def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
 
 def _workspace(tiling: tiler.Tiling) -> Workspace:
     parts = [
-        WorkspacePart(
-            name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
-        ),
+        normalised_rows.SYSTEM,
         WorkspacePart(
             name="synchronisation", bytes=4 * tiling.block_dim * tiler.SYNC_WORDS, kind="kernel"
         ),

@@ -9,11 +9,15 @@ from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Holds
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
-from npu_sim.tiling.common import ceil_div
+from npu_sim.plans.model import WorkspacePart
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time; limits the size of temporaries."""
 GAMMA_SPREAD = np.float32(0.1)
+SYSTEM = WorkspacePart(
+    name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
+)
 
 
 def axes(tensors: str) -> tuple[Axis, ...]:

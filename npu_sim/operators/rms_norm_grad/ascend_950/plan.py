@@ -9,6 +9,7 @@ from typing import Any
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, vector_plan
 from npu_sim.language import Text
+from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.model import Allocation, Caveat, Memory, OutputOrder, WorkspacePart
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
@@ -134,11 +135,7 @@ def _memories(case: Case) -> Iterator[Memory]:
 
 
 def _workspace(case: Case) -> list[WorkspacePart]:
-    parts = [
-        WorkspacePart(
-            name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
-        )
-    ]
+    parts = [normalised_rows.SYSTEM]
     own = case.tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
     if own:
         parts.append(WorkspacePart(name="dgamma of every core", bytes=own, kind="kernel"))
