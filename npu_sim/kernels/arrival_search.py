@@ -7,6 +7,7 @@ products with saturation mode, saturated.
 Source: specification page ``numerics``, "Atomic addition to global memory".
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ Floats = NDArray[np.float32]
 BEAM_WIDTH = 16
 FIRST_DRAWS = 64
 """Random orders tried before the enumeration."""
-ELEMENTS_TOGETHER = 256
+ELEMENTS_TOGETHER = 64
 """Elements between two progress reports."""
 NAN_KEY = 0x7FC00000
 SIGN = 1 << 31
@@ -78,9 +79,9 @@ class Scratch(NamedTuple):
     offsets: Any
     """int64 (budget + 1,): first partial sum of every state."""
     beam: Any
-    """float64 (4, BEAM_WIDTH * (contributions + 1)): partial and exact sums, and distances."""
+    """float64 (4, BEAM_WIDTH * cores): partial and exact sums, and distances."""
     taken: Any
-    """int64 (2, BEAM_WIDTH * contributions): contributions taken, by candidate and core."""
+    """int64 (2, BEAM_WIDTH * cores): contributions taken, by candidate and core."""
     steps: Any
     """int64 (2, budget): parent and core of every step of the beam."""
 
@@ -453,6 +454,8 @@ def search(
     elements, threads = len(targets), min(thread_count(), len(targets))
     most = int(np.diff(contributions.starts)[places[:, 0]].max(initial=1))
     size = max(budget, most)
+    # The beam is used where contributions times cores are at most half the budget.
+    cores = min(most, math.isqrt(budget)) + 1
     scratch = Scratch(
         contributions.values,
         thread_scratch(threads, most),
@@ -461,8 +464,8 @@ def search(
         thread_scratch(threads, size, dtype=np.int32),
         np.empty((threads, size), np.int32),
         thread_scratch(threads, size + 1, dtype=np.int64),
-        thread_scratch(threads, 4, BEAM_WIDTH * (most + 1), dtype=np.float64),
-        thread_scratch(threads, 2, BEAM_WIDTH * most, dtype=np.int64),
+        thread_scratch(threads, 4, BEAM_WIDTH * cores, dtype=np.float64),
+        thread_scratch(threads, 2, BEAM_WIDTH * cores, dtype=np.int64),
         thread_scratch(threads, 2, size, dtype=np.int64),
     )
     outcome = Outcome(

@@ -61,9 +61,9 @@ class Explanation:
     alternative
         What differs from the call.
     explained, of
-        Number of the unreachable elements that the alternative can have produced, and of all.
+        Number of the unreachable elements that are equal or reachable there, and of all.
     whole
-        Whether the alternative can have produced every element of the output.
+        Whether every element of the output is equal or reachable there.
     """
 
     alternative: str

@@ -12,7 +12,7 @@ from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, NpuSimError
-from npu_sim.verdicts.answers import UNREACHABLE, Explanation, OutputVerdict
+from npu_sim.verdicts.answers import REACHABLE, UNREACHABLE, Explanation, OutputVerdict
 from npu_sim.verdicts.judging import Budget, Report, judge
 
 MOST_EXPLANATIONS = 5
@@ -58,9 +58,10 @@ def explained(
             other = judge(changed, {name: array}, effort, report)[name]
         except NpuSimError:  # refused, or of another shape
             continue
-        count = int(np.count_nonzero(other.elements[unreachable] != UNREACHABLE))
+        count = int(np.count_nonzero(other.elements[unreachable] <= REACHABLE))
         if 2 * count >= of and text not in found:
-            found[text] = Explanation(text, count, of, other.possible)
+            whole = bool((other.elements <= REACHABLE).all())
+            found[text] = Explanation(text, count, of, whole)
     best = sorted(found.values(), key=lambda one: (-one.whole, -one.explained))
     return tuple(best[:MOST_EXPLANATIONS])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_sim.cores import Profile, load_profile
+from npu_sim.cores import Profile, all_socs, load_profile
 from npu_sim.framework.arguments import tensor_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
@@ -35,8 +35,16 @@ class _Group:
     @property
     def unreachable(self) -> int:
         """Number of unreachable elements."""
+        return self._count("unreachable")
+
+    @property
+    def undecided(self) -> int:
+        """Number of undecided elements."""
+        return self._count("undecided")
+
+    def _count(self, status: str) -> int:
         assert self.verdicts is not None
-        return sum(one.counts["unreachable"] for one in self.verdicts.values())
+        return sum(one.counts[status] for one in self.verdicts.values())
 
 
 @without_internal_frames
@@ -144,8 +152,9 @@ def _profiles(
     first = load_profile(product, soc, release)
     if isinstance(product, Profile):
         return [first]
-    named = soc is not None or first.soc != first.product.default_soc
-    socs = [first.soc, *([] if named else first.product.socs)]
+    socs = [first.soc]
+    if soc is None:
+        socs += [one.soc for one in all_socs(first.name if product is None else product)]
     releases = [first.release, *(reversed(release_names()) if release is None else ())]
     return [
         first.with_soc(one).with_release(other)
@@ -189,13 +198,14 @@ def _judged(
     Timing is searched only where the elements with one legal order agree, and at last in the group
     that is returned.
     """
+    alone = len(groups) == 1
     for number, group in enumerate(groups.values()):
         report(_place(group), number / len(groups))
-        group.verdicts = judge(group.call, measured, effort, report, search=False)
-        if not group.unreachable or len(groups) == 1:
+        group.verdicts = judge(group.call, measured, effort, report, search=alone)
+        if not alone and not group.unreachable and group.undecided:
             group.verdicts = judge(group.call, measured, effort, report)
     best = min(groups.values(), key=lambda group: group.unreachable)
-    if best.unreachable and len(groups) > 1:
+    if not alone and best.unreachable and best.undecided:
         best.verdicts = judge(best.call, measured, effort, report)
     return best
 

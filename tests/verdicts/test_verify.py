@@ -1,15 +1,20 @@
 """Verdicts on results of the simulator itself, changed in known ways."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim import registry
 from npu_sim.numbers.formats import numpy_dtype
 from tests.studies import calls
 from tests.studies.test_determinism import NON_DETERMINISTIC
 
+OWN_OPERATOR = (
+    Path(__file__).parents[2] / "examples" / "own_operator" / "scale_rows" / "__init__.py"
+)
 BFLOAT16 = numpy_dtype("bfloat16")
 FIXED = {"deterministic": False, "release": "9.1"}
 TIMED = {
@@ -155,6 +160,54 @@ def test_other_device_is_explained_and_found_when_left_open():
     assert anywhere.status == "equal"
     assert {soc for one in anywhere.possible for soc in one.socs} >= {"Ascend910B4"}
     assert "Ascend910B1" not in {soc for one in anywhere.possible for soc in one.socs}
+
+
+def test_another_release_is_explained():
+    """Release 8.3 adds up rows of grad in other chunks than later ones."""
+    random = np.random.default_rng(0)
+    call = {
+        "grad": random.standard_normal((2400, 600)).astype(np.float32),
+        "indices": np.arange(2400, dtype=np.int32) // 25,
+        "num_weights": 96,
+        "soc": "Ascend910B1",
+        "deterministic": False,
+    }
+    measured = npu_sim.run("embedding_dense_backward", release="8.3", **call)
+    answer = npu_sim.verify(
+        "embedding_dense_backward",
+        release="9.1",
+        grad_weight=measured.outputs["grad_weight"],
+        **call,
+    )
+    assert answer.status == "unreachable"
+    best = answer.outputs["grad_weight"].explanations[0]
+    assert (best.alternative, best.whole) == ("release 8.3", True)
+
+
+def test_a_soc_that_is_named_as_the_product_is_the_only_one():
+    call = {**calls.embedding(30, 4, 5), **FIXED, "product": "910B1"}
+    measured = npu_sim.run("embedding_dense_backward", **call).outputs["grad_weight"]
+    answer = npu_sim.verify("embedding_dense_backward", grad_weight=measured, **call)
+    assert [one.socs for one in answer.combinations] == [("Ascend910B1",)]
+
+
+@pytest.fixture
+def scale_rows():
+    """The name of the example of an operator of one's own, registered while a test runs."""
+    npu_sim.register_file(OWN_OPERATOR)
+    yield "scale_rows"
+    registry._registered.pop("scale_rows")
+
+
+def test_an_operator_of_ones_own_is_equal_or_unreachable(scale_rows):
+    x = calls.rms_norm(6, 40)["x"]
+    call = {"x": x, "scale": np.arange(1, 7, dtype=np.float32), **devices({})}
+    outputs = npu_sim.run(scale_rows, **call).outputs
+    assert verified(scale_rows, call, **outputs).status == "equal"
+    wrong = outputs["total"].copy()
+    wrong.view(np.int32)[3] ^= 1
+    answer = verified(scale_rows, call, total=wrong)
+    assert answer.outputs["total"].status_of(3) == "unreachable"
 
 
 def test_values_near_the_published_bound_of_exp_are_undecided():

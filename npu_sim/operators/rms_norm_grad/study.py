@@ -71,13 +71,12 @@ def miscounted(
     """Yield calls with a row added twice to dgamma, or missing; see the hook of the declaration."""
     if output != "dgamma":
         return
-    rows, columns = call.case.row.row, call.case.row.col
-    sampled = {name: call.tensors[name].reshape(rows, columns) for name in ("dy", "x")}
-    sampled["rstd"] = call.tensors["rstd"].reshape(rows, 1)
+    rows, gamma = call.case.row.row, call.tensors["gamma"]
+    sampled = {name: call.tensors[name].reshape(rows, *gamma.shape) for name in ("dy", "x")}
+    sampled["rstd"] = call.tensors["rstd"].reshape(rows, *[1] * gamma.ndim)
     dy, x, rstd = (array.astype(np.float64) for array in sampled.values())
-    yield from miscounted_calls(
-        call, sampled, np.arange(rows), dy * x * rstd, difference.reshape(-1)
-    )
+    terms = (dy * x * rstd).reshape(rows, -1)
+    yield from miscounted_calls(call, sampled, np.arange(rows), terms, difference.reshape(-1))
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
