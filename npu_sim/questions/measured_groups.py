@@ -77,11 +77,16 @@ class MeasuredGroup:
     @cached_property
     def busiest_pipe(self) -> str:
         """The busiest pipe of the vector core by counters; empty without counters."""
-        busy = {
+        busy = self.busy_us
+        return max(busy, key=lambda pipe: busy[pipe]) if any(busy.values()) else ""
+
+    @cached_property
+    def busy_us(self) -> dict[str, float]:
+        """Median busy time of each pipe by counters; 0 without counters."""
+        return {
             pipe: median(launch.counter(name) for launch in self.launches)
             for name, pipe in PIPES.items()
         }
-        return max(busy, key=lambda pipe: busy[pipe]) if any(busy.values()) else ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the group as plain data."""

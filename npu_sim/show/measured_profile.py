@@ -23,7 +23,7 @@ NOTE = "bound: published rates, never measured; no execution of the plan can be 
 
 def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> str:
     """Return a measured profile as text."""
-    return render(measured_profile_view(answer), width)
+    return render(measured_profile_view(answer, "all"), width)
 
 
 def headline(answer: MeasuredProfile) -> str:
@@ -37,8 +37,11 @@ def headline(answer: MeasuredProfile) -> str:
     )
 
 
-def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
-    """Return a measured profile as a rich renderable."""
+def measured_profile_view(answer: MeasuredProfile, details: str = "") -> RenderableType:
+    """Return a measured profile as a rich renderable, one row for equal launches.
+
+    ``details`` is a kernel whose plan and counters are added, or ``all``.
+    """
     parts: list[RenderableType] = [
         Paragraph(headline(answer), "bold green", is_line=True),
         "",
@@ -55,10 +58,48 @@ def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
         ]
         if calls.assumptions:
             parts.append(lines_table(call_assumption_lines(calls)))
-    for group in answer.groups:
+    if answer.groups:
+        parts += ["", _groups_table(answer)]
+    chosen = [
+        group
+        for group in answer.groups
+        if details.lower() in ("all", group.launches[0].kernel.lower())
+    ]
+    for group in chosen:
         title = Paragraph(_group_title(group), "bold", is_line=True)
         parts += ["", title, lines_table(group_lines(group))]
+    if answer.groups and not chosen:
+        parts += ["", Paragraph("--details KERNEL or --details all: plan and counters", "dim")]
     return stack(*parts)
+
+
+GROUPS = ("kernel", "launches", "share", "measured", "bound", "gap", "estimate", "busiest pipe")
+"""Columns of equal launches."""
+
+
+def _groups_table(answer: MeasuredProfile) -> Table:
+    columns = [
+        Column(name, right=name in GROUPS[1:6], wraps=name in GROUPS[0::6], key=name == "kernel")
+        for name in GROUPS
+    ]
+    whole = sum(launch.duration_us for launch in answer.launches)
+    return Table(columns, [_group_cells(group, whole) for group in answer.groups])
+
+
+def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
+    """Return equal launches under ``GROUPS``; ``whole_us`` is the measured time of the file."""
+    facts = group.as_dict()
+    measured, bound, pipe = facts["median_us"], facts["bound_us"], group.busiest_pipe
+    return (
+        " ".join((facts["kernel"], ", ".join(facts["inputs"] or ()))),
+        str(facts["count"]),
+        percent_text(facts["total_us"] / whole_us) if whole_us else "",
+        time_text(measured),
+        time_text(bound) if bound else "",
+        f"{measured / bound:.1f}x" if bound else "",
+        estimate_text(group.estimate) if group.estimate else "",
+        f"{pipe} {percent_text(group.busy_us[pipe] / measured)}" if pipe and measured else "",
+    )
 
 
 def file_lines(answer: MeasuredProfile) -> list[Line]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
+
 NORM = ("--dy", "4096x7168:bf16")
 
 
@@ -76,3 +78,18 @@ def test_names_of_servers_and_cards_are_products(name, product):
     from npu_sim.cores import load_profile
 
     assert load_profile(name).name == product
+
+
+def test_a_profile_has_a_row_for_equal_launches_and_details_on_request(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    file = write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
+    short = cli("profile", file).out
+    row = next(line for line in short.splitlines() if line.startswith("RmsNormGrad"))
+    share = 95 / sum(one.duration_us for one in (OTHER, *EMBEDDING, GRAD))
+    assert f"{100 * share:.1f} %" in row
+    assert "tiling key" not in short
+    detailed = cli("profile", file, "--details", "rmsnormgrad").out
+    assert "split N, tiling key 1" in detailed
+    assert cli("profile", file, "--details", "all").out.count("tiling key") > detailed.count(
+        "tiling key"
+    )

@@ -52,6 +52,17 @@ CalibrationOut = Annotated[
 ]
 
 
+Details = Annotated[
+    str,
+    typer.Option(
+        "--details",
+        metavar="KERNEL",
+        show_default=False,
+        help="Plan, estimate and counters of the launches of a kernel, or of all.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class ProfileOptions:
     """Options of ``npu-sim profile``."""
@@ -63,6 +74,7 @@ class ProfileOptions:
     trace: MeasuredTrace = None
     calibrate: Calibrate = False
     out: CalibrationOut = None
+    details: Details = ""
     json_output: Json = False
 
 
@@ -95,7 +107,7 @@ def profile_command(file: File, options: ProfileOptions) -> None:
         print_json("profile", answer.as_dict())
         return
 
-    show(measured_profile_view(answer))
+    show(measured_profile_view(answer, options.details))
 
 
 def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
