@@ -121,3 +121,12 @@ def test_the_mean_leaves_out_the_last_of_8193_columns():
 
 def test_dgamma_without_rows_is_nan():
     assert np.isnan(numbers("no-rows")["dgamma"]).all()
+
+
+def test_rows_with_probs_of_zero_are_read_on_ascend_950_only():
+    assert numbers("zero-probs")["nan"] == {"atlas_a2": 0, "ascend_950": 4}
+
+
+def test_gradients_of_probs_differ_where_folds_do():
+    differing = numbers("folds")["different"]
+    assert [columns for columns, count in differing.items() if count] == [300, 2048]
