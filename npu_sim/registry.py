@@ -69,7 +69,12 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         ("rows_below",),
         kernels_of_950=("cross_entropy_loss_grad",),
     ),
-    OperatorEntry("moe_token_permute", "MoeTokenPermute", ("moe_token_permute",)),
+    OperatorEntry(
+        "moe_token_permute",
+        "MoeTokenPermute",
+        ("moe_token_permute",),
+        kernels_of_950=("moe_init_routing_v2", "moe_init_routing_v3"),
+    ),
     OperatorEntry(
         "moe_token_permute_grad",
         "MoeTokenPermuteGrad",

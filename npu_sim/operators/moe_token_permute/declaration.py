@@ -9,11 +9,12 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
-from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.axes import Derived
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES, compute, data, formula
+from npu_sim.operators.moe_token_permute.contract import AXES
 from npu_sim.operators.moe_token_permute.plan import buffer_message, describe
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
@@ -37,6 +38,12 @@ def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.moe_token_permute import study
 
     return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
+
+
+def _ascend_950() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_permute.ascend_950 import declaration
+
+    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -75,40 +82,7 @@ OPERATOR = Operator(
             parts="element",
         ),
     ),
-    axes=(
-        Word("dtype", "dtype of tokens", FLOAT_DTYPES, "bfloat16"),
-        Word("indices_dtype", "dtype of indices", ID_DTYPES, "int32"),
-        Number(
-            "num_out_tokens",
-            "numOutTokens",
-            0,
-            low=-INT64_MAX - 1,
-            high=INT64_MAX,
-            unit="row",
-            aliases=("numOutTokens",),
-        ),
-        Number(
-            "num_topk",
-            "experts of a token, second axis of indices",
-            8,
-            unit="expert",
-            aliases=("topk", "K"),
-        ),
-        Number(
-            "hidden",
-            "product of the axes of tokens but the first",
-            1024,
-            unit="column",
-            aliases=("cols", "H", "hidden_size"),
-        ),
-        Number(
-            "num_tokens",
-            "tokens, first axis of tokens and indices",
-            1024,
-            unit="token",
-            aliases=("n", "T"),
-        ),
-    ),
+    axes=AXES,
     derived=(
         Derived("entries", "num_tokens * num_topk"),
         Derived(
@@ -141,7 +115,7 @@ OPERATOR = Operator(
     evidence=Evidence.EXACT,
     empty="empty: no ids, nothing runs",
     planner_message=buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: None},
+    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -100,7 +100,7 @@ def describe(case: Case) -> dict[str, Any]:
         unit="token",
         workspace=_workspace(case),
         conditions=decisions,
-        order=_order(),
+        order=fixed_order(),
         caveats=tuple(_caveats(case, whole)),
     )
     return {
@@ -114,7 +114,8 @@ def describe(case: Case) -> dict[str, Any]:
     }
 
 
-def _order() -> tuple[OutputOrder, ...]:
+def fixed_order() -> tuple[OutputOrder, ...]:
+    """Return the orders of the outputs: rows are copies, and the sort is stable."""
     reasons = {
         "permuted_tokens": "every row is a copy, written once",
         "sorted_indices": "the sort is stable, however it is split over cores",

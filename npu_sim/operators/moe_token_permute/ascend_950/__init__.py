@@ -1,0 +1,1 @@
+"""MoeTokenPermute on Ascend 950: its declaration, plan, computation and timeline."""

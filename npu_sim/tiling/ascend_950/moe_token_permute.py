@@ -1,0 +1,697 @@
+"""Tiling of MoeTokenPermute on Ascend 950: pure integer functions.
+
+The call runs the kernel MoeInitRoutingV2 there, for int8 tokens MoeInitRoutingV3. Both sort the ids
+and move the rows of the tokens; V3 counts the tokens of every expert too.
+
+Source: specification page ``moe_token_permute_950``, sections "Tiling of V2" and "Tiling of V3".
+"""
+
+from math import prod
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    align,
+    align_down,
+    ceil_div,
+)
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.moe_token_permute import MERGE_WAYS, SORT_ENTRIES, kept_rows
+
+V2, V3 = "moe_init_routing_v2", "moe_init_routing_v3"
+INT8 = 3
+"""Position of int8 among the dtypes of tokens."""
+ELEMENT_BYTES = (4, 2, 2, 1)
+SORT_PIECE_ENTRIES = 8192
+V2_CACHE_BYTES, V3_CACHE_BYTES = 40960, 65536
+"""Unified Buffer that is left to the cache of the threads."""
+KEY_ONE_CORE, KEY_SEVERAL_CORES = 11001, 11002
+KEY_V3_ONE_CORE, KEY_V3_SEVERAL_CORES, KEY_V3_EMPTY = 10000000, 11000000, 3000000
+SORT_OUT_ENTRIES = 2048
+V3_SORT_OUT_ENTRIES = 1024
+WIDEST_PIECE = 16376
+"""Most columns of a piece of a row."""
+MOST_SCATTERED = 6
+"""Most experts of a token whose rows are scattered (page, "Scatter")."""
+LEAST_ROWS = 8
+EXPERTS = 10240
+"""Ids from 0 to 10239 take part with int8 tokens."""
+COUNT_BYTES = 163872
+"""Unified Buffer of the counts of V3, beside the ids."""
+COUNTS_BYTES = 81920
+"""Workspace of the counts of V3."""
+QUEUE_BYTES = 36
+"""Unified Buffer of a row of V3 beside its columns."""
+MOST_BUFFERS = 6
+_ENTRIES = "num_tokens * num_topk + 31"
+
+
+class Sort(NamedTuple):
+    """Split of the sort: ``last`` fields describe the last core, ``core`` fields every other."""
+
+    cores: Annotated[int, Field("cores that sort", "vector_cores", "needCoreNum")]
+    core_entries: Annotated[int, Field("entries that a core sorts", _ENTRIES, "perCoreElements")]
+    core_loops: Annotated[int, Field("pieces of a core", _ENTRIES, "perCoreLoops")]
+    core_piece: Annotated[int, Field("entries of a piece", _ENTRIES, "perCorePerLoopElements")]
+    core_last_piece: Annotated[
+        int, Field("entries of a core's last piece", _ENTRIES, "perCoreLastLoopElements")
+    ]
+    last_entries: Annotated[
+        int, Field("entries that the last core sorts", _ENTRIES, "lastCoreElements")
+    ]
+    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, "lastCoreLoops")]
+    last_piece: Annotated[
+        int, Field("entries of a piece of the last core", _ENTRIES, "lastCorePerLoopElements")
+    ]
+    last_last_piece: Annotated[
+        int, Field("entries of the last core's last piece", _ENTRIES, "lastCoreLastLoopElements")
+    ]
+    most_entries: Annotated[
+        int, Field("entries that fit a core at a time", "ub_bytes", "oneLoopMaxElements")
+    ]
+
+
+class RowLoops(NamedTuple):
+    """Split of a stage that passes over rows or entries; what a stage does not have is 0."""
+
+    cores: Annotated[int, Field("cores of the stage", "vector_cores", "needCoreNum")]
+    kept_rows: Annotated[int, Field("rows of permuted_tokens", _ENTRIES, "activateRows")]
+    core_rows: Annotated[int, Field("rows of a core", _ENTRIES, "perCoreRows")]
+    core_at_once: Annotated[
+        int, Field("rows at a time", "max(ub_bytes, num_tokens * num_topk)", "perCorePerLoopRows")
+    ]
+    core_rest: Annotated[
+        int,
+        Field(
+            "rows of the last time", "max(ub_bytes, num_tokens * num_topk)", "perCoreLastLoopRows"
+        ),
+    ]
+    last_rows: Annotated[int, Field("rows of the last core", _ENTRIES, "lastCoreRows")]
+    last_at_once: Annotated[
+        int,
+        Field(
+            "rows at a time on the last core",
+            "max(ub_bytes, num_tokens * num_topk)",
+            "lastCorePerLoopRows",
+        ),
+    ]
+    last_rest: Annotated[
+        int,
+        Field(
+            "rows of the last time on the last core",
+            "max(ub_bytes, num_tokens * num_topk)",
+            "lastCoreLastLoopRows",
+        ),
+    ]
+    core_loops: Annotated[int, Field("times of a core", _ENTRIES, "perCoreLoops")]
+    last_loops: Annotated[int, Field("times of the last core", _ENTRIES, "lastCoreLoops")]
+    piece: Annotated[
+        int,
+        Field("columns of a piece; rows where they are scattered", "2 * ub_bytes", "perLoopCols"),
+    ]
+    last_piece: Annotated[int, Field("columns of the last piece", "2 * ub_bytes", "lastLoopCols")]
+    pieces: Annotated[int, Field("pieces of a row", "hidden", "colLoops")]
+    scatters: Annotated[int, Field("1 when rows are scattered", "1", "scatterMode")]
+
+
+class Counts(NamedTuple):
+    """Split of the counting of tokens by expert, for int8 tokens; else 0."""
+
+    cores: Annotated[int, Field("cores that count", "vector_cores", "needCoreNum")]
+    core_entries: Annotated[int, Field("entries of a core", _ENTRIES, "perCoreElements")]
+    last_entries: Annotated[int, Field("entries of the last core", _ENTRIES, "lastCoreElements")]
+    core_loops: Annotated[int, Field("times of a core", _ENTRIES, "perCoreLoops")]
+    core_piece: Annotated[int, Field("entries at a time", _ENTRIES, "perCorePerLoopElements")]
+    core_last_piece: Annotated[
+        int, Field("entries of the last time", _ENTRIES, "perCoreLastLoopElements")
+    ]
+    last_loops: Annotated[int, Field("times of the last core", _ENTRIES, "lastCoreLoops")]
+    last_piece: Annotated[
+        int, Field("entries at a time on the last core", _ENTRIES, "lastCorePerLoopElements")
+    ]
+    last_last_piece: Annotated[
+        int, Field("entries of its last time", _ENTRIES, "lastCoreLastLoopElements")
+    ]
+
+
+class Copies(NamedTuple):
+    """Split of the copies of rows, for int8 tokens; else 0."""
+
+    cores: Annotated[int, Field("cores that move rows", "vector_cores", "needCoreNum")]
+    core_rows: Annotated[int, Field("rows of a core", _ENTRIES, "perCoreIndicesElements")]
+    last_rows: Annotated[int, Field("rows of the last core", _ENTRIES, "lastCoreIndicesElements")]
+    core_loops: Annotated[int, Field("times of a core", _ENTRIES, "perCoreIndicesLoops")]
+    core_piece: Annotated[int, Field("rows at a time", _ENTRIES, "perCorePerLoopIndicesElements")]
+    core_last_piece: Annotated[
+        int, Field("rows of the last time", _ENTRIES, "perCoreLastLoopIndicesElements")
+    ]
+    last_loops: Annotated[int, Field("times of the last core", _ENTRIES, "lastCoreIndicesLoops")]
+    last_piece: Annotated[
+        int, Field("rows at a time on the last core", _ENTRIES, "lastCorePerLoopIndicesElements")
+    ]
+    last_last_piece: Annotated[
+        int, Field("rows of its last time", _ENTRIES, "lastCoreLastLoopIndicesElements")
+    ]
+    pieces: Annotated[int, Field("pieces of a row", "hidden", "colsLoops")]
+    piece: Annotated[int, Field("columns of a piece", "hidden", "perLoopCols")]
+    last_piece_columns: Annotated[int, Field("columns of the last piece", "hidden", "lastLoopCols")]
+    rows: Annotated[int, Field("rows in all", _ENTRIES, "activeNum")]
+    buffers: Annotated[int, Field("buffers for rows", "6", "xCopyInQueueBufferNum")]
+
+
+class Problem(NamedTuple):
+    """One call; see :class:`npu_sim.tiling.moe_token_permute.Problem`.
+
+    ``element_bytes`` 1 is the kernel for int8 tokens.
+    """
+
+    tokens: int
+    top_k: int
+    columns: int
+    element_bytes: int
+    kept_rows: int
+    id_bytes: int
+
+
+class Tiling(NamedTuple):
+    """Result of the planner."""
+
+    status: int
+    tiling_key: Annotated[
+        int,
+        Field(
+            "tiling key: 11001, for int8 10000000, one core sorts; 11002, 11000000 several; "
+            "3000000 none",
+            str(KEY_V3_SEVERAL_CORES),
+        ),
+    ]
+    block_dim: Annotated[int, Field("cores of the launch", "vector_cores")]
+    schedule_mode: Annotated[int, Field("1: all cores start together", "1", none=-1)]
+    workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the kernel",
+            f"{SYSTEM_WORKSPACE_BYTES + COUNTS_BYTES} + 32 * num_tokens * num_topk "
+            "+ 64 * vector_cores",
+        ),
+    ]
+    cores: Annotated[int, Field("vector cores", "vector_cores", "coreNum")]
+    tokens: Annotated[int, Field("tokens", vendor="n")]
+    columns: Annotated[int, Field("columns", vendor="cols")]
+    top_k: Annotated[int, Field("experts of a token", vendor="k")]
+    sort: Annotated[Sort, Part(vendor="")]
+    merging_cores: Annotated[
+        int, Field("cores that merge before the last one does", "vector_cores")
+    ]
+    places: Annotated[RowLoops, Part(vendor="")]
+    unread: Annotated[RowLoops, Part(vendor="")]
+    moves: Annotated[RowLoops, Part(vendor="")]
+    counts: Annotated[Counts, Part(vendor="")]
+    copies: Annotated[Copies, Part(vendor="")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+NO_SORT: Sort = nothing(Sort)
+NO_LOOPS: RowLoops = nothing(RowLoops)
+NO_COUNTS: Counts = nothing(Counts)
+NO_COPIES: Copies = nothing(Copies)
+
+
+def usable_bytes(problem: Problem, device: Device) -> int:
+    """Return the Unified Buffer that the planner distributes (page, "u")."""
+    return device.ub_bytes - (V3_CACHE_BYTES if problem.element_bytes == 1 else V2_CACHE_BYTES)
+
+
+def most_entries(problem: Problem, device: Device) -> int:
+    """Return the entries that a core sorts at a time (page, "cap")."""
+    usable = usable_bytes(problem, device)
+    if problem.element_bytes > 1 and problem.id_bytes > FP32_BYTES:
+        return align_down(usable // 33, SORT_ENTRIES)
+    return usable // 32
+
+
+def split_sort(entries: int, most: int, cores: int) -> Sort:
+    """Split a sort over cores and pieces; cores takes part only where one does not hold all."""
+    if entries <= most:
+        loops = 1
+        return Sort(
+            int(entries > 0),
+            entries,
+            loops,
+            entries,
+            entries,
+            entries,
+            loops,
+            entries,
+            entries,
+            most,
+        )
+    need = MERGE_WAYS
+    while need < ceil_div(entries, most):
+        need *= MERGE_WAYS
+    need = min(need, cores)
+    each = align_down(entries // need, SORT_ENTRIES)
+    if entries - (need - 1) * each > each + SORT_ENTRIES:
+        each += SORT_ENTRIES
+        need = ceil_div(entries, each)
+    loops, piece, last, last_piece, rest = 0, 0, 0, 0, 0
+    while rest <= 0:
+        loops, piece = ceil_div(each, most), min(each, most)
+        last = entries - (need - 1) * each
+        last_piece = align(ceil_div(last, loops), SORT_ENTRIES)
+        rest = last - (loops - 1) * last_piece
+        if rest <= 0:
+            each -= SORT_ENTRIES
+    return Sort(
+        cores=need,
+        core_entries=each,
+        core_loops=loops,
+        core_piece=piece,
+        core_last_piece=each - (loops - 1) * piece,
+        last_entries=last,
+        last_loops=loops,
+        last_piece=last_piece,
+        last_last_piece=rest,
+        most_entries=most,
+    )
+
+
+def merging_cores(sort: Sort) -> int:
+    """Return the cores that merge four lists each; 0 when the last core merges all lists."""
+    return ceil_div(sort.cores, MERGE_WAYS) if sort.cores > MERGE_WAYS else 0
+
+
+def remainder(rows: int, at_once: int) -> int:
+    """Return ``rows % at_once``, or all rows where they are at most ``at_once``."""
+    return rows if rows <= at_once else rows % at_once
+
+
+def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kept: int) -> RowLoops:
+    """Return the loops over all entries, ``at_once`` at a time, in pieces of columns.
+
+    ``wide`` is the number that the fields of the columns state where a row is one piece.
+    """
+    entries = problem.tokens * problem.top_k
+    each = ceil_div(entries, cores)
+    need = ceil_div(entries, each)
+    last = entries - each * (need - 1)
+    first_piece, last_piece, pieces = wide, wide, 1
+    if problem.columns > piece:
+        first_piece, pieces = piece, ceil_div(problem.columns, piece)
+        last_piece = problem.columns % piece
+    return RowLoops(
+        cores=need,
+        kept_rows=kept,
+        core_rows=each,
+        core_at_once=min(each, at_once),
+        core_rest=remainder(each, at_once),
+        last_rows=last,
+        last_at_once=min(last, at_once),
+        last_rest=remainder(last, at_once),
+        core_loops=ceil_div(each, at_once),
+        last_loops=ceil_div(last, at_once),
+        piece=first_piece,
+        last_piece=last_piece,
+        pieces=pieces,
+        scatters=0,
+    )
+
+
+def places_stage(problem: Problem, device: Device) -> RowLoops:
+    """Return the loops that write the places of the entries (page, srcToDstComputeParamsOp)."""
+    cores = device.vector_cores
+    at_once = (usable_bytes(problem, device) - 1024 - 32 * cores) // 64 // 2
+    own = stage(problem, cores, at_once, problem.columns, 0, 0)
+    each, last = own.core_rows, own.last_rows
+    return RowLoops(
+        own.cores,
+        0,
+        each,
+        min(each, at_once),
+        each - (ceil_div(each, at_once) - 1) * at_once,
+        last,
+        min(last, at_once),
+        last - (ceil_div(last, at_once) - 1) * at_once,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
+
+
+def gather_stage(
+    problem: Problem, device: Device, room: int, entry: int, spare: int, kept: int
+) -> RowLoops:
+    """Return the loops that gather rows in ``room`` bytes, ``entry`` of them for every entry."""
+    columns, size = problem.columns, problem.element_bytes
+    entries, cores = problem.tokens * problem.top_k, device.vector_cores
+    each, row = ceil_div(entries, cores), align(columns * size, BLOCK_BYTES)
+    ids = align(entry * each + spare, BLOCK_BYTES)
+    if ids + row < room:
+        wide = 2 * columns if kept >= 0 and ids + 2 * row < room else columns
+        return stage(problem, cores, entries, columns, wide, max(kept, 0))
+    piece = WIDEST_PIECE
+    at_once = align_down((room - align(piece * size, BLOCK_BYTES) - spare) // entry, SORT_ENTRIES)
+    if columns < WIDEST_PIECE:
+        at_once = align_down((room - row - spare) // entry, SORT_ENTRIES)
+    elif each < at_once:
+        piece = align_down((room - ids) // size, SORT_ENTRIES)
+    return stage(problem, cores, at_once, piece, columns, max(kept, 0))
+
+
+def scatters(problem: Problem, device: Device) -> bool:
+    """Return whether each core writes consecutive rows, fetched from their tokens."""
+    row = problem.columns * problem.element_bytes
+    whole = row > 0 and row % BLOCK_BYTES == 0
+    return whole and scattered_rows(problem, device) >= 2 and problem.top_k <= MOST_SCATTERED
+
+
+def scattered_rows(problem: Problem, device: Device) -> int:
+    """Return the rows that half the Unified Buffer holds at a time (page, "R")."""
+    size = problem.element_bytes
+    half = usable_bytes(problem, device) // 2
+    return align_down(half // (problem.columns * size + FP32_BYTES), BLOCK_BYTES // size)
+
+
+def times(rows: int, most: int) -> int:
+    """Return the rows of the last time, at least 8; all of a time where they divide evenly."""
+    rest = rows if rows <= most else rows % most
+    return most if rest == 0 else max(LEAST_ROWS, rest)
+
+
+def moves_stage(problem: Problem, device: Device) -> RowLoops:
+    """Return the loops that move the rows (page, gatherOutComputeParamsOp)."""
+    cores, kept = device.vector_cores, problem.kept_rows
+    half = usable_bytes(problem, device) // 2
+    if problem.columns == 0:
+        return RowLoops(0, kept, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    if not scatters(problem, device):
+        return gather_stage(problem, device, half, FP32_BYTES, 0, kept)
+    own = stage(problem, cores, half, problem.columns, 0, 0)
+    if kept == 0:
+        return RowLoops(0, 0, own.core_rows, 0, 0, own.last_rows, 0, 0, 0, 0, 0, 0, 0, 1)
+    rows = scattered_rows(problem, device)
+    need = ceil_div(kept, ceil_div(kept, cores))
+    each = ceil_div(kept, need)
+    last = kept - each * (need - 1)
+    most = (half - rows * problem.columns * problem.element_bytes) // FP32_BYTES
+    at_once = max(LEAST_ROWS, min(each, most))
+    return RowLoops(
+        cores=need,
+        kept_rows=kept,
+        core_rows=each,
+        core_at_once=at_once,
+        core_rest=times(each, most),
+        last_rows=last,
+        last_at_once=at_once,
+        last_rest=times(last, most),
+        core_loops=ceil_div(each, at_once),
+        last_loops=ceil_div(last, at_once),
+        piece=rows,
+        last_piece=rows,
+        pieces=1,
+        scatters=1,
+    )
+
+
+def tile_v2(problem: Problem, device: Device) -> Tiling:
+    """Plan a call of MoeInitRoutingV2."""
+    entries, cores, kept = problem.tokens * problem.top_k, device.vector_cores, problem.kept_rows
+    most = most_entries(problem, device)
+    sort = split_sort(entries, most, cores)
+    key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
+    places = unread = NO_LOOPS
+    moves = RowLoops(0, kept, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    if entries:
+        places = places_stage(problem, device)
+        unread = gather_stage(problem, device, usable_bytes(problem, device), 8, 32, -1)
+        moves = moves_stage(problem, device)
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key,
+        block_dim=cores,
+        schedule_mode=1,
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES + 32 * entries + 8 * cores,
+        cores=cores,
+        tokens=problem.tokens,
+        columns=problem.columns,
+        top_k=problem.top_k,
+        sort=sort,
+        merging_cores=merging_cores(sort),
+        places=places,
+        unread=unread,
+        moves=moves,
+        counts=NO_COUNTS,
+        copies=NO_COPIES,
+    )
+
+
+def count_stage(problem: Problem, device: Device) -> Counts:
+    """Return the loops that count the tokens of every expert."""
+    entries = problem.tokens * problem.top_k
+    each = ceil_div(entries, device.vector_cores)
+    need = ceil_div(entries, each)
+    last = entries - each * (need - 1)
+    most = (usable_bytes(problem, device) - COUNT_BYTES) // FP32_BYTES
+    loops, last_loops = ceil_div(each, most), ceil_div(last, most)
+    piece, last_piece = ceil_div(each, loops), ceil_div(last, last_loops)
+    return Counts(
+        need,
+        each,
+        last,
+        loops,
+        piece,
+        each - (loops - 1) * piece,
+        last_loops,
+        last_piece,
+        last - (last_loops - 1) * last_piece,
+    )
+
+
+def copy_stage(problem: Problem, device: Device) -> Copies:
+    """Return the loops that copy rows of int8."""
+    entries, usable = problem.tokens * problem.top_k, usable_bytes(problem, device)
+    each = ceil_div(entries, device.vector_cores)
+    need = ceil_div(entries, each)
+    last = entries - each * (need - 1)
+    columns = problem.columns
+    while (usable // 2) // (align(columns, BLOCK_BYTES) + QUEUE_BYTES) <= 0:
+        columns = ceil_div(columns, 2)
+    row = align(columns, BLOCK_BYTES)
+    at_once = min((usable // 2) // (row + QUEUE_BYTES), each)
+    last_at_once = min(at_once, last)
+    loops, last_loops = ceil_div(each, at_once), ceil_div(last, last_at_once)
+    pieces = ceil_div(problem.columns, columns)
+    used = 2 * (align(FP32_BYTES * at_once, BLOCK_BYTES) + at_once * row + 32 * at_once)
+    more = (usable - used) // (at_once * row)
+    buffers = min(more + 2, MOST_BUFFERS) if more > 0 else 2
+    return Copies(
+        cores=need,
+        core_rows=each,
+        last_rows=last,
+        core_loops=loops,
+        core_piece=at_once,
+        core_last_piece=each - (loops - 1) * at_once,
+        last_loops=last_loops,
+        last_piece=last_at_once,
+        last_last_piece=last - (last_loops - 1) * last_at_once,
+        pieces=pieces,
+        piece=columns,
+        last_piece_columns=problem.columns - (pieces - 1) * columns,
+        rows=entries,
+        buffers=buffers,
+    )
+
+
+def tile_v3(problem: Problem, device: Device) -> Tiling:
+    """Plan a call of MoeInitRoutingV3, the kernel for int8 tokens."""
+    entries, cores = problem.tokens * problem.top_k, device.vector_cores
+    key, sort, counts = KEY_V3_EMPTY, NO_SORT, NO_COUNTS
+    copies = Copies(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
+    block_dim, workspace = 1, SYSTEM_WORKSPACE_BYTES
+    if entries and problem.columns:
+        most = most_entries(problem, device)
+        key = KEY_V3_ONE_CORE if entries <= most else KEY_V3_SEVERAL_CORES
+        sort = split_sort(entries, most, cores)
+        counts, copies = count_stage(problem, device), copy_stage(problem, device)
+        block_dim = cores
+        workspace += 28 * entries + 64 * cores + COUNTS_BYTES
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key,
+        block_dim=block_dim,
+        schedule_mode=1,
+        workspace_bytes=workspace,
+        cores=cores,
+        tokens=problem.tokens,
+        columns=problem.columns,
+        top_k=problem.top_k,
+        sort=sort,
+        merging_cores=merging_cores(sort),
+        places=NO_LOOPS,
+        unread=NO_LOOPS,
+        moves=NO_LOOPS,
+        counts=counts,
+        copies=copies,
+    )
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) without cores, and on a chip whose Unified Buffer
+        is smaller than the areas that the planner takes off.
+    """
+    least = COUNT_BYTES + FP32_BYTES if problem.element_bytes == 1 else 65536
+    if device.vector_cores <= 0 or usable_bytes(problem, device) < least:
+        return NO_TILING
+    return tile_v3(problem, device) if problem.element_bytes == 1 else tile_v2(problem, device)
+
+
+V2_ZEROS = (
+    "expertCapacity",
+    "expertNum",
+    "dropPadMode",
+    "expertTokensCountOrCumsumFlag",
+    "expertTokensBeforeCapacityFlag",
+)
+V3_ZEROS = (
+    "expertStart",
+    "rowIdxType",
+    "isInputScale",
+    "isInputOffset",
+    "gatherFirstFullload",
+    "epFullload",
+    "dropPadMode",
+    "smoothType",
+    "expertCapacity",
+)
+"""Fields of the structures that are 0."""
+
+
+def vendor_structure(tiling: Tiling, is_int8: bool) -> dict[str, Any]:
+    """Return the tiling data under the vendor's names."""
+    own: dict[str, Any] = {
+        **vendor_fields(tiling),
+        "vbsComputeParamsOp": vendor_fields(tiling.sort),
+        "vmsMiddleComputeParamsOp": {"needCoreNum": tiling.merging_cores},
+    }
+    if not is_int8:
+        return {
+            **own,
+            **dict.fromkeys(V2_ZEROS, 0),
+            "sortOutComputeParamsOp": {"oneLoopMaxElements": SORT_OUT_ENTRIES},
+            "srcToDstComputeParamsOp": vendor_fields(tiling.places),
+            "srcToDstCapacityComputeParamsOp": vendor_fields(tiling.unread),
+            "gatherOutComputeParamsOp": vendor_fields(tiling.moves),
+        }
+    runs = tiling.tiling_key != KEY_V3_EMPTY
+    unused = vendor_fields(NO_LOOPS)
+    del unused["activateRows"], unused["scatterMode"]
+    return {
+        **own,
+        **dict.fromkeys(V3_ZEROS, 0),
+        **dict.fromkeys(("expertEnd", "actualExpertNum", "expertNum"), EXPERTS),
+        "quantMode": -1,
+        "expertTokensNumType": 1,
+        "expertTokensNumFlag": 1,
+        "activeNum": tiling.tokens * tiling.top_k,
+        "sortOutComputeParamsOp": {"oneLoopMaxElements": V3_SORT_OUT_ENTRIES if runs else 0},
+        "expertTokensCountTilingDataOp": vendor_fields(tiling.counts),
+        "gatherOutComputeParamsOp": {
+            **vendor_fields(tiling.copies),
+            "useCompactGatherOutDropPad": 0,
+        },
+        "srcToDstDropPadParamsOp": unused,
+    }
+
+
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
+    """Run the raw planner of one kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+    is_int8 = kernel == V3
+    outputs = (
+        ("expanded_tokens", "expanded_row_idx")
+        if is_int8
+        else ("permuted_tokens", "sorted_indices")
+    )
+    tokens, indices, permuted, places = (
+        tuple(inputs[f"{name}_shape"]) for name in ("tokens", "indices", *outputs)
+    )
+    ranks = (2,) if is_int8 else (1, 2)
+    if len(tokens) != 2 or len(indices) not in ranks or indices[0] != tokens[0]:
+        return REFUSED
+    entries = prod(indices)
+    kept = entries if is_int8 else kept_rows(inputs["num_out_tokens"], entries)
+    if len(permuted) != 2 or permuted[1] != tokens[1] or len(places) != 1:
+        return REFUSED
+    if not is_int8 and (permuted[0] != kept or places != (entries,) or inputs["padded_mode"]):
+        return REFUSED
+    size = 1 if is_int8 else 4 if inputs["tokens_dtype"] == "float32" else 2
+    top_k = indices[1] if len(indices) == 2 else 1
+    id_bytes = 8 if inputs["indices_dtype"] == "int64" else 4
+    tiling = tile(Problem(tokens[0], top_k, tokens[1], size, kept, id_bytes), device)
+    return raw_result(tiling, vendor_structure(tiling, is_int8))
+
+
+def problem_of_row(row: Any) -> Problem:
+    """Return the problem of a call given as integers."""
+    id_bytes = FP32_BYTES if row.indices_dtype == 0 else 2 * FP32_BYTES
+    kept = row.entries if row.dtype == INT8 else row.kept_rows
+    size = ELEMENT_BYTES[row.dtype]
+    return Problem(row.num_tokens, row.num_topk, row.hidden, size, kept, id_bytes)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given as integers."""
+    return tile(problem_of_row(row), device)
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of a core by stage; the stages run one after the other."""
+
+    sort: int
+    counts: int
+    move: int
+
+
+def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
+    """Return the bytes of every stage (page, "Unified Buffer")."""
+    entries, size = problem.tokens * problem.top_k, problem.element_bytes
+    is_one = tiling.tiling_key in (KEY_ONE_CORE, KEY_V3_ONE_CORE)
+    if tiling.tiling_key == KEY_V3_EMPTY:
+        return Buffers(0, 0, 0)
+    if size == 1:
+        copies = tiling.copies
+        piece = max(SORT_PIECE_ENTRIES // 2, align(tiling.sort.core_piece, SORT_ENTRIES))
+        sort = 32 * (align(entries, SORT_ENTRIES) if is_one else piece)
+        count = align(FP32_BYTES * tiling.counts.core_piece, BLOCK_BYTES) + COUNT_BYTES
+        row = align(copies.piece, BLOCK_BYTES)
+        ids = 2 * align(FP32_BYTES * copies.core_piece, BLOCK_BYTES)
+        move = ids + copies.core_piece * (copies.buffers * row + 64)
+        return Buffers(sort, count, move)
+    wide = problem.id_bytes > FP32_BYTES
+    sort = (36 if wide else 32) * align(entries, SORT_ENTRIES)
+    if not is_one:
+        sort = (28 if wide else 24) * SORT_PIECE_ENTRIES
+    moves = tiling.moves
+    ids = 2 * align(FP32_BYTES * moves.core_at_once, BLOCK_BYTES)
+    if moves.scatters:
+        return Buffers(sort, 0, ids + 2 * align(moves.piece * problem.columns * size, BLOCK_BYTES))
+    row = align(min(moves.piece, problem.columns) * size, BLOCK_BYTES)
+    return Buffers(sort, 0, ids + (4 if moves.piece > problem.columns else 2) * row)
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return the Unified Buffer in use on a core: the largest stage."""
+    own = stage_buffers(problem_of_row(row), tiling)
+    return max(own.sort, own.counts, own.move)
