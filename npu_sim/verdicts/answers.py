@@ -126,8 +126,10 @@ class OutputVerdict(Printed):
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """Number of elements by verdict."""
-        found = np.bincount(self.elements.reshape(-1), minlength=len(STATUSES))
-        return dict(zip(STATUSES, found.tolist(), strict=True))
+        return {
+            status: int(np.count_nonzero(self.elements == code))
+            for code, status in enumerate(STATUSES)
+        }
 
     @property
     def possible(self) -> bool:

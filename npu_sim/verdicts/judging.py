@@ -149,8 +149,10 @@ def judge(
         one = measured_as(name, array, expected)
         same = equal_bits(one.given, expected) & ~one.misfits
         timing = order_dependent(result, name)
-        order = _named_order(call, result, name, one, named)
-        elements = np.where(same | (order != ""), EQUAL, UNREACHABLE).astype(np.uint8)
+        order = _named_order(call, one, same, timing, name, named)
+        elements = np.full(expected.shape, EQUAL, np.uint8)
+        if not order:
+            elements[~same] = UNREACHABLE
         if timing.any() and not order:
             elements[timing & same] = REACHABLE
             unsettled = timing & ~same & ~one.misfits
@@ -173,11 +175,17 @@ def judge(
 
 
 def _named_order(
-    call: StudyCall, result: Result, name: str, one: Measured, runs: dict[str, Outputs]
+    call: StudyCall,
+    one: Measured,
+    same: NDArray[np.bool_],
+    timing: NDArray[np.bool_],
+    name: str,
+    runs: dict[str, Outputs],
 ) -> str:
-    """Return the order of arrival that gives all bits of an output; empty if no named one does."""
-    timing = order_dependent(result, name)
-    same = equal_bits(one.given, result.outputs[name]) & ~one.misfits
+    """Return the order of arrival that gives all bits of an output; empty if no named one does.
+
+    ``same`` says which elements have the bits of the sequential order.
+    """
     if not timing.any() or not same[~timing].all():
         return ""
     if same.all():
