@@ -17,6 +17,44 @@ TYPE_CHECKING = False  # type checkers read __init__.pyi; importing typing is sl
 if TYPE_CHECKING:
     from typing import Any
 
+
+class _HalfImported(ModuleType):
+    """A module that another thread was importing when this process was forked.
+
+    That thread does not exist here: importing the module would wait for its lock for ever.
+    """
+
+    def __getattr__(self, name: str) -> "Any":
+        """Raise an ImportError; tools that look at all modules find no special names."""
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        message = (
+            "this process was forked while another thread imported npu_sim: call npu_sim once "
+            "before threads and processes start, or start processes with spawn"
+        )
+        raise ImportError(message, name=self.__name__)
+
+
+def _replace_half_imported() -> None:
+    """Replace the modules of this package whose locks belong to threads that a fork left behind."""
+    locks = getattr(_frozen_importlib, "_module_locks", {})  # weak references to locks, by module
+    for name, lock in list(locks.items()):
+        owner = getattr(lock(), "owner", None)
+        if name.partition(".")[0] == __name__ and owner not in (None, get_ident()):
+            sys.modules[name] = _HalfImported(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replace_half_imported)
+
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():  # another thread could change an array
+    message = (
+        "npu_sim does not run on free-threaded Python without its global lock: set PYTHON_GIL=1, "
+        "or use an ordinary build of Python"
+    )
+    raise ImportError(message, name=__name__)
+
 __version__ = "0.1.0"
 
 _NAMES = {
@@ -48,36 +86,6 @@ _MODULES = {
     "torch": "npu_sim.torch",
 }
 """Modules under their public names; `torch` needs PyTorch."""
-
-
-class _HalfImported(ModuleType):
-    """A module that another thread was importing when this process was forked.
-
-    That thread does not exist here: importing the module would wait for its lock for ever.
-    """
-
-    def __getattr__(self, name: str) -> "Any":
-        """Raise an ImportError; tools that look at all modules find no special names."""
-        if name.startswith("__") and name != "__path__":
-            raise AttributeError(name)
-        message = (
-            "this process was forked while another thread imported npu_sim: call npu_sim once "
-            "before threads and processes start, or start processes with spawn"
-        )
-        raise ImportError(message, name=self.__name__)
-
-
-def _replace_half_imported() -> None:
-    """Replace the modules of this package whose locks belong to threads that a fork left behind."""
-    locks = getattr(_frozen_importlib, "_module_locks", {})  # weak references to locks, by module
-    for name, lock in list(locks.items()):
-        owner = getattr(lock(), "owner", None)
-        if name.partition(".")[0] == __name__ and owner not in (None, get_ident()):
-            sys.modules[name] = _HalfImported(name)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_half_imported)
 
 
 def __getattr__(name: str) -> "Any":

@@ -424,19 +424,29 @@ def computed(
 
 def _require_room(tensors: Mapping[str, Array]) -> None:
     """Refuse inputs whose contiguous copies, which kernels read, exceed the machine's memory."""
-    for name, given in tensors.items():
-        if given.flags.c_contiguous:
-            continue
-        limit = memory_bytes()
-        if given.nbytes > limit:
-            message = Text(
-                "{name} {spec} takes {nbytes} bytes as a contiguous copy, this machine has {limit}",
-                given,
-                name=name,
-                spec=TensorSpec(given.shape, canonical_dtype(given.dtype.newbyteorder("="))),
-                limit=limit,
-            )
-            raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it")
+    copied = {name: array for name, array in tensors.items() if not array.flags.c_contiguous}
+    if not copied:
+        return
+    limit, total = memory_bytes(), sum(array.nbytes for array in copied.values())
+    if total <= limit:
+        return
+    name, given = max(copied.items(), key=lambda item: item[1].nbytes)
+    if given.nbytes > limit:
+        message = Text(
+            "{name} {spec} takes {nbytes} bytes as a contiguous copy, this machine has {limit}",
+            given,
+            name=name,
+            spec=TensorSpec(given.shape, canonical_dtype(given.dtype.newbyteorder("="))),
+            limit=limit,
+        )
+    else:
+        message = Text(
+            "{names} take {total} bytes as contiguous copies, this machine has {limit}",
+            names=", ".join(copied),
+            total=total,
+            limit=limit,
+        )
+    raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it")
 
 
 def memory_bytes() -> int:

@@ -222,3 +222,16 @@ def test_a_broadcast_input_beyond_the_memory_is_refused_with_its_size_and_the_li
     message = f"takes {16 * rows:,} bytes as a contiguous copy, this machine has {limit:,}"
     assert message in str(refused.value)
     assert (refused.value.status, refused.value.argument) == (361001, "grad")
+
+
+def test_inputs_that_only_together_exceed_the_memory_are_refused(monkeypatch):
+    limit = execution.memory_bytes()
+    rows = limit // 12
+    grad = np.broadcast_to(np.ones((), np.float32), (rows, 2))
+    indices = np.broadcast_to(np.ones((), np.int64), (rows,))
+    monkeypatch.setattr(execution, "own_copies", lambda *_: pytest.fail("work began"))
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        npu_sim.embedding_dense_backward(grad, indices, num_weights=3)
+    message = f"grad, indices take {16 * rows:,} bytes as contiguous copies, this machine has"
+    assert message in str(refused.value)
+    assert max(grad.nbytes, indices.nbytes) < limit

@@ -182,3 +182,66 @@ def test_a_signal_that_a_library_swallows_still_ends_the_process():
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         assert process.stderr.read() == "interrupted\n"
+
+
+# --- Import ---
+
+FORK_IN_THE_PACKAGE = """
+import os, signal, sys, threading
+from pathlib import Path
+
+package = str(Path("npu_sim/__init__.py").resolve())
+begun, forked = threading.Event(), threading.Event()
+def wait(frame, event, _):
+    if frame.f_code.co_filename != package:
+        return None
+    if "__version__" in frame.f_globals and not begun.is_set():
+        begun.set()
+        forked.wait()
+    return wait
+
+def load():
+    sys.settrace(wait)
+    import npu_sim
+
+thread = threading.Thread(target=load)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(15)
+    try:
+        import npu_sim
+        npu_sim.plan("rms_norm", x="4x8:fp32", gamma="8:fp32")
+    except ImportError as error:
+        assert "forked while another thread" in str(error), error
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+forked.set()
+thread.join()
+print(status)
+"""
+WITHOUT_THE_LOCK = """
+import sys
+sys._is_gil_enabled = lambda: False
+try:
+    import npu_sim
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_child_forked_in_the_first_moment_of_the_import_works_or_states_it():
+    program = [sys.executable, "-c", FORK_IN_THE_PACKAGE]
+    process = subprocess.run(
+        program, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout == "0\n", process.stderr
+
+
+def test_free_threaded_python_is_refused_with_the_way_out():
+    program = [sys.executable, "-c", WITHOUT_THE_LOCK]
+    process = subprocess.run(
+        program, env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "set PYTHON_GIL=1" in process.stdout
