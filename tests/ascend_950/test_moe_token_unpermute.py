@@ -254,3 +254,13 @@ def test_every_path_has_a_bound_and_steps(sizes, reads):
     assert bound.read_bytes == pytest.approx(reads * tokens * top_k * hidden * 2, rel=2e-2)
     assert bound.written_bytes == pytest.approx(tokens * hidden * 2, rel=1e-3)
     assert steps(made)["tiles"]
+
+
+@pytest.mark.parametrize(("tokens", "status"), [(3000, "undecided"), (30, "unreachable")])
+def test_a_token_without_its_one_row_may_hold_anything(tokens, status):
+    inputs = call(tokens, 1, 40, probs_dtype=None)
+    inputs["sorted_indices"][7] = -1
+    measured = run(**inputs).outputs["unpermuted_tokens"].copy()
+    measured[7] = 5
+    answer = npu_sim.verify(OPERATOR, product=A5, unpermuted_tokens=measured, **inputs)
+    assert answer.outputs["unpermuted_tokens"].status == status

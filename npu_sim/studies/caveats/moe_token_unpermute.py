@@ -1,5 +1,7 @@
 """Caveats of MoeTokenUnpermute on Ascend 950 as experiments."""
 
+from typing import Any
+
 import numpy as np
 
 from npu_sim.language import Text
@@ -13,7 +15,7 @@ PRODUCTS = ("atlas_a2", "ascend_950")
 def _zero_probs() -> Numbers:
     rows = np.ones((2, 4), np.float32)
     rows[1] = np.inf
-    call = {
+    call: dict[str, Any] = {
         "permuted_tokens": rows,
         "sorted_indices": np.array([0, 1], np.int32),
         "probs": np.array([[1, 0]], np.float32),

@@ -26,7 +26,12 @@ def _study_hooks() -> dict[str, Any]:
     from npu_sim.operators.moe_token_unpermute import study as shared
     from npu_sim.operators.moe_token_unpermute.ascend_950 import study
 
-    return {"claims": study.claims, "terms": study.terms, "changes": shared.CHANGES}
+    return {
+        "claims": study.claims,
+        "terms": study.terms,
+        "changes": shared.CHANGES,
+        "open_rules": study.open_rules,
+    }
 
 
 FIELDS: dict[str, Any] = {
