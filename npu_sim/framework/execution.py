@@ -403,6 +403,7 @@ def computed(
     Arguments are as for :func:`compute_case`.
     """
     operator = case.operator
+    _require_whole_files(tensors)
     _require_room(tensors)
     arrays = _output_arrays(case, tensors, outs)
     written = {name: array.written for name, array in arrays.items()}
@@ -447,6 +448,29 @@ def _require_room(tensors: Mapping[str, Array]) -> None:
             limit=limit,
         )
     raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it")
+
+
+def _require_whole_files(tensors: Mapping[str, Array]) -> None:
+    """Refuse inputs in memory-mapped files that are shorter than their maps: reading ends Python.
+
+    Only maps from the start of a file are seen, since a map does not state where it starts.
+    """
+    for name, given in tensors.items():
+        base: object = given
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if base is None:
+            continue
+        from mmap import mmap
+
+        if isinstance(base, mmap) and base.size() < len(base):
+            message = Text(
+                "{name} is in a memory-mapped file that now has {now} of {mapped} bytes",
+                name=name,
+                now=base.size(),
+                mapped=len(base),
+            )
+            raise UsageError(name, message, Text("write the whole file again, then map it again"))
 
 
 def memory_bytes() -> int:

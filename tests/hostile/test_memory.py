@@ -1,5 +1,6 @@
 """Kernels stay within their memory, and results reach the caller, for arrays of any layout."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -235,3 +236,12 @@ def test_inputs_that_only_together_exceed_the_memory_are_refused(monkeypatch):
     message = f"grad, indices take {16 * rows:,} bytes as contiguous copies, this machine has"
     assert message in str(refused.value)
     assert max(grad.nbytes, indices.nbytes) < limit
+
+
+def test_an_input_in_a_file_that_was_truncated_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((4096, 16), np.float32))
+    given = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert npu_sim.rms_norm(given, np.ones(16, "f4"))[0].all()
+    os.truncate(tmp_path / "x.npy", 5000)
+    with pytest.raises(npu_sim.UsageError, match="x is in a memory-mapped file that now has 5000"):
+        npu_sim.rms_norm(given[5:], np.ones(16, "f4"))
