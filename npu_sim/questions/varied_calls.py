@@ -72,15 +72,24 @@ def chosen_profiles(
     named = None if releases is None else items_of(releases)
     releases_of = chosen_releases(named)
     return require_devices(
-        [profile.with_release(release) for profile in selected for release in releases_of]
+        [profile.with_release(release) for profile in selected for release in releases_of],
+        product=products,
+        soc=socs,
+        release=releases,
     )
 
 
-def require_devices(profiles: list[Profile]) -> list[Profile]:
-    """Return these devices; raise UsageError when there are none."""
+def require_devices(profiles: list[Profile], **given: Any) -> list[Profile]:
+    """Return these devices; raise UsageError when there are none, for the argument without names.
+
+    - ``given``: the arguments that chose them.
+    """
     if not profiles:
+        empty = [name for name, value in given.items() if value is not None and not items_of(value)]
         message = Text("no product, SoC or release is named")
-        raise UsageError("product", message, Text("all, or names separated by commas"))
+        raise UsageError(
+            (empty or ["product"])[0], message, Text("all, or names separated by commas")
+        )
     return profiles
 
 

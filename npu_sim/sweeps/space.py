@@ -32,7 +32,12 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
     names = chosen_releases(None if releases is None else items_of(releases))
     socs_of = _socs(products, socs)
     return tuple(
-        require_devices([profile.with_release(release) for profile in socs_of for release in names])
+        require_devices(
+            [profile.with_release(release) for profile in socs_of for release in names],
+            product=products,
+            soc=socs,
+            release=releases,
+        )
     )
 
 
