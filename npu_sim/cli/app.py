@@ -21,8 +21,10 @@ HEADINGS = {
     "Many calls": ("model", "record", "preflight", "sweep", "profile"),
     "Numbers": ("verify", "study", "caveats"),
     "Failures": ("diagnose", "dump"),
+    "Own operators": ("new-operator",),
 }
-"""Commands by heading of the help. ``npu_sim.cli.commands.NAME`` defines ``NAME_command``."""
+"""Commands by heading of the help. ``npu_sim.cli.commands.NAME`` defines ``NAME_command``, with
+underscores in place of hyphens."""
 HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}
 ACTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("plan", "explain", "diff", "limits", "workspace")},
@@ -49,7 +51,8 @@ class _Commands(HelpfulGroup):
 
 
 def _add(part: typer.Typer, name: str) -> None:
-    module, panel = import_module(f"npu_sim.cli.commands.{name}"), HEADING[name]
+    plain, panel = name.replace("-", "_"), HEADING[name]
+    module = import_module(f"npu_sim.cli.commands.{plain}")
     if name == "study":
         part.add_typer(module.study_app, name=name, rich_help_panel=panel)
     elif name in ACTIONS:
@@ -59,7 +62,7 @@ def _add(part: typer.Typer, name: str) -> None:
         add_action(part, action, panel=panel)
     else:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
-        command = flattened(getattr(module, f"{name}_command"))
+        command = flattened(getattr(module, f"{plain}_command"))
         part.command(
             name, cls=HelpfulCommand, epilog=texts, context_settings=settings, rich_help_panel=panel
         )(command)

@@ -2,7 +2,7 @@
 
 Tokens of a pattern:
 
-- a name is one axis;
+- a name is one axis; ``2*col`` and ``col//2`` are one axis of a multiple or a part of that size;
 - ``row*`` is any number of axes, ``col+`` one or more; their product is the size, and they are the
   same axes in every tensor;
 - ``rows~`` is one or more axes with so many elements, in any shape; when implied, they are the axes
@@ -29,16 +29,36 @@ Shape = tuple[int, ...]
 _ONES = ("1", "1?", "1*")
 _KINDS = ("", "*", "+", "~", *_ONES)
 _TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
+_RELATED = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*)(?://([1-9]\d*))?")
 
 
 class Token(NamedTuple):
-    """One axis or group of axes.
-
-    ``kind`` is ``""``, ``*``, ``+`` or ``~`` as in a pattern, and ``1``, ``1?`` or ``1*`` for ones.
-    """
+    """One axis or group of axes."""
 
     name: str
     kind: str
+    """``""``, ``*``, ``+`` or ``~`` as in a pattern, and ``1``, ``1?`` or ``1*`` for ones."""
+    times: int = 1
+    over: int = 1
+    """A single axis has ``size * times // over`` elements."""
+
+    @property
+    def text(self) -> str:
+        """The axis as in a pattern, for a single one."""
+        times = f"{self.times}*" if self.times != 1 else ""
+        return times + self.name + (f"//{self.over}" if self.over != 1 else "")
+
+    def axis(self, size: int) -> int:
+        """Return the length of a single axis."""
+        return size * self.times // self.over
+
+    def size(self, axis: int, known: int | None) -> int | None:
+        """Return the size that a single axis of this length has; None if there is none.
+
+        Several sizes fit ``col//2``: the known one, or else the smallest.
+        """
+        size = axis * self.over // self.times if known is None else known
+        return size if self.axis(size) == axis else None
 
 
 class PatternError(ValueError):
@@ -53,13 +73,17 @@ def parse(pattern: str) -> tuple[Token, ...]:
     """
     tokens = []
     for text in pattern.split():
+        if related := _RELATED.fullmatch(text):
+            times, name, over = related.groups(default="1")
+            tokens.append(Token(name, "", int(times), int(over)))
+            continue
         match = _TOKEN.fullmatch(text)
         kind = match[1] + match[3] if match else "?"
         if match is None or kind not in _KINDS:
             raise PatternError(
                 Text(
                     "{text} in {pattern} is no axis; write name, name*, name+, name~, 1name, "
-                    "1name? or 1name*",
+                    "1name?, 1name*, 2*name or name//2",
                     text=repr(text),
                     pattern=repr(pattern),
                 )
@@ -79,10 +103,14 @@ def names(pattern: str) -> tuple[str, ...]:
 
 
 @cache
-def openness(pattern: str) -> tuple[bool, int]:
-    """Return a sort key of patterns: those with fewer groups bind first."""
-    kinds = [token.kind for token in parse(pattern)]
-    return any(kind.startswith("1") for kind in kinds), sum(kind in ("*", "+") for kind in kinds)
+def openness(pattern: str) -> tuple[bool, int, bool]:
+    """Return a sort key of patterns: those with fewer groups and no related sizes bind first."""
+    tokens = parse(pattern)
+    return (
+        any(token.kind.startswith("1") for token in tokens),
+        sum(token.kind in ("*", "+") for token in tokens),
+        any(token.times != 1 or token.over != 1 for token in tokens),
+    )
 
 
 @dataclass
@@ -109,9 +137,12 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
     spans = _spans(pattern, len(shape), known, guess)
     if spans is None:
         return False
-    for (name, kind), begin, end in spans:
+    for token, begin, end in spans:
+        name, kind = token.name, token.kind
         if kind == "":
-            size = shape[begin]
+            size = token.size(shape[begin], values.get(name))
+            if size is None:
+                return False
         else:
             axes = shape[begin:end]
             if kind in _ONES:
@@ -177,7 +208,7 @@ def build(
     shape: list[int] = []
     for token in parse(pattern):
         if token.kind == "":
-            shape.append(int(values[token.name]))
+            shape.append(token.axis(int(values[token.name])))
             continue
         known = (groups or {}).get(token.name)
         if token.kind in _ONES:
@@ -208,7 +239,6 @@ def reshape(axes: Shape, size: int) -> Shape:
 def text(pattern: str) -> str:
     """Return a pattern as help texts show it: ``(row ..., col ...)``."""
     words = {
-        "": "{}",
         "*": "{} ...",
         "+": "{} ...",
         "~": "{} elements",
@@ -219,4 +249,5 @@ def text(pattern: str) -> str:
     tokens = parse(pattern)
     if not tokens:
         return "scalar"
-    return "(" + ", ".join(words[token.kind].format(token.name) for token in tokens) + ")"
+    axes = [words[token.kind].format(token.name) if token.kind else token.text for token in tokens]
+    return f"({', '.join(axes)})"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -104,10 +105,22 @@ def _run_file(path: Path) -> ModuleType:
         if isinstance(error, UsageError) or not isinstance(error, Exception | SystemExit):
             raise
         message = Text(
-            "cannot be run: {error_type}: {error}", error_type=type(error).__name__, error=error
+            "cannot be run: line {line}: {error_type}: {error}",
+            line=_line_of(error, path),
+            error_type=type(error).__name__,
+            error=error,
         )
         raise _file_error(path, message, "a Python file that declares operators") from error
     return module
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    """Return the last line of a file that led to an error; ``?`` if it led through none."""
+    if isinstance(error, SyntaxError):
+        return str(error.lineno)
+    own, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == own]
+    return str(lines[-1]) if lines else "?"
 
 
 def _file_error(path: Path, fault: str, hint: str) -> UsageError:

@@ -117,7 +117,7 @@ def explain(
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
     estimates = estimator(plan, loaded).estimates() if plan is not None else ()
     prices: tuple[ModePrice, ...] = ()
-    if plan is not None and other is not None:
+    if plan is not None and other is not None and declared.has_hook("program"):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
     sizes = tuple(_size_limits(call, loaded))
     outcome = (plan, refusal, tuple(nearby))

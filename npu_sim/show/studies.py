@@ -84,7 +84,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         value = say(
             "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", output, index=index
         )
-        lines.append(("", value, say("largest terms: {terms}", terms=terms)))
+        lines.append(("", value, say("largest terms: {terms}", terms=terms) if terms else ""))
         causes = (
             Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
             for cause in output.causes

@@ -13,7 +13,9 @@ class Term(NamedTuple):
 
 
 def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
-    """Return the terms of an output element, largest magnitude first."""
+    """Return the terms of an output element, largest magnitude first; none without the hook."""
+    if not call.operator.has_hook("terms"):
+        return ()
     terms: list[tuple[str, float]] = call.operator.hook("terms")(call, output, index)
     ordered = sorted(terms, key=lambda term: -abs(term[1]))
     return tuple(Term(name, float(value)) for name, value in ordered)

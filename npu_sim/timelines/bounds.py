@@ -238,7 +238,7 @@ def _copied(phase: Phase, nodes: tuple[Node, ...]) -> tuple[int, int]:
 
 def _unknown_rates(program: Program, profile: Profile) -> tuple[str, ...]:
     names = {
-        rate_name(work)
+        rate_name(work, profile)
         for phase in program.phases
         for nodes in set(phase.cores.values())
         for _, pipe, work in weighted_work(nodes)

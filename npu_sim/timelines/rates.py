@@ -13,6 +13,7 @@ from npu_sim.cores import Profile
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.product import Chip, Throughput
+from npu_sim.status import closest
 from npu_sim.tiling.common import align, ceil_div
 from npu_sim.timelines.program import (
     COPY_BLOCK_BYTES,
@@ -62,10 +63,12 @@ def moving_cycles(chip: Chip, moved_bytes: int, tensor_bytes: int, *, writes: bo
     return moved_bytes * ((1 - from_memory) / rate + from_memory / chip.ddr_bytes_per_cycle)
 
 
-def rate_name(work: Work) -> str:
-    """Return the name of a piece of work in lists of missing rates."""
+def rate_name(work: Work, profile: Profile) -> str:
+    """Return the name of a piece of work in lists of missing rates, with that of a similar one."""
     if isinstance(work, Instruction):
-        return f"{work.kind} {work.dtype}"
+        known = (profile.product.throughput or Throughput()).vector_elements_per_cycle
+        similar = "" if work.kind in known else closest(work.kind, known)
+        return Text("{kind} {dtype}{similar}", work, similar=similar)
     if isinstance(work, Multiply):
         return Text("cube product {dtype}", dtype=work.dtype)
     return work.rate

@@ -51,6 +51,27 @@ def bound(pattern, shape, sizes=None):
     return result if bind(pattern, shape, result) else None
 
 
+@pytest.mark.parametrize(
+    ("pattern", "shape", "sizes"),
+    [
+        ("row 2*col", (3, 10), {"row": 3, "col": 5}),
+        ("row 2*col", (3, 11), None),
+        ("col//2", (4,), {"col": 8}),
+        ("row* 2*col", (2, 3, 10), {"row": 6, "col": 5}),
+    ],
+)
+def test_related_sizes_bind_to_the_size_they_are_made_of(pattern, shape, sizes):
+    found = bound(pattern, shape)
+    assert (found and found.values) == sizes
+
+
+def test_a_part_of_a_known_size_is_rounded_down():
+    sizes = bound("col", (9,))
+    assert bind("col//2", (4,), sizes)
+    assert not bind("col//2", (5,), sizes)
+    assert build("col//2 3*col", sizes.values) == (4, 27)
+
+
 @given(patterns_with_one_group())
 def test_a_built_shape_binds_to_its_sizes_and_axes(drawn):
     pattern, values, groups = drawn

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,3 +163,57 @@ def test_the_explorer_offers_it():
         cwd=ROOT,
     )
     assert "scale_rows" in done.stdout
+
+
+SWI_GLU = ROOT / "examples" / "swi_glu_grad"
+SWI_GLU_COMMANDS = re.findall(r"^npu-sim (.*)$", (SWI_GLU / "README.md").read_text("utf-8"), re.M)
+
+
+@pytest.mark.long
+def test_every_command_of_a_readme_answers():
+    questions = {line: line.split() for line in SWI_GLU_COMMANDS}
+    answers = ask(questions)
+    assert len(answers) == 11
+    assert {line: code for line, (code, _) in answers.items() if code} == {}
+    run = answers[next(line for line in answers if " run " in line)][1]
+    assert "dx 64x2048 bfloat16" in run
+    sweep = answers[next(line for line in answers if " sweep " in line)][1]
+    assert "0: 10000" in sweep
+    assert "all equal" in sweep
+
+
+@pytest.mark.long
+def test_a_new_operator_plans_runs_and_passes_its_tests(tmp_path):
+    created = ask({"new": ["new-operator", "twice_x", "--out", str(tmp_path)]})["new"]
+    assert created[0] == 0
+    file = str(tmp_path / "twice_x" / "twice_x.py")
+    planned = ask({"plan": ["--operators", file, "plan", "twice_x", "--x", "96x8:fp32"]})["plan"]
+    assert planned[0] == 0
+    assert "TwiceX on Atlas A2" in planned[1]
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+BROKEN = {
+    "a half-written declaration": ("OPERATOR = Operator(", "OPERATOR = Operator(x=1,", "line"),
+    "a misspelt name in a kernel": ("+= y[row", "+= yy[row", "kernel scale_core: NameError"),
+    "an unknown attribute": ("= total_of_row", "= total_of_row.x", "line 60: kernel scale_core"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_errors_of_a_file_name_the_file_and_the_line(tmp_path, fault):
+    old, new, told = BROKEN[fault]
+    source = (PACKAGE / "scale_rows" / "__init__.py").read_text(encoding="utf-8")
+    assert old in source
+    file = tmp_path / "broken_rows.py"
+    file.write_text(source.replace(old, new), encoding="utf-8")
+    command = [sys.executable, "-m", "npu_sim", "--operators", str(file), "run", *CALL]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert str(file) in done.stderr
+    assert told in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

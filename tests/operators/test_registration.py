@@ -242,8 +242,8 @@ def test_what_is_missing_is_a_sentence(half_way, question, word):
 FILES = {
     "nothing.py": (None, "is no file"),
     "words.txt": ("OPERATOR = 1", "is no Python file"),
-    "broken.py": ("import npu_sim.nonsense", "cannot be run: ModuleNotFoundError"),
-    "ending.py": ("raise SystemExit(3)", "cannot be run: SystemExit: 3"),
+    "broken.py": ("import npu_sim.nonsense", "cannot be run: line 1: ModuleNotFoundError"),
+    "ending.py": ("raise SystemExit(3)", "cannot be run: line 1: SystemExit: 3"),
     "empty.py": ("", "declares no operator"),
     "json.py": ("", "has the name of another module, json"),
     "turtle.py": ("", "has the name of another module, turtle"),

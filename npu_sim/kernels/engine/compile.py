@@ -10,14 +10,17 @@ simulation.
 """
 
 import gc
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, update_wrapper
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import config, njit, prange
+from numba.core.errors import NumbaError
 from numba.core.event import trigger_event
 
 from npu_sim.kernels.engine import device
@@ -30,6 +33,8 @@ from npu_sim.kernels.engine.threads import (
     parallel_loop,
     use_numba_threads,
 )
+from npu_sim.language import Text
+from npu_sim.status import UsageError
 
 PLAIN_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": CHECKED}
 
@@ -57,10 +62,15 @@ class Kernel:
                 self.function(chunk, *arguments)
         elif PLAIN:
             run = _plain_loop(self.worker)
-            if self._is_alone(chunks, arguments) or CHECKED:  # an IndexError must reach the caller
-                run(0, chunks, *arguments)
-            else:
-                on_python_threads(run, chunks, *arguments)
+            try:
+                if self._is_alone(chunks, arguments) or CHECKED:  # an IndexError reaches the caller
+                    run(0, chunks, *arguments)
+                else:
+                    on_python_threads(run, chunks, *arguments)
+            except NumbaError as error:
+                raise _compile_error(self.function, error) from error
+            except IndexError as error:
+                raise IndexError(_placed(self.function, str(error))) from None
         else:
             self._run(chunks, arguments)
 
@@ -89,9 +99,42 @@ class Kernel:
     def _compile(self, argument_types: Any) -> Any:
         event = trigger_event("numba:compile", data={"dispatcher": self.worker})
         with event, _collection_paused():
-            entry = compile_entry(self.function, self.worker, argument_types)
+            try:
+                entry = compile_entry(self.function, self.worker, argument_types)
+            except NumbaError as error:
+                raise _compile_error(self.function, error) from error
         self.entries[argument_types] = entry
         return entry
+
+
+def _compile_error(function: Callable[..., None], error: NumbaError) -> UsageError:
+    """Return the error of a kernel that cannot be compiled."""
+    lines = [line for line in _STYLE.sub("", str(error)).splitlines() if line.strip()]
+    reason = next((line for line in lines if not line.startswith("Failed in nopython")), lines[0])
+    return UsageError(
+        "kernel",
+        _placed(function, reason, "\n".join(lines)),
+        "a kernel is compiled by Numba; NUMBA_DISABLE_JIT=1 runs it as Python",
+    )
+
+
+def _placed(function: Callable[..., None], reason: str, message: str = "") -> Text:
+    """Return why a kernel failed, with its file and the last of its lines in a message of Numba."""
+    code = function.__code__
+    own = Path(code.co_filename).name
+    found = re.findall(r'File "([^"]*)", line (\d+)', message)
+    lines = [line for path, line in found if Path(path).name == own]
+    return Text(
+        "{path}, line {line}: kernel {name}: {reason}",
+        path=code.co_filename,
+        line=lines[-1] if lines else str(code.co_firstlineno),
+        name=function.__name__,
+        reason=reason,
+    )
+
+
+_STYLE = re.compile(r"\x1b\[\d*m")
+"""Colours of Numba's messages."""
 
 
 def _bytes_of(values: tuple[Any, ...]) -> int:
