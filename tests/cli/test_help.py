@@ -31,7 +31,7 @@ def helped(cli):
 def test_commands_are_listed_under_their_headings(helped):
     panels, _ = helped()
     listed = {
-        heading: tuple(re.findall(r"^  (\w+) ", rows, re.M))
+        heading: tuple(re.findall(r"^  ([\w-]+) ", rows, re.M))
         for heading, rows in panels.items()
         if heading in HEADINGS
     }
