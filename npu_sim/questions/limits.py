@@ -235,8 +235,13 @@ def quick_test(
 
     None when the call has a value outside its axes, such as a dtype that no product supports.
     """
-    operator = call.operator.on(profile)
-    values: Values = {**call.values, "limits": limits, "deterministic": call.deterministic}
+    operator = call.operator.on(profile)  # may have more axes than the call
+    values: Values = {
+        **operator.defaults(),
+        **call.values,
+        "limits": limits,
+        "deterministic": call.deterministic,
+    }
     try:
         codes = {known.name: known.code(values[known.name]) for known in operator.all_axes}
     except UsageError:

@@ -40,7 +40,7 @@ def test_only_socs_that_plan_alike_share_a_row(cli):
 
 def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
-    outcome = cli(*CALL)
+    outcome = cli(*CALL, "--products", "atlas_a2,atlas_a3,atlas_inference")
     assert outcome.code == 0
     lines = [line for line in outcome.out.splitlines() if line.strip()]
     assert lines[0].split() == [
