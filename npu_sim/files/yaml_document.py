@@ -1,5 +1,6 @@
 """YAML files of products and calibrations, with the line of every key for error messages."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,9 @@ YAML_DEPTH = 20
 """Deepest nesting of mappings and lists."""
 YAML_SCALAR = 1000
 """Longest value in characters."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Escapes in a file can write half of a character, which no output can encode."""
 
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The compiled loader, ten times as fast, if PyYAML was built with it."""
@@ -181,6 +185,11 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
             raise refusal(
                 message, Text("at most {yaml_scalar} characters", yaml_scalar=YAML_SCALAR)
             )
+        if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+            message = Text(
+                "{where}: an unpaired surrogate in {value}", where=where, value=shown(event.value)
+            )
+            raise refusal(message, "write the character itself")
         if depth > YAML_DEPTH:
             raise refusal(
                 Text(

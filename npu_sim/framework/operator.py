@@ -545,13 +545,10 @@ class Operator:
         if missing:
             given = built
             built = self.inferred(given, missing)
-            if any(built[one.name] is None for one in missing):
+            unknown = {one.name for one in missing if built[one.name] is None}
+            if unknown and None not in [values.get(name, 0) for name in self.input_names]:
                 self._require_fitting(given)
-            self.require_given(
-                set(self.input_names).difference(
-                    one.name for one in missing if built[one.name] is None
-                )
-            )
+            self.require_given(set(self.input_names) - unknown)
         return built
 
     def _require_fitting(self, arguments: Arguments) -> None:

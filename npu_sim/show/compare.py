@@ -49,7 +49,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         if lines:
             parts += ["", lines_table(lines)]
     for upgrade in comparison.upgrades:
-        title = Paragraph(_upgrade_title(upgrade), "bold")
+        title = Paragraph(_upgrade_title(upgrade), "bold", is_line=True)
         parts += ["", title, lines_table(upgrade_lines(upgrade), indent=2)]
     nearby = [nearby_text(plan, products) for plan, products in comparison.nearby[:SHOWN_NEARBY]]
     return stack(*parts, "", *nearby) if nearby else stack(*parts)

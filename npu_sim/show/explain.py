@@ -93,7 +93,7 @@ def _section(
         Column(right=column == right, wraps=column != right)
         for column in range(max(len(row) for row in rows))
     ]
-    return ["", Paragraph(title, "bold"), Table(columns, rows, styles, indent=2)]
+    return ["", Paragraph(title, "bold", is_line=True), Table(columns, rows, styles, indent=2)]
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:

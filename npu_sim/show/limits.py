@@ -28,7 +28,7 @@ def limits_view(table: LimitTable) -> RenderableType:
     fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
     axis = table.vary or "every size, the others as they are"
     title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
-    head = Paragraph(title, "bold")
+    head = Paragraph(title, "bold", is_line=True)
     parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]
     reasons = _reasons(table) + _sources(table)
     return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)

@@ -38,7 +38,12 @@ def products_view(profiles: Sequence[Profile]) -> Group:
             ("operators", ", ".join(product.operators)),
             *([("rules", product.rules_source)] if product.rules_source else []),
         ]
-        parts += [Paragraph(title, "bold"), Table(COLUMNS, socs), lines_table(lines), ""]
+        parts += [
+            Paragraph(title, "bold", is_line=True),
+            Table(COLUMNS, socs),
+            lines_table(lines),
+            "",
+        ]
     return stack(*parts, Paragraph(LEGEND, "dim"))
 
 

@@ -106,7 +106,7 @@ def test_errors_show_a_newline_in_a_file_name_escaped(
     assert commands(done.out + "\n" + done.err) == []
 
 
-@pytest.mark.parametrize("command", ["plan", "explain"])
+@pytest.mark.parametrize("command", ["plan", "explain", "workspace"])
 def test_headlines_show_a_newline_in_a_title_escaped(cli, tmp_path, command):
     text = (Path(__file__).parents[2] / "configs/atlas_a2.yaml").read_text(encoding="utf-8")
     title = json.dumps(f"{FILE_NAME} product")
@@ -118,6 +118,15 @@ def test_headlines_show_a_newline_in_a_title_escaped(cli, tmp_path, command):
     assert done.code == 0, done.err
     assert SHOWN in done.out.splitlines()[0]
     assert commands(done.out) == []
+
+
+def test_an_unpaired_surrogate_in_a_product_file_is_refused(cli, tmp_path):
+    text = (Path(__file__).parents[2] / "configs/atlas_a2.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "own.yaml"
+    path.write_text(re.sub("(?m)^title: .*$", r'title: "\\ud800"', text), encoding="utf-8")
+    done = cli("plan", *PLANNED, path)
+    assert done.code == 64
+    assert "an unpaired surrogate" in done.err
 
 
 def test_the_headline_of_a_profile_shows_a_newline_in_the_file_name_escaped(cli, tmp_path):

@@ -128,9 +128,11 @@ def test_every_command_has_an_example():
     shown = {line.split()[0] for line in EXAMPLES}
     assert {name for names in HEADINGS.values() for name in names} - shown == {
         "explore",
+        "model",
         "new-operator",
         "record",
-    }  # a server; files that exist afterwards; the arguments of a script
+        "verify",
+    }  # a server; a library that may be missing; files that exist afterwards; arrays; a script
 
 
 @pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])

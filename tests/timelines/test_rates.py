@@ -80,6 +80,8 @@ def test_other_series_have_no_published_instruction_rates_but_copies():
 
 
 def test_names_and_bytes():
-    assert rate_name(Instruction("sort_and_merge", "float32", 1)) == "sort_and_merge float32"
+    assert rate_name(Instruction("sort_and_merge", "float32", 1), A2) == "sort_and_merge float32"
+    misspelt = Instruction("sort_and_merg", "float32", 1)
+    assert rate_name(misspelt, A2) == "sort_and_merg float32; did you mean sort_and_merge?"
     assert copied_bytes(Copy(33, 8, times=2)) == 128
     assert copied_bytes(Instruction("sort_and_merge", "float32", 1)) == 0

@@ -45,7 +45,7 @@ def workspace_command(operator: str, arguments: dict[str, Any], options: Workspa
         overflow = [overflow_text(result), ""] if result.overflow is not None else []
         source = lines_table([("rules", result.rules_source)] if result.rules_source else [])
         show(
-            Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome]),
+            Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome], is_line=True),
             "",
             *overflow,
             workspace_tables(result.workspace),
