@@ -12,6 +12,7 @@ from npu_sim.dumps.calls import APIS, DumpedCall, calls_of, entry_kind
 from npu_sim.dumps.checks import contradictions, remarks
 from npu_sim.dumps.differences import WORDS, Comparison, Difference, first_difference
 from npu_sim.dumps.folder import NAME, Dump, DumpedTensor, read_dumps
+from npu_sim.dumps.verdicts import verdicts_of
 from npu_sim.language import Text
 from npu_sim.operators import plan
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
@@ -43,6 +44,11 @@ class CallInDump(Frozen):
         Values that the product cannot have written.
     remarks
         What is possible but deserves a look.
+    verdicts
+        Of a call whose tensors are all in the dump: ``equal``, ``reachable``, ``undecided`` or
+        ``unreachable`` by result, see :func:`npu_sim.verify`.
+    explanations
+        Alternatives that give the bits of unreachable results.
     """
 
     operator: str
@@ -56,6 +62,8 @@ class CallInDump(Frozen):
     timing: FrozenDict[TextField] = Field(default_factory=ReadOnlyDict)
     contradictions: tuple[TextField, ...] = ()
     remarks: tuple[TextField, ...] = ()
+    verdicts: FrozenDict[str] = Field(default_factory=ReadOnlyDict)
+    explanations: tuple[TextField, ...] = ()
 
 
 class FirstDifference(Frozen):
@@ -138,6 +146,7 @@ def read_dump(
     soc: str | None = None,
     release: str | None = None,
     deterministic: bool = False,
+    verify: bool = True,
     progress: Progress | None = None,
 ) -> DumpReading:
     """Read an msprobe dump, and compare it with another one.
@@ -148,8 +157,11 @@ def read_dump(
         Folders with a ``dump.json`` for each step and rank; tasks tensor, statistics and md5.
     product, soc, release, deterministic
         Target of the plans, which a dump does not state; as for :func:`npu_sim.plan`.
+    verify
+        Whether results are held against :func:`npu_sim.verify` where all tensors are in the dump:
+        on the given SoC and release, on all where they are None, in both determinism modes.
     progress
-        Called with the name of the stage and the part done.
+        Called with the entry and the part done.
 
     Raises
     ------
@@ -160,10 +172,12 @@ def read_dump(
     report = progress or (lambda stage, fraction: None)
     dumps = read_dumps(folder)
     others = {dump.place: dump for dump in read_dumps(against)} if against is not None else {}
+    found_calls = [(dump, call) for dump in dumps for call in calls_of(dump)]
+    target = {"product": product, "soc": soc, "release": release} if verify else None
     calls: list[CallInDump] = []
-    for number, dump in enumerate(dumps):
-        report(dump.place, number / len(dumps))
-        calls += [_described(call, dump, profile, deterministic) for call in calls_of(dump)]
+    for number, (dump, call) in enumerate(found_calls):
+        report(call.entry, number / len(found_calls))
+        calls.append(_described(call, dump, profile, deterministic, target))
     pairs = _pairs(dumps, others)
     found = [(dump, first_difference(dump, other)) for dump, other in pairs]
     return DumpReading(
@@ -178,7 +192,7 @@ def read_dump(
         calls=tuple(calls),
         not_modelled=ReadOnlyDict(_not_modelled(dumps)),
         unnamed_files=sum(len(dump.unnamed_files) for dump in dumps),
-        differences=tuple(_explained(one, calls, deterministic) for _, one in found if one),
+        differences=tuple(_explained(one, calls) for _, one in found if one),
         compared=len(pairs),
     )
 
@@ -214,7 +228,13 @@ def _not_modelled(dumps: Iterable[Dump]) -> Counter[str]:
     )
 
 
-def _described(call: DumpedCall, dump: Dump, profile: Profile, deterministic: bool) -> CallInDump:
+def _described(
+    call: DumpedCall,
+    dump: Dump,
+    profile: Profile,
+    deterministic: bool,
+    target: dict[str, Any] | None,
+) -> CallInDump:
     answer = CallInDump(
         operator=call.operator,
         entry=call.entry,
@@ -233,7 +253,11 @@ def _described(call: DumpedCall, dump: Dump, profile: Profile, deterministic: bo
         message = getattr(error, "message", str(error))
         return answer.model_copy(update={"outcome": UNREADABLE, "message": message})
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
-    return answer.model_copy(update={"path": planned.path, "timing": ReadOnlyDict(timing)})
+    found = {"path": planned.path, "timing": ReadOnlyDict(timing)}
+    if target is not None and (verdicts := verdicts_of(call, target, timing)) is not None:
+        found["verdicts"] = ReadOnlyDict(verdicts.statuses)
+        found["explanations"] = verdicts.explanations
+    return answer.model_copy(update=found)
 
 
 def _plan(call: DumpedCall, profile: Profile, deterministic: bool) -> Plan:
@@ -250,9 +274,7 @@ def _text(value: Any) -> Any:
     return f"{'x'.join(map(str, value.shape)) or 'scalar'}:{value.dtype}"
 
 
-def _explained(
-    difference: Difference, calls: Iterable[CallInDump], deterministic: bool
-) -> FirstDifference:
+def _explained(difference: Difference, calls: Iterable[CallInDump]) -> FirstDifference:
     call = next(
         (
             call

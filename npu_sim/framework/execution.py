@@ -512,7 +512,9 @@ def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
 
 def arrays_of(out: Any) -> tuple[Any, ...]:
     """Return what a caller gave as ``out``: nothing, an array, or one for every output."""
-    return () if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
+    if out is None:
+        return ()
+    return tuple(out) if isinstance(out, tuple | list) else (out,)
 
 
 def _output_arrays(

@@ -186,7 +186,7 @@ def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, m
     """Add a term to the sums first..stop and merge them into begin..end; return the new end.
 
     Rounded addition of a finite or infinite term is monotonic, so that the new sums are ascending;
-    nan, which comes last, is kept apart.
+    nan comes last and stays distinct.
     """
     left, out, has_nan = begin, 0, False
     for place in range(first, stop):
@@ -217,7 +217,7 @@ def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, m
 def _enumerate(count: int, own: Scratch) -> int:
     """Write the partial sums of every state; return the number of states, 0 beyond the budget.
 
-    A state says how many contributions of each core have arrived: a number with a digit per core.
+    A state counts the contributions of each core that have arrived: a number with a digit per core.
     """
     terms, lines, sums, merged, offsets = own.terms, own.lines, own.sums, own.merged, own.offsets
     budget, states = merged.size, 1
@@ -267,7 +267,7 @@ def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float
     """Search with several partial sums at a time; return: found, nearest value.
 
     The error of a partial sum is its distance from the exact sum of the same contributions. Those
-    candidates are kept whose error is nearest to the error that the target needs.
+    candidates remain whose error is nearest to the error that the target needs.
     """
     terms, lines, trail, beam, taken = own.terms, own.lines, own.trail, own.beam, own.taken
     exact = 0.0

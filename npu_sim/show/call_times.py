@@ -1,4 +1,4 @@
-"""Times of a file of calls as text: sums of each target, and calls with their share."""
+"""Times of a file of calls as text: sums of each target, and calls with their part of the sum."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -61,7 +61,7 @@ def totals_rows(matrix: Matrix) -> list[tuple[str, ...]]:
 def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     """Return the calls under ``CALLS``, those with the largest bound of all their calls first.
 
-    Targets on which a call has equal cells share a row.
+    Targets on which a call has equal cells are one row.
     """
     sums = matrix.totals()
     rows: list[tuple[str, ...]] = []
@@ -88,7 +88,7 @@ def _largest_bound(row: Row) -> float:
 
 
 def _cells(row: Row, checked: Checked) -> tuple[str, ...]:
-    """Return the cells of a call from ``outcome`` on, without its share."""
+    """Return the cells of a call from ``outcome`` on, without its part of the sum."""
     if checked.outcome != RUNS or "time" not in checked.facts:
         return (checked.label, "", "", "", "", "", "")
     time = checked.facts["time"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 
 from npu_sim.dumps.reading import RUNS, CallInDump, DumpReading
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.show.layout import Column, Table, lines_table, render, stack
 
 MOST_KINDS = 6
@@ -15,6 +15,7 @@ COLUMNS = (
     Column("entry", key=True),
     Column("operator"),
     Column("outcome", wraps=True),
+    Column("verdict", wraps=True),
 )
 
 
@@ -22,7 +23,7 @@ def dump_view(reading: DumpReading) -> RenderableType:
     """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
     several = len(reading.places) > 1
     rows = [
-        (call.place if several else "", call.entry, call.operator, _outcome(call))
+        (call.place if several else "", call.entry, call.operator, _outcome(call), _verdict(call))
         for call in reading.calls
     ]
     parts: list[RenderableType] = [lines_table(_head(reading))]
@@ -75,9 +76,19 @@ def _outcome(call: CallInDump) -> str:
     return "runs; fixed order"
 
 
+def _verdict(call: CallInDump) -> str:
+    texts = (
+        Text("{output} {status}", output=output, status=Text(status))
+        for output, status in call.verdicts.items()
+    )
+    return joined(texts, ", ")
+
+
 def _details(call: CallInDump) -> Iterator[tuple[str, str, str]]:
     for text in call.contradictions:
         yield Text("impossible"), text, call.entry
+    for text in call.explanations:
+        yield Text("explained by"), text, call.entry
     for text in call.remarks:
         yield Text("note"), text, call.entry
 

@@ -14,6 +14,13 @@ Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with st
 Against = Annotated[
     Path | None, typer.Option("--against", help="Another dump: the first difference is found.")
 ]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify/--no-verify",
+        help="Whether results are checked bit by bit where all tensors are in the dump.",
+    ),
+]
 DIFFERENT = 1
 """Exit code of a dump with an impossible value, or with a difference from the other one."""
 
@@ -24,6 +31,7 @@ class DumpOptions(DeviceOptions):
 
     against: Against = None
     deterministic: Deterministic = False
+    verify: Verify = True
     json_output: Json = False
 
 
@@ -41,6 +49,7 @@ def dump_command(folder: Folder, options: DumpOptions) -> None:
             soc=options.soc,
             release=options.release,
             deterministic=options.deterministic,
+            verify=options.verify,
             progress=report,
         )
     )
@@ -50,5 +59,8 @@ def dump_command(folder: Folder, options: DumpOptions) -> None:
         from npu_sim.show.dumps import dump_view
 
         show(dump_view(reading))
-    if reading.differences or any(call.contradictions for call in reading.calls):
+    impossible = any(
+        call.contradictions or "unreachable" in call.verdicts.values() for call in reading.calls
+    )
+    if reading.differences or impossible:
         sys.exit(DIFFERENT)

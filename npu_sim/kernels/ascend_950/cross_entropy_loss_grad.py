@@ -134,7 +134,7 @@ class Survey(NamedTuple):
     ignored
         Number of masked rows.
     divisor
-        Sum of mask * weight, when it was asked for.
+        Sum of mask * weight, when requested.
     """
 
     out_of_range: int

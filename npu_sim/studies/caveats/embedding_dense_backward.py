@@ -225,7 +225,7 @@ def _explain_kernels_differ(numbers: Numbers) -> list[str]:
 LATER_SOC = "Ascend950DT_9591"
 CORES, CORE_ROWS, COLUMNS = 72, 32, 16
 SHARED_PAIRS = (63, 66)
-"""The cores 63 and 64, or 66 and 67, share an index."""
+"""The cores 63 and 64, or 66 and 67, have an index in common."""
 
 
 def _merge_test() -> Numbers:

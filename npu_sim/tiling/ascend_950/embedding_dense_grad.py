@@ -24,7 +24,7 @@ from npu_sim.tiling.fields import SUCCESS, Field, nothing, vendor_fields
 LEAST_COLUMN_BYTES = 128
 """Bytes of grad of the columns that a core takes at least."""
 CLEARED_BYTES = 1024
-"""Unit in which cores share the clearing of the output."""
+"""Unit in which the clearing of the output is split over cores."""
 MOST_FULL_LOAD_ROWS = 1024
 """Most rows that are in the Unified Buffer together."""
 FULL_LOAD_KEYS = 114

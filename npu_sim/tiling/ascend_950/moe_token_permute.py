@@ -75,7 +75,7 @@ class Sort(NamedTuple):
 
 
 class RowLoops(NamedTuple):
-    """Split of a stage that passes over rows or entries; what a stage does not have is 0."""
+    """Split of a stage that passes over rows or entries; missing parts are 0."""
 
     cores: Annotated[int, Field("cores of the stage", "vector_cores", "needCoreNum")]
     kept_rows: Annotated[int, Field("rows of permuted_tokens", _ENTRIES, "activateRows")]
@@ -636,7 +636,7 @@ def plan_kernel(
         return REFUSED
     if not is_int8 and (permuted[0] != kept or places != (entries,) or inputs["padded_mode"]):
         return REFUSED
-    size = 1 if is_int8 else 4 if inputs["tokens_dtype"] == "float32" else 2
+    size = {"int8": 1, "float32": 4}.get(inputs["tokens_dtype"], 2)
     top_k = indices[1] if len(indices) == 2 else 1
     id_bytes = 8 if inputs["indices_dtype"] == "int64" else 4
     tiling = tile(Problem(tokens[0], top_k, tokens[1], size, kept, id_bytes), device)

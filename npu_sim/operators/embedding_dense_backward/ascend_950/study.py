@@ -68,7 +68,7 @@ def zero_slots(slices: Sequence[np.ndarray], padding: int) -> list[bool]:
 
 
 def merges(slices: Sequence[np.ndarray], padding: int) -> bool:
-    """Return whether one of the pairs that V2 tests shares an index."""
+    """Return whether one of the pairs that V2 tests has an index in common."""
     pairs = pairwise(slices[: PAIRS_TESTED + 1])
     return any(one[-1] == other[0] != padding for one, other in pairs)
 

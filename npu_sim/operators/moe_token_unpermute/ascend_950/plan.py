@@ -30,7 +30,7 @@ def _holds(
 ) -> Callable[[Any, Device, Any], bool]:
     """Return a condition of the planner as a function of the call's integers.
 
-    Of them only axes change in the search for flips: numbers derived from them are made anew.
+    Of them only axes change in the search for flips: derived numbers are computed again.
     """
 
     def holds(row: Any, device: Device, rules: Any) -> bool:
