@@ -39,7 +39,9 @@ class Difference:
     place, entry
         Step and rank, and the name of the entry.
     outputs
-        Places of the outputs that differ.
+        Places of the outputs that differ, among the tensors of the entry.
+    tensors
+        These outputs in the first dump.
     inputs
         The least certain comparison of the inputs; DIFFERENT when the difference came from outside.
     """
@@ -47,6 +49,7 @@ class Difference:
     place: str
     entry: str
     outputs: tuple[int, ...]
+    tensors: tuple[DumpedTensor, ...]
     inputs: Comparison
 
 
@@ -85,24 +88,24 @@ def first_difference(first: Dump, second: Dump) -> Difference | None:
         other = second.entries.get(name)
         if other is None:
             continue
-        outputs = _different_outputs(entry, other)
-        if not outputs:
+        different = _different_outputs(entry, other)
+        if not different:
             continue
         inputs = _compare_inputs(first, entry, second, other)
-        found = Difference(first.place, name, outputs, inputs)
+        found = Difference(first.place, name, tuple(different), tuple(different.values()), inputs)
         if inputs != Comparison.DIFFERENT:
             return found
         inherited = inherited or found
     return inherited
 
 
-def _different_outputs(entry: Entry, other: Entry) -> tuple[int, ...]:
+def _different_outputs(entry: Entry, other: Entry) -> dict[int, DumpedTensor]:
     pairs = zip(tensors_of(entry.outputs), tensors_of(other.outputs), strict=False)
-    return tuple(
-        place
+    return {
+        place: one
         for place, (one, another) in enumerate(pairs)
         if compare_tensors(one, another) is Comparison.DIFFERENT
-    )
+    }
 
 
 def _compare_inputs(first: Dump, entry: Entry, second: Dump, other: Entry) -> Comparison:

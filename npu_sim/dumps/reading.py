@@ -79,7 +79,8 @@ class FirstDifference(Frozen):
     operator
         Our operator, or None for a call that npu_sim does not have.
     can_differ
-        Whether two runs of the call on this product can differ; None if that is not known.
+        Whether all outputs that differ can differ between two runs of the call on this product;
+        None if that is not known.
     reason
         What this means, and how to make the call deterministic.
     """
@@ -192,7 +193,7 @@ def read_dump(
         calls=tuple(calls),
         not_modelled=ReadOnlyDict(_not_modelled(dumps)),
         unnamed_files=sum(len(dump.unnamed_files) for dump in dumps),
-        differences=tuple(_explained(one, calls) for _, one in found if one),
+        differences=tuple(_explained(one, found_calls, calls) for _, one in found if one),
         compared=len(pairs),
     )
 
@@ -274,42 +275,51 @@ def _text(value: Any) -> Any:
     return f"{'x'.join(map(str, value.shape)) or 'scalar'}:{value.dtype}"
 
 
-def _explained(difference: Difference, calls: Iterable[CallInDump]) -> FirstDifference:
-    call = next(
-        (
-            call
-            for call in calls
-            if (call.place, call.entry) == (difference.place, difference.entry)
-        ),
-        None,
+def _explained(
+    difference: Difference, dumped: Sequence[tuple[Dump, DumpedCall]], calls: Sequence[CallInDump]
+) -> FirstDifference:
+    """Return a difference with the call of ours that it belongs to, if there is one.
+
+    - ``dumped``, ``calls``: the calls with their tensors and as described, in the same order.
+    """
+    place = (difference.place, difference.entry)
+    found = ((own, call) for (_, own), call in zip(dumped, calls, strict=True))
+    own, call = next(
+        (pair for pair in found if (pair[1].place, pair[1].entry) == place), (None, None)
     )
-    can_differ = None
-    if call is not None and call.outcome == RUNS:
-        can_differ = any(output in call.timing for output in call.results)
+    timing: tuple[str, ...] | None = None
+    if own is not None and call is not None and call.outcome == RUNS:
+        results = {id(tensor): name for name, tensor in own.results.items()}
+        different = [results.get(id(tensor), "") for tensor in difference.tensors]
+        timing = tuple(different) if all(name in call.timing for name in different) else ()
     return FirstDifference(
         place=difference.place,
         entry=difference.entry,
         outputs=difference.outputs,
         inputs=WORDS[difference.inputs],
         operator=call.operator if call is not None else None,
-        can_differ=can_differ,
-        reason=_reason(difference, call, can_differ),
+        can_differ=None if timing is None else bool(timing),
+        reason=_reason(difference, timing),
     )
 
 
-def _reason(difference: Difference, call: CallInDump | None, can_differ: bool | None) -> str:
+def _reason(difference: Difference, timing: tuple[str, ...] | None) -> str:
+    """Return what a difference means.
+
+    - ``timing``: the outputs that differ, if all depend on timing; None if that is not known.
+    """
     if difference.inputs is Comparison.DIFFERENT:
         return (
             "its inputs differ as well, and no earlier call has equal inputs: the difference came "
             "in from outside the dumped calls"
         )
-    if can_differ is None:
+    if timing is None:
         return "npu_sim does not model this call: whether it can differ by itself is not known"
-    if can_differ:
+    if timing:
         return Text(
             "two runs of this call can differ on this product: {outputs}; "
             "torch.use_deterministic_algorithms(True) makes it deterministic",
-            outputs=", ".join(call.timing) if call is not None else "",
+            outputs=", ".join(timing),
         )
     return (
         "two runs of this call cannot differ on this product: look for another input (weights, "

@@ -78,7 +78,10 @@ def read_dumped_tensor(path: Path) -> np.ndarray:
 
 def _read_archive(file: IO[bytes]) -> np.ndarray:
     with zipfile.ZipFile(file) as archive:
-        described = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+        named = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(named) != 1:
+            raise ValueError("it has no data.pkl, or several")
+        (described,) = named
         folder = described.removesuffix("data.pkl")
         order = _stored(archive, folder + "byteorder", 16) or b"little"
         if order.strip() != b"little":

@@ -1,3 +1,5 @@
+import pytest
+
 OPERATOR = "embedding_dense_backward"
 
 
@@ -101,3 +103,10 @@ def test_without_a_name_every_size_is_bounded(cli):
     text = " ".join(cli("limits", *arguments).out.split())
     assert "size product SoC documented hardware" in text
     assert "dim atlas_train Ascend910A, 910ProA, 910PremiumA 0 .. 4894" in text
+
+
+@pytest.mark.parametrize("name", ["deterministic", "product", "operator"])
+def test_options_are_not_set_as_sizes(cli, name):
+    done = cli("limits", OPERATOR, "--set", f"{name}=true")
+    assert done.code == 64
+    assert f"{name} is not set by --set" in done.err

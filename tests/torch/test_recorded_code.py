@@ -197,6 +197,12 @@ def test_rms_norms_are_recognised_by_what_they_compute(tmp_path, form):
     assert not {"aten::rsqrt", "aten::sqrt", "aten::mean"} & beside["not_modelled"].keys()
 
 
+def test_a_mean_of_a_scalar_is_recorded_as_nothing(tmp_path):
+    calls, beside, _ = recorded(tmp_path, "leaf(3).sum().mean(-1).backward()\n")
+    assert not calls
+    assert not beside["not_recognised"]
+
+
 def test_a_layer_norm_is_no_rms_norm(tmp_path):
     program = (
         "x, w = leaf(2, 6, H), leaf(H); d = x - x.mean(-1, keepdim=True)\n"

@@ -58,6 +58,10 @@ def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOpti
     from npu_sim.questions.limits import limits
 
     natural = named_values("set", options.set_ or [])
+    for name in sorted({"operator", "product", "soc", "release", "deterministic"} & natural.keys()):
+        message = Text("{name} is not set by --set", name=name)
+        hint = "--set changes sizes, dtypes and attributes; product and switches are options"
+        raise UsageError("set", message, hint)
     table = limits(
         operator,
         options.vary,

@@ -1,6 +1,7 @@
 """``npu-sim new-operator``: a working operator of one's own to start from."""
 
 from importlib.resources import files
+from keyword import iskeyword
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -23,7 +24,7 @@ def new_operator_command(name: Name, out: Folder = Path()) -> None:
     from npu_sim.files.writing import cannot_write, write_text
     from npu_sim.registry import OPERATOR_NAMES
 
-    if not name.isidentifier() or name != name.lower() or name in OPERATOR_NAMES:
+    if not name.isidentifier() or iskeyword(name) or name != name.lower() or name in OPERATOR_NAMES:
         message = Text("name = {name} cannot be used", name=shown(name))
         raise UsageError(
             "name", message, "a Python name in lower case that no operator of npu_sim has"

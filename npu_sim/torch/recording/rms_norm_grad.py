@@ -137,9 +137,9 @@ def _power(kernel: Kernel, term: Term) -> Term | None:
 def _reduced(kernel: Kernel, term: Term) -> int:
     """Return the number of elements that a reduction of the last axes takes; 0 for other axes."""
     axes = kernel.argument(1, "dim")
-    if axes is None:
-        return 0
     dim = len(term.shape)
+    if axes is None or dim == 0:
+        return 0
     chosen = sorted(axis % dim for axis in (axes if isinstance(axes, list | tuple) else (axes,)))
     if not chosen or chosen != list(range(dim - len(chosen), dim)):
         return 0
