@@ -5,13 +5,13 @@ import os
 import signal
 import sys
 
-LOADED_OBJECTS = 100_000
-"""Allocations between two garbage collections: imports allocate many objects and free none."""
+COLLECTION_THRESHOLD = 100_000
+"""Allocations between two garbage collections; imports allocate many objects and free none."""
 
 
 def main() -> None:
     """Run the command line; an interruption while modules are imported is handled as well."""
-    gc.set_threshold(LOADED_OBJECTS)
+    gc.set_threshold(COLLECTION_THRESHOLD)
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # a background process ignores interruptions
         signal.signal(signal.SIGINT, _end)

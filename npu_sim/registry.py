@@ -31,7 +31,8 @@ class OperatorEntry(NamedTuple):
     home: str = ""
     """``module:attribute`` of its declaration; empty for the operators of this package."""
     kernels_of_950: tuple[str, ...] = ()
-    """The same for Ascend 950; empty when npu_sim has no planner of the operator there."""
+    """Vendor kernels as in ``kernels``, for Ascend 950; empty when npu_sim has no planner of the
+    operator there."""
 
 
 OPERATORS: tuple[OperatorEntry, ...] = (
@@ -227,7 +228,7 @@ def _load(entry: OperatorEntry) -> Any:
             error=error,
         )
         hint = Text(
-            "mend the package, or its entry point in the group {entry_points}",
+            "fix the package, or its entry point in the group {entry_points}",
             entry_points=ENTRY_POINTS,
         )
         raise OperatorLoadError("operator", message, hint) from error

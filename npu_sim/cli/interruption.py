@@ -48,13 +48,13 @@ class Interruption:
 
     def watch(self) -> None:
         """Start watching; call this from the main thread."""
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._end, args=(ours, theirs), daemon=True).start()
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._end, args=(reader, writer), daemon=True).start()
 
-    def _end(self, ours: socket.socket, theirs: socket.socket) -> None:
-        while signal.SIGINT not in ours.recv(16):
+    def _end(self, reader: socket.socket, _writer: socket.socket) -> None:
+        while signal.SIGINT not in reader.recv(16):
             pass
         time.sleep(GRACE_SECONDS)
         self.report()

@@ -243,7 +243,7 @@ def require_known(known: Collection[str], names: Iterable[str]) -> None:
             raise UsageError(name, Text("{name}: no such argument", name=name), hint)
 
 
-def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
+def build_arguments(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
     """Build arguments from tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
 
     Raises UsageError for an unknown argument, a tensor that is none, and an argument that is
@@ -277,7 +277,7 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
 
     Raises UsageError for what is no array of a known dtype.
     """
-    if type(value) is np.ndarray and _is_taken(value.dtype):
+    if type(value) is np.ndarray and _needs_no_conversion(value.dtype):
         return value
     try:
         array = as_array(value)
@@ -290,8 +290,8 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _is_taken(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of a dtype are taken as they are."""
+def _needs_no_conversion(dtype: np.dtype[Any]) -> bool:
+    """Return whether kernels read arrays of a dtype as they are."""
     try:
         canonical_dtype(dtype)
     except ValueError:

@@ -28,8 +28,8 @@ class Inspection:
         Sizes bound by the shapes checked so far.
     device, rules
         The integers of the SoC and of the product that planners take.
-    agreed
-        Tensors whose shapes have been checked.
+    bound
+        Names of the tensors that have bound their sizes so far.
     """
 
     operator: Any
@@ -39,7 +39,7 @@ class Inspection:
     sizes: patterns.Sizes
     device: Device
     rules: Any
-    agreed: list[str] = field(default_factory=list)
+    bound: list[str] = field(default_factory=list)
 
     @property
     def profile(self) -> Profile:
@@ -99,9 +99,9 @@ class Inspection:
 
     def imply(self, output: Output) -> TensorSpec:
         """Return the spec of an output that was left out."""
-        for twin in self.operator.twins[output.name]:
-            if twin in self.specs:
-                return self.specs[twin].plain()
+        for name in self.operator.inputs_of_same_form[output.name]:
+            if name in self.specs:
+                return self.specs[name].plain()
         pattern, known = self.pattern(output), self.sizes
         if known.values.keys() >= set(patterns.names(pattern)):
             shape = patterns.build(pattern, known.values, known.groups)

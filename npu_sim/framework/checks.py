@@ -573,7 +573,7 @@ class Shapes(Check):
                 call.sizes.values.setdefault(name, call.size(name))
         if not patterns.bind(pattern, spec.shape, call.sizes):
             return False
-        call.agreed.append(tensor.name)
+        call.bound.append(tensor.name)
         return True
 
     @staticmethod
@@ -583,9 +583,9 @@ class Shapes(Check):
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]
         wanted.update(name for text in read if text for name in names(text))
         others = (
-            one for one in call.operator.inputs if one is not tensor and one.name in call.agreed
+            one for one in call.operator.inputs if one is not tensor and one.name in call.bound
         )
-        formulas = call.operator.expressions.items() if call.agreed else ()
+        formulas = call.operator.expressions.items() if call.bound else ()
         modes = (
             [one.name for one in call.operator.attributes if one.kind in (bool, str)]
             if callable(tensor.shape)

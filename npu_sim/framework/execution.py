@@ -1,6 +1,6 @@
 """Computation of a checked call, once or, prepared, as often as the caller likes.
 
-Outputs are laid out, the operator's kernels fill them, and the result tells what depends on timing.
+Outputs are laid out, the operator's kernels fill them, and order masks mark what depends on timing.
 """
 
 import os
@@ -381,17 +381,17 @@ def compute_case(
         361001 when the data is out of bounds; no output is written then.
     """
     watch = watch or Stopwatch()
-    run, given = computed(case, tensors, outs, areas, watch)
-    return Result(given, partial(_plan, case), _order_masks(run), watch.seconds, run.caveats)
+    run, results = _compute(case, tensors, outs, areas, watch)
+    return Result(results, partial(_plan, case), _order_masks(run), watch.seconds, run.caveats)
 
 
 def _plan(case: Case) -> Plan:
-    from npu_sim.framework.planning import plan_with_results  # computing alone needs no plan
+    from npu_sim.framework.planning import plan_of  # computing alone needs no plan
 
-    return plan_with_results(case)
+    return plan_of(case, tries_flips=True)
 
 
-def computed(
+def _compute(
     case: Case,
     tensors: Mapping[str, Array],
     outs: tuple[Any, ...] = (),
@@ -505,9 +505,9 @@ def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
 
     - ``out``: as for :func:`npu_sim.run`.
     """
-    _, given = computed(case, tensors, arrays_of(out))
+    _, results = _compute(case, tensors, arrays_of(out))
     names = case.operator.result_names
-    return given[names[0]] if len(names) == 1 else tuple(given.get(name) for name in names)
+    return results[names[0]] if len(names) == 1 else tuple(results.get(name) for name in names)
 
 
 def arrays_of(out: Any) -> tuple[Any, ...]:
@@ -558,13 +558,13 @@ def _order_masks(run: Run) -> dict[str, OrderMask]:
     for one in run.case.outputs:
         found = run.masks.get(one.output)
         masks[one.output] = OrderMask(
-            one.parts, _fixed(run.outputs[one.output], one.parts) if found is None else found
+            one.parts, _no_part(run.outputs[one.output], one.parts) if found is None else found
         )
     return masks
 
 
-def _fixed(array: Array, parts: str) -> Array:
-    """Return a mask that says no part depends on timing."""
+def _no_part(array: Array, parts: str) -> Array:
+    """Return the mask of an output of which no part depends on timing."""
     if parts == "element":
         return np.broadcast_to(np.False_, array.shape)
     return np.zeros(

@@ -11,7 +11,6 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.framework import arguments as declared
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import (
     Argument,
@@ -20,7 +19,9 @@ from npu_sim.framework.arguments import (
     Output,
     Signature,
     Tensor,
+    build_arguments,
     cache_key,
+    require_known,
 )
 from npu_sim.framework.axes import (
     COMMON_AXES,
@@ -300,7 +301,7 @@ class Operator:
         return {argument.name: argument for argument in self.arguments}
 
     @cached_property
-    def twins(self) -> dict[str, tuple[str, ...]]:
+    def inputs_of_same_form(self) -> dict[str, tuple[str, ...]]:
         """Other inputs of the same shape and dtype, by tensor."""
         return {
             one.name: tuple(
@@ -536,7 +537,7 @@ class Operator:
         UsageError
             For an unknown argument, a value that is no tensor, and a missing argument.
         """
-        built = declared.build(self.by_name, values)
+        built = build_arguments(self.by_name, values)
         missing = (
             [one for one in self.inputs if not one.optional and one.name not in values]
             if infer
@@ -590,7 +591,7 @@ class Operator:
         """
         missing = [one for one in self.inputs if not one.optional and one.name not in names]
         if missing:
-            declared.require_known(self.by_name, names)
+            require_known(self.by_name, names)
         for one in sorted(missing, key=lambda one: one.name in self.implied):
             # Sorted: an input that no other implies is named first.
             raise UsageError(one.name, Text("{name} is missing", one), Text("{name}: {help}", one))
@@ -615,9 +616,9 @@ class Operator:
         filled, sizes = dict(arguments.items()), None
         specs = {name: spec for name in self.tensor_names if (spec := filled[name]) is not None}
         for one in missing:
-            twins = [name for name in self.twins[one.name] if name in specs]
-            if twins:
-                filled[one.name] = specs[twins[0]]
+            same_form = [name for name in self.inputs_of_same_form[one.name] if name in specs]
+            if same_form:
+                filled[one.name] = specs[same_form[0]]
                 continue
             sizes = self.bound(arguments, guess=False) if sizes is None else sizes
             try:

@@ -1,4 +1,4 @@
-"""The plan of a checked call, the results of its flips, and profile keys without effect."""
+"""The plan of a checked call, the outcomes of its flips, and profile keys without effect."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,24 +35,19 @@ CHIP_KEYS = (*(name for name in Chip.model_fields if name in Device._fields), *C
 """Keys of a SoC that planners read; clock and rates belong to timelines."""
 
 
-def plan_of(case: Case) -> Plan:
-    """Plan a checked call. The flips of its decisions have no results."""
-    return _plan(case, False)
+def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
+    """Plan a checked call.
 
-
-def plan_with_results(case: Case) -> Plan:
-    """Plan a checked call; reading its decisions plans the call of every flip too."""
-    return _plan(case, True)
-
-
-def _plan(case: Case, tries_flips: bool) -> Plan:
+    With ``tries_flips``, reading the plan's decisions also plans the call of every flip; otherwise
+    flips have no outcome.
+    """
     fields = _plan_fields(case)
     deferred = DeferredFields(case, tries_flips, fields)
     plan = Plan(
         deferred=deferred, **{name: value for name, value in fields.items() if name not in DEFERRED}
     )
     if case.operator.name not in OPERATOR_NAMES:
-        # Report errors of other people's declarations at once.
+        # Report errors of declarations from outside the package at once.
         for name in DEFERRED:
             getattr(plan, name)
     return plan
@@ -72,15 +67,15 @@ class DeferredFields:
         return DeferredFields, (self.case, self.tries_flips)
 
     def __call__(self, plan: Plan, name: str) -> tuple[Any, ...]:
-        """Return a field of a plan; decisions have results of their flips if ``tries_flips``."""
+        """Return a field of a plan; flips have their outcomes if ``tries_flips``."""
         if self.fields is None:
             self.fields = _plan_fields(self.case)
         value = self.fields.get(name, ())
         found = tuple(value() if callable(value) else value)
         tries_flips = self.tries_flips and name == "decisions"
-        return self._with_results(plan, found) if tries_flips else found
+        return self._with_outcomes(plan, found) if tries_flips else found
 
-    def _with_results(self, plan: Plan, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    def _with_outcomes(self, plan: Plan, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
         case = self.case
         if not any(decision.flips for decision in decisions):
             return decisions
@@ -193,8 +188,8 @@ def try_flips(
         return decisions
     changed = []
     for decision in decisions:
-        results = (_result(plan, decision, flip, call, target) for flip in decision.flips)
-        flips = tuple(flip for flip in results if flip is not None)
+        tried = (_try_flip(plan, decision, flip, call, target) for flip in decision.flips)
+        flips = tuple(flip for flip in tried if flip is not None)
         changed.append(decision.model_copy(update={"flips": flips}))
     return tuple(changed)
 
@@ -208,9 +203,10 @@ def axis_of(operator: Operator, name: str) -> Axis | None:
     return axis if axis is not LIMITS else None
 
 
-def _result(
+def _try_flip(
     plan: Plan, decision: Decision, flip: Flip, call: FixedCall, target: Target
 ) -> Flip | None:
+    """Return a flip with its outcome; None when it changes nothing or cannot be made."""
     axis = axis_of(call.operator, flip.argument)
     if axis is None:
         return None

@@ -65,12 +65,12 @@ def plan(
     AclnnError
         With the product's status when the call is refused.
     """
-    from npu_sim.framework.planning import plan_with_results
+    from npu_sim.framework.planning import plan_of
 
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits)
-    return plan_with_results(declared.check(built, target))
+    return plan_of(declared.check(built, target), tries_flips=True)
 
 
 @without_internal_frames

@@ -7,7 +7,7 @@ from typing import Any
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of, plan_with_results
+from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
@@ -106,7 +106,7 @@ def explain(
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
-        plan = plan_with_results(declared.check(built, target))
+        plan = plan_of(declared.check(built, target), tries_flips=True)
     except AclnnError as error:
         refusal = error
     if plan is not None:

@@ -3,13 +3,10 @@
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Prepared
-from npu_sim.framework.execution import OrderMask, Result
+from npu_sim.framework.execution import OrderMask, Prepared, Result
 from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
 from npu_sim.numbers.formats import TensorSpec, shape_text
@@ -56,13 +53,12 @@ def overflow_text(plan: Plan) -> str:
     memory = plan.overflow
     if memory is None:
         return ""
-    share = f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
     return say(
-        "the buffers take {used_bytes} bytes, {share} of the {capacity_bytes} that "
-        "the Unified Buffer of "
-        "{soc} has; the product does not check it, and what the device computes is not known",
+        "the buffers take {used_bytes} bytes, {percent} of the {capacity_bytes} that the Unified "
+        "Buffer of {soc} has; the product does not check it, and what the device computes is not "
+        "known",
         memory,
-        share=share,
+        percent=f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %",
         soc=plan.soc,
     )
 
@@ -96,18 +92,18 @@ def plan_lines(plan: Plan) -> list[Line]:
     return lines
 
 
-def profile_key_text(plan: Plan, one: ProfileKey) -> str:
+def profile_key_text(plan: Plan, key: ProfileKey) -> str:
     """Return why a changed profile key has no effect, and what it would change if it were read."""
-    before = say("{shipped} in {product}; path and tiling unchanged", one)
-    if one.assumed is None:
+    before = say("{shipped} in {product}; path and tiling unchanged", key)
+    if key.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
-    effect = say(". If it asked the chip: {if_asked} (model)", one) if one.if_asked else ""
+    if_read = say(". If it read this key: {if_asked} (model)", key) if key.if_asked else ""
     return say(
-        "{before}: {title} counts with {assumed} on every SoC ({source}){asked}",
-        one,
+        "{before}: {title} assumes {assumed} on every SoC ({source}){if_read}",
+        key,
         before=before,
         title=plan.title,
-        asked=effect,
+        if_read=if_read,
     )
 
 
@@ -127,14 +123,14 @@ def memory_name(memory: Memory) -> str:
 def _memory_line(memory: Memory) -> Line:
     label = "buffer" if memory.name == "UB" else memory.name
     phase = say(", {phase}", memory) if memory.phase else ""
-    share = say(
+    used = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
         memory,
         percent=100 * memory.used_bytes / memory.capacity_bytes,
         phase=phase,
     )
     note = joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", ")
-    return (label, share, note)
+    return (label, used, note)
 
 
 def _workspace_line(workspace: Workspace) -> Line:
@@ -162,7 +158,7 @@ def change_text(plan: Plan, flip: Flip) -> str:
 
 
 def flip_text(plan: Plan, decision: Decision) -> str:
-    """Return the changes that turn a decision around, each with its result."""
+    """Return the flips of a decision, each with its result."""
     return joined(_flip_text(plan, flip) for flip in decision.flips)
 
 
@@ -174,7 +170,7 @@ def _flip_text(plan: Plan, flip: Flip) -> str:
 
 
 def change_lines(plan: Plan) -> list[Line]:
-    """Return one line per change of one argument that turns a decision around, with its result."""
+    """Return one line per flip, with its result."""
     flips: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
     for decision in plan.decisions:
         for flip in decision.flips:
@@ -245,7 +241,7 @@ def result_text(result: Result, width: int | None = None) -> str:
     return render(result_view(result), width)
 
 
-def prepared_text(prepared: "Prepared") -> str:
+def prepared_text(prepared: Prepared) -> str:
     """Return the plan of a prepared call as text."""
     return plan_text(prepared.plan)
 
@@ -296,8 +292,7 @@ def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
 
 
 FAMILY = "Ascend"
-
-
+"""Prefix of SoC names."""
 MOST_SOCS = 7
 """Number of SoC names that are listed one by one."""
 

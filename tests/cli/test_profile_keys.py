@@ -57,8 +57,8 @@ def test_text_explanation_and_report_list_unread_keys(modified_a2, cli, monkeypa
         "--product",
         modified_a2(ub_bytes=(196608, 262144)),
     )
-    effect = "path and tiling unchanged: RmsNormGrad counts with 195584 on every SoC"
-    model = "If it asked the chip: split N up to 8128 columns (model)"
+    effect = "path and tiling unchanged: RmsNormGrad assumes 195584 on every SoC"
+    model = "If it read this key: split N up to 8128 columns (model)"
     report = tmp_path / "plan.html"
     for text in (
         cli("plan", *arguments, "--report", report).out,

@@ -93,7 +93,7 @@ def test_chunks_cover_the_columns(problem, device, rules):
 
 @given(problems, devices, any_rules)
 def test_the_unified_buffer_holds_every_buffer(problem, device, rules):
-    # The product counts with 195584 bytes on every SoC; the alignment of rstd may exceed that by a
+    # The product assumes 195584 bytes on every SoC; the alignment of rstd may exceed that by a
     # few, what there is never.
     assert (
         sum(buffers(tiler.tile(problem, device, rules), device.npu_arch, rules)) <= device.ub_bytes

@@ -34,22 +34,22 @@ Array = np.ndarray[Any, Any]
 
 def cut_of(case: Case) -> "Cut":
     """Return how the rows are split over cores, as the kernel takes it."""
-    from npu_sim.kernels.embedding_dense_backward import chunks as cuts
+    from npu_sim.kernels.embedding_dense_backward import chunks
 
     outcome = case.tiling
     if outcome.kernel == KERNEL_GRAD:
-        path = cuts.INDEX_ORDER if outcome.older.splits_weights else cuts.ROW_ATOMIC
-        return cuts.dense_grad_cut(path, outcome.block_dim, outcome.older.share)
+        path = chunks.INDEX_ORDER if outcome.older.splits_weights else chunks.ROW_ATOMIC
+        return chunks.dense_grad_cut(path, outcome.block_dim, outcome.older.share)
     tiling = outcome.tiling
     key, small, split = tiling.tiling_key, tiling.small_dim, tiling.row_split
     if v2.is_small_dim(key):
-        return cuts.small_dim_cut(
+        return chunks.small_dim_cut(
             outcome.block_dim, small.former_copy_row, small.tail_copy_row, small.max_row_in_ub
         )
-    default_path = cuts.STAGED if outcome.native_16_bit else cuts.SORTED
-    path = cuts.DETERMINISTIC if v2.is_deterministic(key) else default_path
+    default_path = chunks.STAGED if outcome.native_16_bit else chunks.SORTED
+    path = chunks.DETERMINISTIC if v2.is_deterministic(key) else default_path
     sizes = split.former_row_rep_time, split.former_row_num, split.tail_row_num
-    return cuts.sorted_cut(path, outcome.block_dim, *sizes, rows_per_flush(key, case.rules))
+    return chunks.sorted_cut(path, outcome.block_dim, *sizes, rows_per_flush(key, case.rules))
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:
@@ -101,7 +101,10 @@ def _grouped(
     from npu_sim.kernels import embedding_dense_backward as kernels
 
     row, order = run.case.row, run.order
-    call = (
+    return kernels.embedding_dense_backward(
+        grad.reshape(row.rows, row.dim),
+        indices,
+        result,
         cut_of(run.case),
         row.padding_idx,
         row.scale_grad_by_freq == 1,
@@ -109,7 +112,6 @@ def _grouped(
         order.seed,
         scratch,
     )
-    return kernels.embedding_dense_backward(grad.reshape(row.rows, row.dim), indices, result, *call)
 
 
 def _in_workspace(run: "Run", indices: Array, areas: Areas) -> "Grouped":

@@ -306,7 +306,7 @@ def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         return ()
     message = Text(
         "the buffers take {used} bytes, the Unified Buffer of {soc} has {usable}: the "
-        "product counts with {assumed_ub_bytes} bytes on every SoC and does not check",
+        "product assumes {assumed_ub_bytes} bytes on every SoC and does not check",
         used=used,
         soc=case.profile.soc,
         usable=usable,

@@ -8,7 +8,7 @@ from typing import Any
 from npu_sim.cores import DEFAULT_PRODUCT, Profile
 from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of, plan_with_results
+from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
@@ -154,7 +154,7 @@ def _check_operator(
     why: dict[str, Any] = {"status": 0}
     try:
         case = operator.check(built, Target(profile, deterministic, limits=limits))
-        plan = plan_with_results(case) if whole else plan_of(case)
+        plan = plan_of(case, tries_flips=whole)
         outcome = plan.outcome
         facts |= _facts(plan, case)
         if timed:
