@@ -126,10 +126,12 @@ class OutputVerdict(Printed):
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """Number of elements by verdict."""
-        return {
-            status: int(np.count_nonzero(self.elements == code))
-            for code, status in enumerate(STATUSES)
-        }
+        worst = int(self.elements.max(initial=EQUAL))
+        counts = dict.fromkeys(STATUSES, 0)
+        for code in range(1, worst + 1):
+            counts[STATUSES[code]] = int(np.count_nonzero(self.elements == code))
+        counts[STATUSES[EQUAL]] = self.elements.size - sum(counts.values())
+        return counts
 
     @property
     def possible(self) -> bool:

@@ -46,12 +46,12 @@ def explained(
     budget, report
         As for :func:`npu_sim.verdicts.judging.judge`.
     """
-    name, unreachable = verdict.output, verdict.elements == UNREACHABLE
-    of = int(np.count_nonzero(unreachable))
-    found: dict[str, Explanation] = {}
-    effort = Budget(min(budget.sums, MOST_SUMS), budget.seed)
+    of = verdict.counts["unreachable"]
     if not of:
         return ()
+    name, unreachable = verdict.output, verdict.elements == UNREACHABLE
+    found: dict[str, Explanation] = {}
+    effort = Budget(min(budget.sums, MOST_SUMS), budget.seed)
     for text, changed in alternatives(call, verdict, tried):
         report(text, 0.0)
         try:

@@ -22,7 +22,6 @@ from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import OpenRule, Parts
 from npu_sim.status import UsageError
 from npu_sim.verdicts.answers import (
-    EQUAL,
     REACHABLE,
     UNDECIDED,
     UNREACHABLE,
@@ -117,8 +116,9 @@ def equal_bits(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     if one.dtype.kind in "iu":
         integers: NDArray[np.bool_] = one == other
         return integers
-    bits = [np.ascontiguousarray(side).view(f"u{side.itemsize}") for side in (one, other)]
-    same: NDArray[np.bool_] = (bits[0] == bits[1]) | (np.isnan(one) & np.isnan(other))
+    same: NDArray[np.bool_] = _bits(one) == _bits(other)
+    if not same.all():
+        same |= np.isnan(one) & np.isnan(other)
     return same.reshape(one.shape)
 
 
@@ -147,31 +147,40 @@ def judge(
             )
         expected = result.outputs[name]
         one = measured_as(name, array, expected)
-        same = equal_bits(one.given, expected) & ~one.misfits
         timing = order_dependent(result, name)
-        order = _named_order(call, one, same, timing, name, named)
-        elements = np.full(expected.shape, EQUAL, np.uint8)
-        if not order:
-            elements[~same] = UNREACHABLE
-        if timing.any() and not order:
-            elements[timing & same] = REACHABLE
-            unsettled = timing & ~same & ~one.misfits
-            elements[unsettled] = UNDECIDED
-            if search and unsettled.any():
-                _search(call, result, name, one.given, unsettled, elements, budget, report)
-        rules: tuple[OpenRule, ...] = ()
-        doubtful = (elements >= UNDECIDED) & ~one.misfits
-        if doubtful.any():
-            with np.errstate(all="ignore"):
-                rules = tuple(rule for rule in _open_rules(call, result) if rule.output == name)
-        if rules:
-            allowed = np.logical_or.reduce([allows(rule, one.given) for rule in rules])
-            elements[doubtful] = np.where(allowed, UNDECIDED, elements)[doubtful]
+        elements = np.zeros(expected.shape, np.uint8)
+        order, rules = "", tuple[OpenRule, ...]()
+        if _same_bytes(array, expected):
+            order = "sequential" if result.order_dependent[name].count else ""
+        else:
+            same = equal_bits(one.given, expected) & ~one.misfits
+            order = _named_order(call, one, same, timing, name, named)
+            if not order:
+                elements[~same] = UNREACHABLE
+                elements[timing & same] = REACHABLE
+                unsettled = timing & ~same & ~one.misfits
+                elements[unsettled] = UNDECIDED
+                if search and unsettled.any():
+                    _search(call, result, name, one.given, unsettled, elements, budget, report)
+            rules = _apply_rules(call, result, name, one, elements)
         examine = partial(_examine, call, result, name, one.given, budget)
         verdicts[name] = OutputVerdict(
             name, elements, one.given, expected, timing, one.misfits, order, rules, examine
         )
     return verdicts
+
+
+def _same_bytes(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return whether two arrays of a shape have the same dtype and bytes."""
+    if one.dtype != other.dtype:
+        return False
+    first, second = (_bits(side) for side in (one, other))
+    return np.array_equal(first, second)
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the bits of an array as unsigned integers."""
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
 
 
 def _named_order(
@@ -199,11 +208,29 @@ def _named_order(
 
 
 def order_dependent(result: Result, name: str) -> NDArray[np.bool_]:
-    """Return which elements of an output depend on the order of arrival."""
-    output, mask = result.outputs[name], result.order_dependent[name].mask.reshape(-1)
+    """Return which elements of an output depend on the order of arrival, as a read-only view."""
+    output, mask = result.outputs[name], result.order_dependent[name].mask.reshape(-1, 1)
     if mask.size == 0:
         return np.zeros(output.shape, np.bool_)
-    return np.repeat(mask, output.size // mask.size).reshape(output.shape)
+    return np.broadcast_to(mask, (mask.size, output.size // mask.size)).reshape(output.shape)
+
+
+def _apply_rules(
+    call: StudyCall, result: Result, name: str, one: Measured, elements: NDArray[np.uint8]
+) -> tuple[OpenRule, ...]:
+    """Make elements undecided that a part of the rule allows which is not published.
+
+    Returns these parts; none when no element needs them.
+    """
+    doubtful = (elements >= UNDECIDED) & ~one.misfits
+    if not doubtful.any():
+        return ()
+    with np.errstate(all="ignore"):
+        rules = tuple(rule for rule in _open_rules(call, result) if rule.output == name)
+    if rules:
+        allowed = np.logical_or.reduce([allows(rule, one.given) for rule in rules])
+        elements[doubtful & allowed] = UNDECIDED
+    return rules
 
 
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
