@@ -60,6 +60,7 @@ def changed(
 
 
 def _changed_profile(profile: Profile, soc: str | None, release: str | None) -> Profile:
+    """Return a profile with another SoC or release; a SoC of another product replaces both."""
     if soc is None or profile.product.soc_named(soc) is not None:
         return load_profile(profile, soc, release)
     return load_profile(None, soc, release or profile.release)

@@ -23,7 +23,7 @@ from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, AclnnError
 
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
-"""Held while a call computes: not every threading layer of Numba supports concurrent entry."""
+"""Held while a call computes: calls of several threads may share a workspace."""
 WORKSPACE_ALIGNMENT = 8
 """Bytes: the size of the largest element stored in it."""
 
@@ -70,17 +70,17 @@ class AclOpExecutor:
             of bounds.
         """
         memory = self._workspace_memory(workspace, workspace_size)
-        inputs = {name: self._memory_of(name, array) for name, array in self.inputs.items()}
+        inputs = {name: self._require_memory(name, array) for name, array in self.inputs.items()}
         outputs = tuple(
-            self._memory_of(output.output, array)
+            self._require_memory(output.output, array)
             for output, array in zip(self.operator.outputs, self.outputs, strict=True)
         )
-        self._use()
+        self._release_unless_repeatable()
         with _computing:
             areas = Areas(memory, self.workspace)
             self.result = compute_case(self.case, inputs, outputs, areas)
 
-    def _use(self) -> None:
+    def _release_unless_repeatable(self) -> None:
         """Release the executor unless it is repeatable; raise if it is already released."""
         with self._lock:
             if self.released:
@@ -129,7 +129,7 @@ class AclOpExecutor:
         ]
         return [(name, array) for name, array in named if array is not None]
 
-    def _memory_of(self, name: str, array: Array | None) -> Array:
+    def _require_memory(self, name: str, array: Array | None) -> Array:
         if array is None:
             message = Text("{name} was described without memory", name=name)
             hint = "give the tensor its data before the first stage"

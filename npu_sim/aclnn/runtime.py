@@ -17,12 +17,11 @@ from npu_sim.aclnn.enums import (
     ACL_OPT_DETERMINISTIC,
     ACL_SUCCESS,
 )
+from npu_sim.plans.workspace import ALIGNMENT_BYTES
 from npu_sim.settings import current_device, set_device
 from npu_sim.status import AclnnError, Status
 
 Array = np.ndarray[Any, Any]
-ALIGNMENT_BYTES = 512
-"""Alignment of memory, that of workspace areas (specification page ``workspace``, "Align")."""
 
 
 class Stream:

@@ -362,6 +362,7 @@ def _sum_and_write(
         start, following = entry.start + begin, entry.following + begin
         width = folded_width(piece.size, folds_once) if by_line else 0
         written_at_once = -(-piece.size // width) * line if by_line else 0
+        # A line of products, then some of the row gradient; after the last line all that is left.
         for column in range(0, width + 1, line):
             if column < width:
                 fold_line(rows, start, piece, column, width, following, products)

@@ -88,9 +88,8 @@ def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
                 Entry(Text("workspace of {kernel}", node), _bytes_of(known), index, index, known)
             )
         for tensor in node.outputs:
-            if (
-                tensor.intermediate and tensor.name not in placed
-            ):  # a later node may write it in place
+            # A later node may write a tensor in place, which already has its area.
+            if tensor.intermediate and tensor.name not in placed:
                 placed.add(tensor.name)
                 entries.append(Entry(tensor.name, tensor.bytes, index, last_use[tensor.name]))
     return tuple(entries)
@@ -173,13 +172,13 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=kernel_bytes,
         parts=tuple(parts),
-        nodes=tuple(map(described, nodes)),
+        nodes=tuple(map(workspace_node, nodes)),
         areas=areas,
         buckets=buckets,
     )
 
 
-def described(node: Launch) -> WorkspaceNode:
+def workspace_node(node: Launch) -> WorkspaceNode:
     """Return a node as the workspace shows it."""
     return WorkspaceNode(
         name=node.kernel,
@@ -219,7 +218,7 @@ def kernel_workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=own.bytes,
         parts=(*own.parts(), *(part for entry in copied for part in entry.parts()), *padding),
-        nodes=(*map(described, copies), kernel_node),
+        nodes=(*map(workspace_node, copies), kernel_node),
         areas=areas,
         buckets=buckets,
     )

@@ -1,16 +1,16 @@
 """ConvTbcBackward: gradInput.
 
 gradInput[t, b, i] = sum over k and o of grad[t + pad - k, b, o] * weight[k, i, o], where grad is
-self.
+the product's argument ``self``.
 
-Rows of self are (t, b) pairs, numbered t * B + b. Output row r reads row r + (pad - k) * B of self
+Rows of grad are (t, b) pairs, numbered t * B + b. Output row r reads row r + (pad - k) * B of grad
 for tap k, so every tap is a matrix product of a shifted range of rows with weight[k]; no shifted
-copy of self is made.
+copy of grad is made.
 
 Order of accumulation of one element: blocks of C0 output channels. Within a block, the taps from
-``K - 1`` down to 0, which is self in ascending time. The products of one tap and one block are
+``K - 1`` down to 0, which is grad in ascending time. The products of one tap and one block are
 summed first and added to the accumulator once (`tile`). There is one accumulator, never split.
-Terms outside self are omitted, not multiplied by zero.
+Terms outside grad are omitted, not multiplied by zero.
 
 Source: specification page ``conv_tbc_backward``, "Execution".
 """
@@ -54,7 +54,7 @@ BLOCK_ROWS = ROW_TILES * TILE_ROWS
 
 
 class Window(NamedTuple):
-    """Part of the reduction for some output rows, and the layout of the packed rows of self.
+    """Part of the reduction for some output rows, and the layout of the packed rows of grad.
 
     It covers the channels ``first_channel``..``stop_channel`` in blocks of ``block``, with the taps
     ``high_tap`` down to ``low_tap``. For output row ``begin``, tap ``high_tap`` reads the first
@@ -71,7 +71,7 @@ class Window(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Rows of self that an output row reads: r + (pad - k) * batch for tap k in 0..taps - 1."""
+    """Rows of grad that an output row reads: r + (pad - k) * batch for tap k in 0..taps - 1."""
 
     rows: int
     batch: int
@@ -89,7 +89,7 @@ def _pack_rows(
     rounding: int,
     packed: Floats,
 ) -> None:
-    """Pack the existing rows of ``first_row`` + first..stop of self, rounded to compute dtype."""
+    """Pack the existing rows of ``first_row`` + first..stop of grad, rounded to compute dtype."""
     for place in range(max(first, -first_row), min(stop, len(grad) - first_row)):
         row = grad[first_row + place, window.first_channel : window.stop_channel]
         round_row(row, packed[place * ROW_STRIDE : (place + 1) * ROW_STRIDE], rounding)
@@ -99,7 +99,7 @@ def _pack_rows(
 def _pack_window(
     grad: Stored, reach: Reach, window: Window, stop: int, rounding: int, packed: Floats
 ) -> None:
-    """Pack the rows of self for the output rows up to ``stop``."""
+    """Pack the rows of grad for the output rows up to ``stop``."""
     first_row = window.begin + (reach.pad - window.high_tap) * reach.batch
     rows = stop - window.begin
     # Taps overlap in the packed rows unless a time step has more rows than the output block.
@@ -135,7 +135,7 @@ class Packed(NamedTuple):
     """Packed operands, and the sums of one block of output rows."""
 
     rows: Floats
-    """Rows of self, ROW_STRIDE apart; see `Window`."""
+    """Rows of grad, ROW_STRIDE apart; see `Window`."""
     weight: Floats
     """Panels of weight in the order of the reduction, flat."""
     sums: Floats
@@ -148,7 +148,7 @@ def _multiply_tile(
     """Add a window to the tile of output rows first..last and one panel of columns.
 
     ``panel`` is the start of the panel in the packed weight, ``place`` that of the tile in the
-    sums. Terms outside self are omitted.
+    sums. Terms outside grad are omitted.
     """
     high, low = _highest(reach, window, first), _lowest(reach, window, first)
     same_taps = high == _highest(reach, window, last - 1) and low == _lowest(
@@ -242,7 +242,7 @@ def _grad_input(
 ) -> None:
     """Take blocks of the output from the queue.
 
-    ``scratch`` has a row for every thread: packed rows of self, after a row of the result, and
+    ``scratch`` has a row for every thread: packed rows of grad, after a row of the result, and
     sums.
     """
     reach, steps, roundings = settings

@@ -111,9 +111,9 @@ Flags = NDArray[np.bool_]
 GROUP_BYTES = 1 << 23
 """Packed operands held at a time, unless a single visit is larger."""
 
-PLAIN, MIXED, SLOTS = 0, 1, 2
-"""Destination of a block's sums: memory, both, or only running sums (slots, or the accumulators of
-a core)."""
+IN_MEMORY, IN_BOTH, RUNNING = 0, 1, 2
+"""Where the sums of a block are added: in memory visit by visit, in running sums (of a slot, or the
+accumulators of a core), or both."""
 
 
 class Schedule(NamedTuple):
@@ -126,8 +126,8 @@ class Schedule(NamedTuple):
     """From `cut_output`."""
     starts: Integers
     """(blocks + 1,): first sum of each block."""
-    kinds: Integers
-    """PLAIN or SLOTS for each block, if no tile has slots; see `slotted_kinds`."""
+    places: Integers
+    """IN_MEMORY or RUNNING for each block, if no tile has slots; see `places_with_slots`."""
     size: int
     """Sums of all blocks."""
     group: int
@@ -171,21 +171,30 @@ def schedule(
     if is_random:
         group = len(visits)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    kinds = np.full(len(blocks), PLAIN if split.restarts else SLOTS, np.int64)
+    places = np.full(len(blocks), IN_MEMORY if split.restarts else RUNNING, np.int64)
     part_size = int(sizes.max()) * (split.cores if is_random else split.restarts)
     return Schedule(
-        visits, ends, blocks, starts, kinds, int(sizes.sum()), group, x_shape, grad_shape, part_size
+        visits,
+        ends,
+        blocks,
+        starts,
+        places,
+        int(sizes.sum()),
+        group,
+        x_shape,
+        grad_shape,
+        part_size,
     )
 
 
-def slotted_kinds(blocks: Integers, tail: Flags) -> Integers:
-    """Return the destination of each block's sums; channel pairs in ``tail`` have slots."""
-    kinds = np.full(len(blocks), PLAIN, np.int64)
+def places_with_slots(blocks: Integers, tail: Flags) -> Integers:
+    """Return where the sums of each block are added; channel pairs in ``tail`` have slots."""
+    places = np.full(len(blocks), IN_MEMORY, np.int64)
     for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
         part = tail[first_in:stop_in, first_out:stop_out]
         if part.any():
-            kinds[number] = SLOTS if part.all() else MIXED
-    return kinds
+            places[number] = RUNNING if part.all() else IN_BOTH
+    return places
 
 
 class Scratch(NamedTuple):

@@ -95,7 +95,7 @@ TIME_BLOCK = 16
 """Time steps whose products are summed before they are added to the accumulator of gradWeight. It
 is a multiple of C0 for every dtype, and divides every base_k of the published planner."""
 ROW_CHANNELS = 128
-"""Maximum output channels in a packed row of self."""
+"""Maximum output channels in a packed row of grad."""
 ROW_STRIDE = ROW_CHANNELS + 16
 """Distance of packed rows: an odd number of cache lines, so that rows map to different cache
 sets."""
@@ -109,18 +109,12 @@ def _definition(rows: int, row_stride: int, step_stride: int) -> Multiply:
     ) -> None:
         tile = c[c_start : c_start + rows * TILE_COLUMNS].reshape(rows, TILE_COLUMNS)
         for outer, inner in np.ndindex(walk.outer, walk.inner):
-            first = (
-                a_start + outer * walk.a_outer + inner * walk.a_inner + row_stride * np.arange(rows)
-            )
-            second, sums = (
-                b_start + outer * walk.b_outer + inner * walk.length * TILE_COLUMNS,
-                np.zeros_like(tile),
-            )
+            a_block = a_start + outer * walk.a_outer + inner * walk.a_inner
+            b_block = b_start + outer * walk.b_outer + inner * walk.length * TILE_COLUMNS
+            sums = np.zeros_like(tile)
             for step in range(walk.length):
-                left, right = (
-                    a[first + step * step_stride],
-                    b[second + step * TILE_COLUMNS :][:TILE_COLUMNS],
-                )
+                left = a[a_block + row_stride * np.arange(rows) + step * step_stride]
+                right = b[b_block + step * TILE_COLUMNS :][:TILE_COLUMNS]
                 sums = fused_multiply_add(left[:, None], right[None, :], sums)
             tile += sums
 
@@ -138,13 +132,8 @@ class _Tile:
         step_stride: int,
         lengths: tuple[int, ...],
     ) -> None:
-        self.lengths = lengths
-        self.builder, self.rows, self.row_stride, self.step_stride = (
-            builder,
-            rows,
-            row_stride,
-            step_stride,
-        )
+        self.builder, self.rows, self.lengths = builder, rows, lengths
+        self.row_stride, self.step_stride = row_stride, step_stride
         self.vector = ir.VectorType(ir.FloatType(), TILE.lanes)
         self.zero = ir.Constant(self.vector, [0.0] * TILE.lanes)
         name = f"llvm.fma.v{TILE.lanes}f32"
@@ -317,7 +306,7 @@ def _tile_product(
 
 
 multiply_rows = _tile_product(TILE_ROWS, ROW_STRIDE, 1, CHANNEL_BLOCKS)
-"""gradInput: rows of self; the reduction runs along the channels of a row."""
+"""gradInput: rows of grad; the reduction runs along the channels of a row."""
 multiply_row = _tile_product(1, ROW_STRIDE, 1, CHANNEL_BLOCKS)
 """gradInput: a single row."""
 multiply_channels = _tile_product(TILE_ROWS, 1, TILE_STRIDE, (TIME_BLOCK,))

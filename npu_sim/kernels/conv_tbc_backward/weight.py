@@ -29,12 +29,12 @@ from npu_sim.kernels.conv_tbc_backward.order import (
     tail_mask,
 )
 from npu_sim.kernels.conv_tbc_backward.schedule import (
-    PLAIN,
-    SLOTS,
+    IN_MEMORY,
+    RUNNING,
     Flags,
+    places_with_slots,
     schedule,
     scratch_of,
-    slotted_kinds,
     take,
 )
 from npu_sim.kernels.conv_tbc_backward.tile import (
@@ -110,7 +110,7 @@ class Sample(NamedTuple):
     """(tiles, x_rows, TILE_STRIDE), flat: row 0 is the input that tap 0 reads at ``start``."""
     x_rows: int
     grad: Floats
-    """(panels, grad_rows, TILE_COLUMNS), flat: row 0 is self at output time ``start``."""
+    """(panels, grad_rows, TILE_COLUMNS), flat: row 0 is grad at output time ``start``."""
     grad_rows: int
     start: int
     stop: int
@@ -223,7 +223,7 @@ class Blocks(NamedTuple):
 
     ranges: Integers
     starts: Integers
-    kinds: Integers
+    places: Integers
 
 
 class Sums(NamedTuple):
@@ -279,15 +279,15 @@ def _multiply(
     parts, none = all_parts[thread], sums.sums[:0]
     number = take(queue)
     while number < len(blocks.ranges):
-        block, kind = _block(blocks, number), blocks.kinds[number]
+        block, place = _block(blocks, number), blocks.places[number]
         start, stop = blocks.starts[number], blocks.starts[number + 1]
-        plain = none if kind == SLOTS else sums.sums[start:stop]
-        running = none if kind == PLAIN else sums.running[start:stop]
+        in_memory = none if place == RUNNING else sums.sums[start:stop]
+        running = none if place == IN_MEMORY else sums.running[start:stop]
         accumulators = Accumulators(parts if restarts else running, 0, restarts)
         slots = running if restarts else none
         for visit in range(len(operands.visits)):
             sample = _sample(operands, visit)
-            _add_sample(sample, block, operands.taps, accumulators, plain, slots)
+            _add_sample(sample, block, operands.taps, accumulators, in_memory, slots)
             if running.size > 0 and operands.ends[visit] != 0:
                 add_tile(sums.finished[start:stop], running)
                 clear(running)
@@ -392,11 +392,12 @@ def grad_weight(
     threads = thread_count() if is_random else threads_for(operations=operations)
     plan = schedule(out.shape, tap_stride, split, tail.slot_samples, core_order, threads, is_random)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
-    kinds = slotted_kinds(plan.blocks, mask) if mask.size else plan.kinds
+    places = places_with_slots(plan.blocks, mask) if mask.size else plan.places
     has_slots, size = bool(mask.any()), plan.size
     running_size = size if has_slots or split.cores > 1 else 0
     scratch = scratch_of(plan, threads, running_size, size if has_slots else 0)
-    restarts, blocks = split.restarts == 1, Blocks(plan.blocks, plan.starts, kinds)
+    restarts, blocks = split.restarts == 1, Blocks(plan.blocks, plan.starts, places)
+    # Without slots, finished sums are the output; a single accumulator is the output itself.
     sums = Sums(
         scratch.sums,
         scratch.running if restarts or scratch.running.size else scratch.sums,

@@ -35,7 +35,7 @@ BIAS_SPREAD = 0.02
 """Standard deviation of a generated bias."""
 
 
-def shares_of(case: Case) -> tuple["ReductionSplit", "TailTiles"]:
+def splits_of(case: Case) -> tuple["ReductionSplit", "TailTiles"]:
     """Return how cores split the reduction of gradWeight, as the kernel takes it."""
     from npu_sim.kernels.conv_tbc_backward import NO_TAIL, ReductionSplit, TailTiles
 
@@ -45,8 +45,8 @@ def shares_of(case: Case) -> tuple["ReductionSplit", "TailTiles"]:
         return ReductionSplit(1, 1, batch, batch), NO_TAIL
     if tiling.route == ROUTE_PLANNER:
         tail = tail_split(tiling.published, problem_of(case.row, case.rules))
-        shares = ReductionSplit(batch, batch, out_time, out_time, restarts=1)
-        return shares, NO_TAIL if tail is None else TailTiles(*tail)
+        split = ReductionSplit(batch, batch, out_time, out_time, restarts=1)
+        return split, NO_TAIL if tail is None else TailTiles(*tail)
     model = tiling.weight_model
     return ReductionSplit(batch, model.single_samples, out_time, model.single_reduction), NO_TAIL
 
@@ -83,7 +83,7 @@ def compute(run: "Run") -> None:
         if run.areas and case.tiling.route != ROUTE_MATMUL:
             from npu_sim.operators.conv_tbc_backward import compute_in_workspace
 
-            compute_in_workspace.compute(run, run.areas, roundings(case), shares_of(case))
+            compute_in_workspace.compute(run, run.areas, roundings(case), splits_of(case))
         else:
             _compute(run)
     run.masks |= {
@@ -120,9 +120,9 @@ def _grad_weight(run: "Run", grad: np.ndarray) -> None:
 
     row, case, out = run.case.row, run.case, run.written("grad_weight")
     x, (operand, _) = run.stored("input"), roundings(case)
-    shares, order = shares_of(case), (run.order.code, run.order.seed)
+    splits, order = splits_of(case), (run.order.code, run.order.seed)
     if case.tiling.route != ROUTE_MATMUL:
-        kernels.grad_weight(x, grad, row.pad, 1, operand, out, *shares, *order)
+        kernels.grad_weight(x, grad, row.pad, 1, operand, out, *splits, *order)
         return
     if "gradWeight" in elementwise_gradients(case):
         products = out.reshape(-1, row.Cout)
@@ -131,11 +131,11 @@ def _grad_weight(run: "Run", grad: np.ndarray) -> None:
     # The batch takes the place of time, so taps lie a whole batch apart.
     views = x.reshape(row.T * row.B, 1, row.Cin), grad.reshape(row.B, 1, row.Cout)
     if not converts_to_fp16(case):
-        kernels.grad_weight(*views, 0, row.B, operand, out, *shares, *order)
+        kernels.grad_weight(*views, 0, row.B, operand, out, *splits, *order)
         return
     # The product has the dtype of its operands; a cast to the output follows (page "workspace").
     product, target = np.empty(out.shape, np.float16), run.outputs["grad_weight"]
-    kernels.grad_weight(*views, 0, row.B, operand, storage_view(product), *shares, *order)
+    kernels.grad_weight(*views, 0, row.B, operand, storage_view(product), *splits, *order)
     narrow_array(widen_array(product), target.dtype, out=target)
 
 

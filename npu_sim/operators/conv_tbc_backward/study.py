@@ -16,7 +16,7 @@ from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
-from npu_sim.operators.conv_tbc_backward.compute import roundings, shares_of
+from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.decisions import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.shared.any_order import any_order
 from npu_sim.operators.shared.study import StudyCall
@@ -61,8 +61,8 @@ def _weight_parts(call: StudyCall, first: Result) -> Iterator[Parts]:
     """
     case = call.case
     row = case.row
-    shares, _ = shares_of(case)
-    by_core = visits_by_core(shares)
+    split, _ = splits_of(case)
+    by_core = visits_by_core(split)
     operand, _ = roundings(case)
     grad, x = kernel_input(call.tensors["grad_output"]), kernel_input(call.tensors["input"])
     channels, columns = row.Cin, row.Cout

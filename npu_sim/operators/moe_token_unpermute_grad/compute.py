@@ -198,7 +198,7 @@ def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterat
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Reference in ``precision`` for studies; of several indices of a row the last wins."""
+    """Return the gradients in ``precision``; of several indices of a row the last wins."""
     g = tensors["unpermuted_tokens_grad"]
     probs, rows = tensors.get("probs"), tensors.get("permuted_tokens")
     indices = tensors["sorted_indices"].reshape(g.shape[0], -1)
