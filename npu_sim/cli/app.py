@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim import __version__
-from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
+from npu_sim.cli.help import NpuSimCommand, NpuSimGroup
 from npu_sim.cli.operators import Action, add_action
 from npu_sim.cli.options import flattened
 
@@ -36,7 +36,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
 """Commands with a subcommand per operator, and the fields of its :class:`Action`."""
 
 
-class _Commands(HelpfulGroup):
+class _Commands(NpuSimGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return [*HEADING]
 
@@ -64,7 +64,7 @@ def _add(part: typer.Typer, name: str) -> None:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
         command = flattened(getattr(module, f"{plain}_command"))
         part.command(
-            name, cls=HelpfulCommand, epilog=texts, context_settings=settings, rich_help_panel=panel
+            name, cls=NpuSimCommand, epilog=texts, context_settings=settings, rich_help_panel=panel
         )(command)
 
 

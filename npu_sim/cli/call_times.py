@@ -26,7 +26,9 @@ Products = Annotated[
 ]
 Socs = Annotated[
     str | None,
-    typer.Option("--soc", help="SoCs, with commas, which imply their products; all for every one."),
+    typer.Option(
+        "--socs", "--soc", help="SoCs, with commas, which imply their products; all for every one."
+    ),
 ]
 Releases = Annotated[
     str | None,
@@ -101,7 +103,7 @@ def write_matrix_report(matrix: "Matrix", name: str, report: Path | None) -> Non
     from npu_sim.show.reports.preflight import preflight_report
 
     device: dict[tuple[str, ...], object] = {
-        ("--products", "--product", "--soc"): DEFAULT_PRODUCT,
+        ("--products", "--product", "--socs", "--soc"): DEFAULT_PRODUCT,
         ("--release",): default_release(),
     }
     write_report(report, preflight_report(matrix, name, reproducing_command(device)))

@@ -15,7 +15,7 @@ ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 OPERATORS = "Operators"
 """Heading of the subcommands of operators."""
 OWN_TEXTS = {
-    "help": "Show this message and end.",
+    "help": "Show this message and exit.",
     "install_completion": "Install completion for the current shell.",
     "show_completion": "Show completion for the current shell, to copy it or adapt the "
     "installation.",
@@ -23,16 +23,16 @@ OWN_TEXTS = {
 """Texts of the options that typer adds, by name."""
 
 
-class _Helpful:
-    """A command whose help :func:`_print_help` prints."""
+class _PlainHelp:
+    """Mixin of commands whose help :func:`_print_help` prints."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
         _print_help(self, ctx)
 
 
-class HelpfulCommand(_Helpful, TyperCommand):
-    """A command that refuses an output that is one of its inputs, with this layout of its help."""
+class NpuSimCommand(_PlainHelp, TyperCommand):
+    """A command; it rejects outputs that are also inputs."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -40,8 +40,8 @@ class HelpfulCommand(_Helpful, TyperCommand):
         return super().invoke(ctx)
 
 
-class HelpfulGroup(_Helpful, TyperGroup):
-    """A group of commands with this layout of its help."""
+class NpuSimGroup(_PlainHelp, TyperGroup):
+    """A group of commands."""
 
 
 def _print_help(command: Any, ctx: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from npu_sim.cli.help import ARGUMENTS, OPERATORS, HelpfulCommand, HelpfulGroup
+from npu_sim.cli.help import ARGUMENTS, OPERATORS, NpuSimCommand, NpuSimGroup
 from npu_sim.cli.options import flattened
 from npu_sim.language import Verbatim, say, translated
 from npu_sim.registry import (
@@ -67,7 +67,7 @@ def add_action(
     summary = " ".join((inspect.getdoc(action.handler) or "").split("\n\n", 1)[0].split())
     named = replace(action, name=f"{within} {action.name}".strip())
 
-    class OperatorGroup(HelpfulGroup):
+    class OperatorGroup(NpuSimGroup):
         def list_commands(self, ctx: Any) -> list[str]:
             return [entry.name for entry in all_operators()]
 
@@ -112,7 +112,7 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
         given = {name: value for name, value in arguments.items() if value is not None}
         handler(entry.name, *([given] if action.takes_arguments else []), **options)
 
-    class OperatorCommand(HelpfulCommand):
+    class OperatorCommand(NpuSimCommand):
         def format_help(self, ctx: Any, formatter: Any) -> None:
             self.add_examples()
             super().format_help(ctx, formatter)

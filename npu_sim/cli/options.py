@@ -77,10 +77,7 @@ def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None
 
 
 def require_separate_files(ctx: typer.Context) -> None:
-    """Check that the files of a command to be written are none of the others it names.
-
-    Raises UsageError for an output that is an input or another output.
-    """
+    """Raise UsageError if an output file of a command is also an input or another output."""
     options = {**ctx.find_root().params, **ctx.params}
     outputs = {name: Path(options.pop(name)) for name in OUTPUT_FILES if options.get(name)}
     if outputs:
@@ -104,7 +101,7 @@ def _named_files(value: Any) -> Iterator[Path]:
 
 
 def seed_of(typed: str | int) -> int:
-    """Read a seed, an integer of 64 bits.
+    """Read a seed, an unsigned 64-bit integer.
 
     Typer would show its own range check as ``0<=x<=18446744073709551615`` in the help.
 

@@ -144,7 +144,7 @@ def calibrate(
 def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterator[ComparedShape]:
     for group in answer.groups:
         first, estimate = group.launches[0], group.estimate
-        measured = group.estimated_us
+        measured = group.measured_us
         if (
             not isinstance(estimate, VectorEstimate)
             or not measured

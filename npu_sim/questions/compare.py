@@ -19,23 +19,24 @@ from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
-from npu_sim.status import NO_PLAN, Unplanned, without_internal_frames
+from npu_sim.status import NO_PLAN, AclnnError, Unplanned, without_internal_frames
 from npu_sim.timelines.estimates import Estimate
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Outcome of the call on SoCs and releases that plan it identically."""
+    """Outcome of the call on SoCs and releases that plan it identically, or refuse it alike."""
 
     profile: Profile
     """Product with the first of the SoCs."""
     socs: tuple[str, ...]
+    """SoCs of the product with this outcome."""
     releases: tuple[str, ...]
-    """``socs`` and ``releases``: SoCs of the product and releases with this outcome."""
+    """Releases with this outcome."""
     plan: Plan | None
+    """The plan; None without one."""
     refusal: Unplanned | None
-    """``plan`` and ``refusal``: the plan, or the error (refused, or not modelled); the other one is
-    None."""
+    """The error of a call that is refused or not modelled; None with a plan."""
 
     @property
     def outcome(self) -> Plan | Unplanned:
@@ -152,7 +153,7 @@ def compare(
         _compared(declared, built, profile, deterministic, limits)
         for profile in chosen_profiles(product, soc, release)
     ]
-    rows = _joined(_joined(single, "socs"), "releases")
+    rows = merged(merged(single, "socs"), "releases")
     call = fixed_call(declared, arguments, deterministic)
     nearby: dict[NearbyPlan, tuple[str, ...]] = {}
     for row in rows:
@@ -182,19 +183,18 @@ def _compared(
     return Compared(profile, (profile.soc,), (profile.release,), plan, refusal)
 
 
-def _joined(rows: Sequence[Compared], name: str) -> list[Compared]:
+def merged(rows: Sequence[Compared], name: str) -> list[Compared]:
     """Merge rows of one product with equal outcomes that differ only in ``name``."""
-    joined: list[Compared] = []
+    found: list[Compared] = []
     for row in rows:
-        for position, other in enumerate(joined):
+        for position, other in enumerate(found):
             if _place(other, name) == _place(row, name) and _outcome(other) == _outcome(row):
-                joined[position] = replace(
-                    other, **{name: getattr(other, name) + getattr(row, name)}
-                )
+                both = getattr(other, name) + getattr(row, name)
+                found[position] = replace(other, **{name: both})
                 break
         else:
-            joined.append(row)
-    return joined
+            found.append(row)
+    return found
 
 
 def _place(row: Compared, left_out: str) -> tuple[Any, ...]:
@@ -208,4 +208,6 @@ def _outcome(row: Compared) -> tuple[Any, ...]:
     if row.plan is not None:
         return (row.plan.model_copy(update={"soc": "", "release": ""}),)
     assert row.refusal is not None
-    return (row.refusal.status, row.refusal.argument)
+    # The message of a call that is not modelled names the row's own release.
+    message = row.refusal.message if isinstance(row.refusal, AclnnError) else ""
+    return (row.refusal.status, row.refusal.argument, message, row.refusal.hint)

@@ -37,19 +37,19 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
         return found
     operator: Operator = load_operator(plan.operator)
     call = fixed_call(operator, plan.arguments, plan.deterministic)
-    candidates = [
-        (description, _planned(plan, profile, arguments, plan.deterministic))
-        for description, arguments in _changed_calls(operator, call, plan)
-    ]
-    relieving = [
-        _change(description, other, profile, plan, found)
-        for description, other in candidates
-        if other is not None and _relieves(plan, other)
-    ]
-    better = [change for change in relieving if change.saved_share >= LEAST_SAVING]
-    best = sorted(_best_of_each(better), key=lambda change: change.bound_us)[:MOST_CHANGES]
+    best: dict[str, Change] = {}  # the best change of every axis
+    for axis, value, arguments in _changed_calls(operator, call, plan):
+        changed = _planned(plan, profile, arguments, plan.deterministic)
+        if changed is None or not _has_less_overhead(changed, plan):
+            continue
+        description = f"{axis} = {value}" if value else axis
+        change = _change(description, changed, profile, plan, found)
+        beaten = axis in best and best[axis].bound_us <= change.bound_us
+        if change.saved_share >= LEAST_SAVING and not beaten:
+            best[axis] = change
+    changes = sorted(best.values(), key=lambda change: change.bound_us)[:MOST_CHANGES]
     return found.model_copy(
-        update={"changes": tuple(best), "determinism": _both_modes(found, plan, profile)}
+        update={"changes": tuple(changes), "determinism": _both_modes(found, plan, profile)}
     )
 
 
@@ -61,20 +61,21 @@ def _both_modes(found: Timeline, plan: Plan, profile: Profile) -> tuple[ModePric
 
 def _changed_calls(
     operator: Operator, call: FixedCall, plan: Plan
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, int | str, dict[str, Any]]]:
+    """Yield axis, its value, and the arguments of every changed call."""
     if call.marks:
         plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
-        yield "contiguous tensors", {**plan.arguments, **plain}
+        yield "contiguous tensors", "", {**plan.arguments, **plain}
     if any(one.name in call.marks for one in operator.outputs):
         return  # a changed call would lack the strided output and its copy
     for axis in operator.dtype_axes:
         for word in axis.words:
             if word != call.values[axis.name]:
-                yield f"{axis.name} = {word}", call.arguments({axis.name: word})
+                yield axis.name, word, call.arguments({axis.name: word})
     for name in operator.shards:
         size = int(call.values[name])
         if size > 1:
-            yield f"{name} = {size // 2}", call.arguments({name: size // 2})
+            yield name, size // 2, call.arguments({name: size // 2})
 
 
 def _planned(
@@ -89,25 +90,25 @@ def _planned(
         return None
 
 
-def _relieves(plan: Plan, other: Plan) -> bool:
-    """Return whether another call has fewer launches, or less traffic outside its own kernel."""
-    if len(other.launches) != len(plan.launches):
-        return len(other.launches) < len(plan.launches)
-    moved = [
-        sum(
-            launch.read_bytes + launch.written_bytes
-            for launch in one.launches
-            if launch.kernel != one.kernel
-        )
-        for one in (plan, other)
-    ]
-    return moved[1] < moved[0]
+def _has_less_overhead(changed: Plan, plan: Plan) -> bool:
+    """Return whether a changed call has fewer launches, or less traffic in the other launches."""
+    if len(changed.launches) != len(plan.launches):
+        return len(changed.launches) < len(plan.launches)
+    return _other_traffic(changed) < _other_traffic(plan)
 
 
-def _change(description: str, other: Plan, profile: Profile, plan: Plan, found: Timeline) -> Change:
-    bound = timeline(other, profile).bound_us
+def _other_traffic(plan: Plan) -> int:
+    """Return the bytes moved by launches other than the operator's kernel."""
+    others = (launch for launch in plan.launches if launch.kernel != plan.kernel)
+    return sum(launch.read_bytes + launch.written_bytes for launch in others)
+
+
+def _change(
+    description: str, changed: Plan, profile: Profile, plan: Plan, found: Timeline
+) -> Change:
+    bound = timeline(changed, profile).bound_us
     removed = Counter(launch.kernel for launch in plan.launches) - Counter(
-        launch.kernel for launch in other.launches
+        launch.kernel for launch in changed.launches
     )
     return Change(
         change=description,
@@ -115,13 +116,3 @@ def _change(description: str, other: Plan, profile: Profile, plan: Plan, found: 
         saved_share=1 - bound / found.bound_us,
         without=tuple(sorted(removed.elements())),
     )
-
-
-def _best_of_each(changes: list[Change]) -> list[Change]:
-    """Return the best change of every axis."""
-    best: dict[str, Change] = {}
-    for change in changes:
-        axis = change.change.partition(" = ")[0]
-        if axis not in best or change.bound_us < best[axis].bound_us:
-            best[axis] = change
-    return list(best.values())

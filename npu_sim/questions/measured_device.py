@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -70,30 +71,27 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
         )
         raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
     # Of SoCs that fit alike, the older architecture: profiles of newer ones are still rare.
-    best = sorted(fitting, key=lambda profile: (_misfit(profile, clock), profile.npu_arch))
-    alike = tuple(
-        profile.soc for profile in best[1:] if _misfit(profile, clock) == _misfit(best[0], clock)
-    )
-    rated = best[0].chip.vector_clock_mhz or best[0].chip.cube_clock_mhz
-    known_clock = not clock or abs(clock / rated - 1) <= CLOCK_TOLERANCE
+    best, *others = sorted(fitting, key=lambda profile: (_misfit(profile, clock), profile.npu_arch))
+    misfit = _misfit(best, clock)
+    alike = [other.soc for other in others if misfit < inf and _misfit(other, clock) == misfit]
+    rated = _rated_clock(best)
     clock_text = Text("; clock {clock} MHz", clock=f"{clock:.0f}") if clock else ""
-    if not known_clock:
-        clock_text += Text(" ({soc} is rated {rated})", best[0], rated=f"{rated:.0f}")
-    return MeasuredDevice(
-        best[0],
-        clock,
-        cores,
-        Text("at most {cores} cores worked{clock_words}", cores=cores, clock_words=clock_text),
-        alike,
-    )
+    if clock and abs(clock / rated - 1) > CLOCK_TOLERANCE:
+        clock_text += Text(" ({soc} is rated {rated})", best, rated=f"{rated:.0f}")
+    found_by = Text("at most {cores} cores worked{clock}", cores=cores, clock=clock_text)
+    return MeasuredDevice(best, clock, cores, found_by, tuple(alike))
+
+
+def _rated_clock(profile: Profile) -> float:
+    return profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
 
 
 def _misfit(profile: Profile, clock: float) -> float:
-    """Return the rated minus the measured clock in MHz, infinite for a SoC rated lower.
+    """Return the distance of the rated from the measured clock in MHz; 0 without a measured one.
 
-    A SoC rated lower would give too high a bound, so it ranks last.
+    It is infinite for a SoC rated lower, which would give too high a bound.
     """
-    rated = profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
     if not clock:
         return 0.0
-    return round(rated - clock, 1) if rated >= clock * (1 - CLOCK_TOLERANCE) else float("inf")
+    rated = _rated_clock(profile)
+    return round(abs(rated - clock), 1) if rated >= clock * (1 - CLOCK_TOLERANCE) else inf

@@ -38,14 +38,14 @@ class MeasuredGroup:
     refusal: AclnnError | None = None
     """The refusal in that case."""
     bound_us: float = 0.0
+    """Lower bound of the kernel; 0 without a plan."""
     binding_pipe: str = ""
-    """``bound_us`` and ``binding_pipe``: lower bound of the kernel and the pipe that limits it; 0
-    without a plan."""
+    """Pipe that limits the bound."""
     assumptions: tuple[str, ...] = ()
+    """Assumptions of the bound about the data."""
     otherwise: tuple[OtherBound, ...] = ()
-    """``assumptions`` and ``otherwise``: assumptions of the bound about the data, and bounds of the
-    kernel under their opposites."""
-    unknown: str = ""
+    """Bounds of the kernel under their opposites."""
+    unidentified_argument: str = ""
     """Argument of the call that the file does not identify; empty when all are identified."""
     nearby: tuple[NearbyPlan, ...] = ()
     """Nearest changes that take another path."""
@@ -53,16 +53,16 @@ class MeasuredGroup:
     """Estimate at the clock of the file; None without one."""
 
     @cached_property
-    def estimated_us(self) -> float:
-        """Measured value of the estimate: median vector counter or duration; 0 without counters."""
+    def measured_us(self) -> float:
+        """Median of what the estimate predicts, vector counter or duration; 0 without counters."""
         if isinstance(self.estimate, LaunchEstimate):
             return median(self.times)
         return median(launch.counter(VECTOR_COUNTER) for launch in self.launches)
 
     @property
-    def is_off(self) -> bool:
+    def is_outside_estimate(self) -> bool:
         """Whether the measured value is outside the estimated range."""
-        measured = self.estimated_us
+        measured = self.measured_us
         return (
             self.estimate is not None
             and measured > 0
@@ -92,6 +92,9 @@ class MeasuredGroup:
         """Return the group as plain data."""
         first, case = self.launches[0], self.cases[0] if self.cases else None
         plan = case.plan if case else None
+        middle, fastest = median(self.times), min(self.times)
+        bound = self.bound_us if plan else None
+        measured = self.measured_us if self.estimate else 0.0
         return {
             "kernel": first.kernel,
             "operator": self.operator,
@@ -99,28 +102,22 @@ class MeasuredGroup:
             "count": len(self.launches),
             "inputs": _texts(first.inputs),
             "outputs": _texts(first.outputs),
-            "median_us": median(self.times),
-            "min_us": min(self.times),
+            "median_us": middle,
+            "min_us": fastest,
             "max_us": max(self.times),
             "total_us": sum(self.times),
-            "bound_us": self.bound_us if plan else None,
-            "bound_over_measured": self.bound_us / median(self.times)
-            if plan and median(self.times)
-            else None,
-            "bound_over_fastest": self.bound_us / min(self.times)
-            if plan and min(self.times)
-            else None,
+            "bound_us": bound,
+            "bound_over_measured": _ratio(bound, middle),
+            "bound_over_fastest": _ratio(bound, fastest),
             "assumptions": list(self.assumptions),
             "otherwise": [
                 {"assumption": other.assumption, "bound_us": other.kernel_us}
                 for other in self.otherwise
             ],
-            "unknown": self.unknown,
+            "unknown": self.unidentified_argument,
             "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
-            "estimated_as_measured_us": self.estimated_us
-            if self.estimate and self.estimated_us
-            else None,
-            "off_by_more_than_the_band": self.is_off,
+            "estimated_as_measured_us": measured or None,
+            "off_by_more_than_the_band": self.is_outside_estimate,
             "planned_block_dim": case.launch.block_dim if case else None,
             "measured_block_dim": first.block_dim,
             "binding_pipe": self.binding_pipe,
@@ -132,6 +129,10 @@ class MeasuredGroup:
             "nearest_changes": [change.as_dict() for change in self.nearby],
             "error": self.refusal.as_dict() if self.refusal else None,
         }
+
+
+def _ratio(bound: float | None, measured: float) -> float | None:
+    return None if bound is None or not measured else bound / measured
 
 
 def _case(plan: Plan) -> dict[str, Any]:

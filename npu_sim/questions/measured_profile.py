@@ -252,7 +252,11 @@ class _Reading:
             kept = [case for case in cases if id(case) in self.seen] or cases
             entry = self.measured.entries[same[0].kernel]
             group = MeasuredGroup(
-                entry.name, tuple(same), tuple(kept), refusal, unknown=self.unknown.get(key, "")
+                entry.name,
+                tuple(same),
+                tuple(kept),
+                refusal,
+                unidentified_argument=self.unknown.get(key, ""),
             )
             found.append(self._bounded(group) if kept else group)
         return tuple(sorted(found, key=lambda group: -sum(group.times)))

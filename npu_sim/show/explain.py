@@ -14,6 +14,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import (
+    EVIDENCE_NOTES,
     OUTCOME_STYLES,
     memory_name,
     overflow_text,
@@ -66,7 +67,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
     estimates = estimate_rows(explanation.estimates)
     parts += _section("estimate beside the bound of npu-sim timeline", estimates)
-    parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
+    parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
     priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
@@ -75,9 +76,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
-        evidence = plan.evidence.value
-        text = say("{evidence}: not published by the vendor, a model", evidence=evidence)
-        parts += _section("evidence", [(text,)])
+        parts += _section("evidence", [(plan.evidence.value, EVIDENCE_NOTES[plan.evidence])])
     if plan.rules_source:
         parts += _section("rules", [(plan.rules_source,)])
     return stack(*parts)
@@ -114,7 +113,7 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
     elif nearby.changes_path:
         effect = say("takes another path: {path}", nearby)
     else:
-        effect = say("same path; turns '{decision}' around", nearby)
+        effect = say("same path; flips '{decision}'", nearby)
     return change, effect
 
 
@@ -122,12 +121,16 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
     rows: list[Row] = []
     for number, launch in enumerate(launches):
         cores = ""
-        if launch.block_dim:
-            plural = "s" if launch.block_dim > 1 else ""
-            cores = say(" on {block_dim} core{plural}", launch, plural=plural)
-        doubt = Text(", {value}", launch.evidence) if launch.evidence is not Evidence.EXACT else ""
-        remark = launch.note and "; " + launch.note
-        head = Text("{kernel}{cores}{doubt}{value}", launch, cores=cores, doubt=doubt, value=remark)
+        if launch.block_dim == 1:
+            cores = " on 1 core"
+        elif launch.block_dim:
+            cores = Text(" on {block_dim} cores", launch)
+        exact = launch.evidence is Evidence.EXACT
+        evidence = "" if exact else Text(", {value}", launch.evidence)
+        note = Text("; {note}", launch) if launch.note else ""
+        head = Text(
+            "{kernel}{cores}{evidence}{note}", launch, cores=cores, evidence=evidence, note=note
+        )
         rows.append((f"{number}", head))
         if launch.inputs:
             size, tensors = bytes_text(launch.read_bytes), tensors_text(launch.inputs)
@@ -148,7 +151,7 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
             text = say(
                 "{instructions} instructions start up in {start_up} us", estimate, start_up=start_up
             )
-            rows.append((text, "half as many, twice as long, save half of it"))
+            rows.append((text, "half as many, each twice as long, would save half of this"))
             rows += [_conflict_row(one, estimate) for one in estimate.conflicts[:SHOWN_CONFLICTS]]
     return rows
 
@@ -179,13 +182,11 @@ def _memory_title(memory: Memory) -> str:
 
 
 def _memory_rows(memory: Memory) -> list[Row]:
-    sizes = [
-        (allocation.name, allocation.bytes, allocation.note)
-        for allocation in sorted(memory.allocations, key=lambda allocation: -allocation.bytes)
-    ]
+    largest_first = sorted(memory.allocations, key=lambda allocation: -allocation.bytes)
+    sizes = [(one.name, one.bytes, one.note) for one in largest_first]
     return [
         (name, str(size), percent_text(size / memory.capacity_bytes), note)
-        for name, size, note in (*sizes, ("free", memory.free_bytes, ""))
+        for name, size, note in [*sizes, ("free", memory.free_bytes, "")]
     ]
 
 
@@ -247,5 +248,7 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
     return stack(
         Paragraph(headline, "bold red"),
         *_section("why", [(error.message,), *([(error.hint,)] if error.hint else [])]),
-        *_section("what would be legal, the rest as it is", _limit_rows(explanation.limits)),
+        *_section(
+            "what would be legal, other arguments unchanged", _limit_rows(explanation.limits)
+        ),
     )

@@ -183,8 +183,8 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         status = int(group.refusal.status)
         why = say("{count}: no call of this operator starts such a kernel", count=status)
         return [*lines, ("refused", group.refusal.message, why)]
-    if group.unknown:
-        return [*lines, ("unknown", group.unknown, "")]
+    if group.unidentified_argument:
+        return [*lines, ("unknown", group.unidentified_argument, "")]
     if not group.cases:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
@@ -232,11 +232,11 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     if group.estimate is None:
         return []
     lines: list[Line] = [("estimate", estimate_text(group.estimate), estimate_note(group.estimate))]
-    if not group.estimated_us:
+    if not group.measured_us:
         return lines
-    verdict = "outside the estimate" if group.is_off else "within the estimate"
+    verdict = "outside the estimate" if group.is_outside_estimate else "within the estimate"
     label = "counter" if group.estimate.of == "vector pipe" else "measured"
-    return [*lines, (label, time_text(group.estimated_us), verdict)]
+    return [*lines, (label, time_text(group.measured_us), verdict)]
 
 
 MEASURED, BOUND = 1, 2

@@ -32,6 +32,13 @@ Line = tuple[str, str, str]
 MIB = 1 << 20
 LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
 """Styles of the lines that report a problem, by label."""
+EVIDENCE_NOTES = MappingProxyType(
+    {
+        Evidence.MODEL: "not published by the vendor: a model",
+        Evidence.UNKNOWN: "not published by the vendor and not modelled: counted 0",
+    }
+)
+"""What an evidence other than exact means."""
 
 
 def plan_headline(plan: Plan, outcome: str = "") -> str:
@@ -86,7 +93,7 @@ def plan_lines(plan: Plan) -> list[Line]:
     keys = plan.profile_keys
     lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in keys]
     if plan.evidence is not Evidence.EXACT:
-        lines.append(("evidence", plan.evidence.value, "not published by the vendor: a model"))
+        lines.append(("evidence", plan.evidence.value, EVIDENCE_NOTES[plan.evidence]))
     if plan.rules_source:
         lines.append(("rules", plan.rules_source, ""))
     return lines

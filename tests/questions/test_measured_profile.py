@@ -1,10 +1,13 @@
 """Device profiles compared with plans: device, release, calls, and the bound of every launch."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import npu_sim
+from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.questions import measured_device
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import measured_profile_text, measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv, write_database
@@ -158,3 +161,34 @@ def test_a_bound_stands_beside_the_fastest_launch_and_its_assumptions(tmp_path: 
     assert "of the fastest" in text
     assert "no probs is 0" in text
     assert "if every probs is 0" in text
+
+
+@pytest.mark.parametrize(
+    ("clock", "rated", "others"),
+    [
+        (1805, 1800, ("Ascend910_9372",)),
+        (1510, 1500, ("Ascend910B4-1", "Ascend910_9362", "Ascend910_9363")),
+        (1900, 1800, ()),
+    ],
+)
+def test_no_soc_fits_equally_well_when_all_are_rated_too_low(
+    clock: int, rated: int, others: tuple[str, ...]
+):
+    launch = MeasuredLaunch(1, "Mul", "Mul", 1.0, block_dim=40, counters=(clock * 40.0, 1.0))
+    device = measured_device.find_device([launch], None)
+    assert (device.profile.chip.cube_clock_mhz, device.others) == (rated, others)
+
+
+def test_of_two_clocks_the_nearer_is_chosen_not_the_lower(monkeypatch: pytest.MonkeyPatch):
+    slower, exact = (
+        SimpleNamespace(
+            soc=soc,
+            npu_arch=2201,
+            chip=SimpleNamespace(vector_cores=48, vector_clock_mhz=rated, cube_clock_mhz=rated),
+        )
+        for soc, rated in (("slower", 1795.0), ("exact", 1800.0))
+    )
+    monkeypatch.setattr(measured_device, "shipped_products", lambda: ["one"])
+    monkeypatch.setattr(measured_device, "all_socs", lambda _: [slower, exact])
+    launch = MeasuredLaunch(1, "Mul", "Mul", 1.0, block_dim=48, counters=(1800 * 48.0, 1.0))
+    assert measured_device.find_device([launch], None).profile is exact

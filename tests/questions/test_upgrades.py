@@ -3,8 +3,9 @@
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile
+from npu_sim.cores import all_socs, load_profile
 from npu_sim.operators import plan
+from npu_sim.questions.compare import Compared, merged
 from npu_sim.questions.upgrades import changed_bits, plan_changes, upgrades
 from npu_sim.releases import release_names
 
@@ -79,3 +80,20 @@ def test_compare_uses_the_newest_release_by_default():
 def test_an_unknown_release_is_refused(release: str):
     with pytest.raises(npu_sim.UsageError, match="no such release"):
         npu_sim.compare("embedding_dense_backward", release=release, **SORTED)
+
+
+@pytest.mark.parametrize(("second", "rows"), [("at most 8", 1), ("at most 9", 2)])
+def test_refusals_are_one_row_only_with_the_same_message(second, rows):
+    soc_rows = [
+        Compared(
+            profile=profile,
+            socs=(profile.soc,),
+            releases=(profile.release,),
+            plan=None,
+            refusal=npu_sim.AclnnError(npu_sim.Status(161002), "dim", message),
+        )
+        for profile, message in zip(all_socs("atlas_a2")[:2], ("at most 8", second), strict=True)
+    ]
+    found = merged(soc_rows, "socs")
+    assert [row.refusal.message for row in found] == ["at most 8", "at most 9"][:rows]
+    assert sum((row.socs for row in found), ()) == ("Ascend910B1", "Ascend910B2")

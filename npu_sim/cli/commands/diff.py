@@ -16,7 +16,9 @@ Products = Annotated[
         "--products", "--product", help="all, names with commas, or profile files ending in .yaml."
     ),
 ]
-Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; all when left out.")]
+Socs = Annotated[
+    str | None, typer.Option("--socs", "--soc", help="SoCs, with commas; all when left out.")
+]
 Release = Annotated[
     str | None,
     typer.Option(

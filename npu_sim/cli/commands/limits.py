@@ -32,7 +32,8 @@ Products = Annotated[
     ),
 ]
 Socs = Annotated[
-    str | None, typer.Option("--soc", help="SoCs, with commas; one of every kind when left out.")
+    str | None,
+    typer.Option("--socs", "--soc", help="SoCs, with commas; one of every kind when left out."),
 ]
 
 
@@ -51,9 +52,7 @@ class LimitsOptions:
 
 
 def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOptions) -> None:
-    """Find the smallest and largest legal value of an argument, documented and by the hardware, on
-    every product.
-    """
+    """Find the documented and the hardware bounds of an argument on every product."""
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.limits import limits
 
@@ -95,9 +94,9 @@ def named_values(option: str, texts: list[str]) -> dict[str, str]:
     """
     named = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
             message = Text("{text} is not of the form name=value", text=repr(text))
             raise UsageError(option, message, "write name=value, such as rows=4096")
-        named[name.strip().replace("-", "_")] = value.strip()
+        named[name.replace("-", "_")] = value
     return named

@@ -20,7 +20,7 @@ FILES = {"operator.txt": "{name}.py", "operator_test.txt": "test_{name}.py"}
 
 
 def new_operator_command(name: Name, out: Folder = Path()) -> None:
-    """Write an operator that plans, runs and sweeps, with its tests: a file to be changed."""
+    """Write a working operator with its tests, as a template to edit."""
     from npu_sim.files.writing import cannot_write, write_text
     from npu_sim.registry import OPERATOR_NAMES
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npu_sim.cli.help import HelpfulGroup
+from npu_sim.cli.help import NpuSimGroup
 from npu_sim.cli.operators import Action, add_action
 from npu_sim.cli.options import (
     CoreOrderOption,
@@ -42,7 +42,7 @@ NoProbe = Annotated[
 NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
 
 study_app = typer.Typer(
-    cls=HelpfulGroup,
+    cls=NpuSimGroup,
     no_args_is_help=True,
     help="Show what accumulation order, shapes and dtypes do to a result.",
 )

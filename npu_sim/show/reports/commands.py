@@ -10,16 +10,17 @@ from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 
 
-def plan_command(plan: Plan, product: str) -> str:
-    """Return the command that makes a plan; ``product`` is a name or a profile file."""
+def plan_command(plan: Plan, product: str, action: str = "plan") -> str:
+    """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
     switches = {"deterministic": plan.deterministic, "limits": plan.limits}
-    return _command(plan.operator, plan.arguments, {"product": product, **device, **switches})
+    options = {"product": product, **device, **switches}
+    return _command(action, plan.operator, plan.arguments, options)
 
 
 def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
     """Return a call as a command line; ``product`` is a name or a profile file."""
-    return _command(operator, arguments, _options(product, target))
+    return _command("plan", operator, arguments, _options(product, target))
 
 
 def python_call(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
@@ -44,8 +45,10 @@ def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if defaults.get(name) != value}
 
 
-def _command(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    words = ["npu-sim", "plan", operator]
+def _command(
+    action: str, operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]
+) -> str:
+    words = ["npu-sim", action, operator]
     outputs = {output.name: output.output for output in load_operator(operator).outputs}
     for name, value in arguments.items():
         flag = outputs.get(name, name).replace("_", "-")

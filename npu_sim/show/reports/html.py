@@ -54,7 +54,7 @@ def render(document: Document) -> str:
 
 
 def embedded(document: Document) -> str:
-    """Return a document as a frame for notebooks, whose styles it does not touch."""
+    """Return a document as an iframe, so that its styles do not affect the notebook."""
     frame = Markup(
         '<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{}"></iframe>'
     ).format(render(document))
@@ -95,8 +95,8 @@ def _scripts(document: Document) -> Iterator[str]:
         yield asset("figures.js")
     kinds = {block.kind for block in document.blocks if isinstance(block, Drawing)}
     if kinds:
-        unused = {name for kind, name in DRAWN_BY.items() if kind not in kinds}
-        yield from (asset(name) for name in DRAWING_SCRIPTS if name not in unused)
+        used = {"pictures.js", *(DRAWN_BY[kind] for kind in kinds)}
+        yield from (asset(name) for name in DRAWING_SCRIPTS if name in used)
         if language() != LANGUAGES[0]:
             yield f"pictures.speak({_script_json(picture_texts())});"
         yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Prepared
-from npu_sim.framework.execution import Result
+from npu_sim.framework.execution import Prepared, Result
 from npu_sim.language import Text, joined, say
 from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan
@@ -85,8 +83,8 @@ def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
     legend = (
-        "numbered bars: who takes which range; cells: filled and coloured by their share of the "
-        "largest, dashed when idle; a click on one shows its steps"
+        "numbered bars: which core takes which range; cells: filled and coloured by their share of "
+        "the largest, dashed when idle; a click on one shows its steps"
     )
     return (Picture(core_map(plan), legend),) if plan.cores else ()
 
@@ -184,8 +182,8 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
 
 
 TIME_CAPTION = (
-    "Lower bounds from published rates. A bar of several tiles is as long as its "
-    "pipe works on them, the gaps between them left out. "
+    "Lower bounds from published rates. The length of a bar of several tiles is the busy time of "
+    "the pipe, without the gaps between tiles. "
     "Plus and minus zoom, arrow keys move, Home shows everything."
 )
 PERFETTO = (
@@ -194,9 +192,9 @@ PERFETTO = (
     "MindStudio Insight and chrome://tracing open it too."
 )
 STEPS_CAPTION = (
-    "Left of a tensor: where in all of its rows the frame lies. The frame is what "
-    "this core has of it, or everything; blue comes in, "
-    "orange goes out, purple is kept in on-chip memory from a tile before."
+    "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame is "
+    "what this core has of it, or everything; blue comes in, orange goes out, purple is kept in "
+    "on-chip memory from a tile before."
 )
 
 
@@ -241,7 +239,7 @@ def result_report(
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
-    legend = "coloured: depends on timing, the stronger the more of it; full where all does"
+    legend = "Coloured parts depend on timing; the colour is stronger where more elements do."
     strips = (Picture(order_strip(strip), legend) for strip in order_strips(result))
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (
@@ -285,7 +283,7 @@ def result_html(result: Result) -> str:
     return embedded(result_report(result))
 
 
-def prepared_html(prepared: "Prepared") -> str:
+def prepared_html(prepared: Prepared) -> str:
     """Return the plan of a prepared call as HTML for notebooks."""
     return plan_html(prepared.plan)
 
@@ -298,13 +296,31 @@ def timeline_html(timeline: Timeline) -> str:
 MOST_DRAWN = 4
 """Maximum number of calls drawn over time in one report."""
 TIMELINE_HEADINGS = (
-    *("call", "SoC", "clock MHz", "lower bound us", "kernel us", "binds"),
-    *("busy share of the kernel", "imbalance", "kernel reads, bytes", "kernel writes, bytes"),
+    "call",
+    "SoC",
+    "clock MHz",
+    "lower bound us",
+    "kernel us",
+    "binds",
+    "busy share of the kernel",
+    "imbalance",
+    "kernel reads, bytes",
+    "kernel writes, bytes",
 )
 LAUNCH_HEADINGS = (
-    *("call", "SoC", "kernel", "at least us", "estimate", "share", "binds"),
-    *("bytes read", "bytes written", "evidence"),
+    "call",
+    "SoC",
+    "kernel",
+    "at least us",
+    "estimate",
+    "share",
+    "binds",
+    "bytes read",
+    "bytes written",
+    "evidence",
 )
+CHANGE_HEADINGS = ("call", "SoC", "change", "at least us", "saved share", "without")
+PRICE_HEADINGS = ("call", "SoC", "deterministic computation off and on", "note")
 
 
 def timeline_report(
@@ -314,31 +330,29 @@ def timeline_report(
 ) -> Document:
     """Return the report of named timelines: comparison, launches, and what the bounds leave out.
 
-    - ``timelines``: timelines with the names of their calls.
+    - ``timelines``: timelines of one operator with the names of their calls; at least one.
     - ``works``: work over time of the first ``MOST_DRAWN`` of them, from
       :func:`npu_sim.timelines.tracks.tracks`.
     - ``call``: command that reproduces the report.
     """
-    first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
-    sentence = say(
-        "{title}: no faster than {bound_us:.6g} us on {soc} (lower bound)",
-        lowest,
-        title=first.title,
-    )
+    sentence = say("{title}: no faster than {bound_us:.6g} us on {soc} (lower bound)", lowest)
     bounds = Table(TIMELINE_HEADINGS, tuple(_timeline_row(name, one) for name, one in timelines))
     launches = Table(
         LAUNCH_HEADINGS, tuple(row for name, one in timelines for row in _launch_times(name, one))
     )
     changes = tuple(
-        (change.change, change.bound_us, change.saved_share, joined(change.without, ", "))
-        for _, one in timelines
-        for change in one.changes
+        (name, one.soc, each.change, each.bound_us, each.saved_share, joined(each.without, ", "))
+        for name, one in timelines
+        for each in one.changes
     )
-    columns = ("change", "at least us", "saved share", "without")
-    changed = (Table(columns, changes, "the call, changed"),) if changes else ()
-    prices = tuple(line for _, one in timelines for line in determinism_lines(one.determinism))
-    priced = (Lines(prices),) if prices else ()
+    changed = (Table(CHANGE_HEADINGS, changes, "the call, changed"),) if changes else ()
+    prices = tuple(
+        (name, one.soc, price, note)
+        for name, one in timelines
+        for _, price, note in determinism_lines(one.determinism)
+    )
+    priced = (Table(PRICE_HEADINGS, prices),) if prices else ()
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Prose(NOT_MEASURED))),
@@ -399,6 +413,6 @@ def workspace_report(plan: Plan, product: str = "") -> Document:
     listed = (
         Section(title, (Table(headings, tuple(rows)),)) for title, headings, rows in tables if rows
     )
-    command = plan_command(plan, product or plan.product).replace(" plan ", " workspace ", 1)
+    command = plan_command(plan, product or plan.product, "workspace")
     whole = Section("Workspace in global memory", workspace_blocks(plan))
     return Document(headline, headline, (whole, *listed), command)
