@@ -15,7 +15,7 @@ from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.ulp import ulp_distance, ulp_error
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
-from npu_sim.operators.shared.study import StudyCall, plain, study_call
+from npu_sim.operators.shared.study import StudyCall, formula_results, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.studies import verdicts
@@ -178,9 +178,9 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
     """Return the accuracy of one variant; integer outputs are exact and not included."""
     call = variant.call
     result = call.run()
-    golden = plain(call.operator.name, call.arguments, call.tensors)
-    second = plain(call.operator.name, call.arguments, call.tensors, np.float32)
-    original = plain(call.operator.name, base.arguments, base.tensors)
+    golden = formula_results(call.operator.name, call.arguments, call.tensors)
+    second = formula_results(call.operator.name, call.arguments, call.tensors, np.float32)
+    original = formula_results(call.operator.name, base.arguments, base.tensors)
     measured = []
     floating = {
         name: values for name, values in result.outputs.items() if values.dtype.kind not in "iu"

@@ -81,6 +81,7 @@ class Tiling(NamedTuple):
     """Result of the planner.
 
     The first ``former_cores`` cores take ``core_tokens``, the others ``tail_tokens``, possibly 0.
+    If all cores take the same number of tokens, ``former_cores`` is 0.
     """
 
     status: int
@@ -90,7 +91,7 @@ class Tiling(NamedTuple):
     tokens: Annotated[int, Field("tokens", vendor="tokensNum")]
     top_k: Annotated[int, Field("entries of a token", vendor="topK")]
     hidden: Annotated[int, Field("columns", vendor="hiddenSize")]
-    rows: Annotated[int, Field("where indices are dropped from", vendor="numOutTokens")]
+    rows: Annotated[int, Field("indices from this number on are dropped", vendor="numOutTokens")]
     former_cores: Annotated[
         int, Field("cores that take one token more", "vector_cores", "formerCoreNum")
     ]
@@ -208,7 +209,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
     ``status`` is 1 (the product's 561002) if a size is 0, for more than ``MOST_TOPK`` experts, and
-    if no piece of a row fits the Unified Buffer, where the product's planner continues with zeros.
+    if no piece of a row fits the Unified Buffer. There the product's planner continues with zeros
+    and the kernel cannot run; no published SoC has so small a buffer.
     """
     cores = device.vector_cores
     if (
@@ -275,19 +277,19 @@ def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
 class Buffers(NamedTuple):
     """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
-    indices: int
-    g_rows: int
-    token_rows: int
-    probs: int
-    probs_gradients: int
-    result_rows: int
-    token_row_fp32: int
-    reserved: int
-    g_fp32: int
-    sums: int
-    probs_fp32: int
-    piece_sums: int
-    row_products: int
+    indices: int = 0
+    g_rows: int = 0
+    token_rows: int = 0
+    probs: int = 0
+    probs_gradients: int = 0
+    result_rows: int = 0
+    token_row_fp32: int = 0
+    reserved: int = 0
+    g_fp32: int = 0
+    sums: int = 0
+    probs_fp32: int = 0
+    piece_sums: int = 0
+    row_products: int = 0
 
 
 def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
@@ -296,11 +298,10 @@ def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
     fp32_row = FP32_BYTES * tiling.piece_columns
     if probs == NO_PROBS:
         indices = BUFFERS_PER_QUEUE * INDEX_BYTES * tiling.group_entries
-        return Buffers(indices, tiling.input_rows * row, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return Buffers(indices=indices, g_rows=tiling.input_rows * row)
     entries, numbers = tiling.group_entries_aligned, FP32_BYTES * tiling.group_entries_aligned
     factors = BUFFERS_PER_QUEUE * entries * element_bytes(probs)
     return Buffers(
-        indices=0,
         g_rows=row,
         token_rows=tiling.input_rows * row,
         probs=factors,

@@ -6,7 +6,9 @@ core.
 
 Source: specification page ``rms_norm_grad``, sections "Contract" 3, "Tiling" and "Unified Buffer of
 a core". The product computes with unsigned 32-bit sizes; wrap-arounds are written out. Sizes are
-elements unless the name contains bytes.
+elements unless the name contains bytes. A *piece* is a part of a row, a *batch* what a core
+processes at a time (rows, or pieces of all its rows), a *chunk* the columns of dgamma that are
+reduced at a time.
 """
 
 import math
@@ -22,6 +24,7 @@ from npu_sim.numbers.shapes import shape_text
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
+    FP32_BYTES,
     MAX_RANK,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
@@ -58,6 +61,8 @@ LANE_COLUMNS = 640
 """Widest aligned row that A2 and A3 sum in 64 lane accumulators (page, key 1)."""
 PIECE_COLUMNS = 4096
 """Columns of a piece (page, key 2)."""
+SPLIT_D_RSTD_BYTES = 128
+"""Buffer of rstd with rows in pieces; that of the means is twice as long (page, key 2)."""
 GROUP_ROWS = 32
 """Rows whose part of dgamma is written together (page, "key 2")."""
 ASSUMED_UB_BYTES = 195584
@@ -222,7 +227,7 @@ class RowBatches(NamedTuple):
     loop: Annotated[int, Field("batches", ROWS_OR_COLUMNS, "loop")]
 
 
-class Chunks(NamedTuple):
+class ReductionChunks(NamedTuple):
     """Columns of dgamma reduced at a time; ``need`` is 0 if all are reduced at once."""
 
     size: Annotated[
@@ -263,7 +268,7 @@ class Tiling(NamedTuple):
     fixed_output: Annotated[
         int, Field("1 when the order of additions is fixed", "1", "fixed_output")
     ]
-    chunks: Annotated[Chunks, Part(switch="reduces_in_chunks")]
+    chunks: Annotated[ReductionChunks, Part(switch="reduces_in_chunks")]
 
 
 NO_TILING: Tiling = nothing(Tiling)
@@ -330,9 +335,9 @@ def split_chunks(
     block_dim: int,
     npu_arch: int,
     rules: Any,
-) -> Chunks:
+) -> ReductionChunks:
     """Return the chunks of columns in which the deterministic reduction of dgamma runs."""
-    whole = Chunks(columns_aligned, 1, 0, 0)
+    whole = ReductionChunks(columns_aligned, 1, 0, 0)
     if not may_chunk(problem, npu_arch, rules):
         return whole
     total = total_input_bytes(problem.rows, problem.columns, element_bytes(problem.dtype_code))
@@ -343,11 +348,11 @@ def split_chunks(
     free = (enable - 4 * block_factor) & UINT32_MASK
     size = max(align_down(free // (4 * block_dim), PIECE_COLUMNS), PIECE_COLUMNS)
     num = ceil_div(problem.columns, size)
-    return Chunks(size, num, problem.columns - (num - 1) * size, 1)
+    return ReductionChunks(size, num, problem.columns - (num - 1) * size, 1)
 
 
 def workspace_words(
-    problem: Problem, columns_aligned: int, block_factor: int, chunks: Chunks
+    problem: Problem, columns_aligned: int, block_factor: int, chunks: ReductionChunks
 ) -> int:
     """Return the 32-bit words of workspace per core."""
     if not problem.deterministic:
@@ -377,7 +382,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
     if not is_planned(rows, columns, device):
         return NO_TILING
-    seen = Problem(rows, columns, problem.dtype_code, problem.deterministic)
+    wrapped = Problem(rows, columns, problem.dtype_code, problem.deterministic)
     columns_aligned = align(columns, alignment(problem.dtype_code)) & UINT32_MASK
     block_factor = ceil_div(rows, device.vector_cores)
     block_dim = ceil_div(rows, block_factor)
@@ -392,14 +397,14 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         ub_factor = PIECE_COLUMNS
         batches = split_batches(columns, ub_factor)
         tail_batches = split_batches(columns if core_tail > 0 else 0, ub_factor)
-    chunks = split_chunks(seen, columns_aligned, block_factor, block_dim, device.npu_arch, rules)
+    chunks = split_chunks(wrapped, columns_aligned, block_factor, block_dim, device.npu_arch, rules)
     return Tiling(
         status=SUCCESS,
         block_dim=block_dim,
         tiling_key=key,
         schedule_mode=rules.schedule_mode,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES
-        + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
+        + 4 * block_dim * workspace_words(wrapped, columns_aligned, block_factor, chunks),
         rows=rows,
         columns=columns,
         columns_aligned=columns_aligned,
@@ -498,29 +503,37 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
     inference = npu_arch == NPU_ARCH_ATLAS_INFERENCE
     synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
     if tiling.tiling_key == SPLIT_D:
-        piece = 4 * PIECE_COLUMNS
-        double, zeros = 2 * piece, piece if inference else 0
-        return Buffers(
-            double, double, double, piece, piece, 128, 2 * 128, 0, zeros, synchronisation
+        row_bytes = FP32_BYTES * PIECE_COLUMNS
+        rows_bytes = row_bytes
+        rstd, means, scratch = SPLIT_D_RSTD_BYTES, 2 * SPLIT_D_RSTD_BYTES, 0
+    else:
+        row_bytes = FP32_BYTES * tiling.columns_aligned
+        rows_bytes = FP32_BYTES * max(
+            tiling.ub_factor * tiling.columns_aligned,
+            merged_elements(tiling) if rules.queue_holds_merge else 0,
         )
-    rows = 4 * max(
-        tiling.ub_factor * tiling.columns_aligned,
-        merged_elements(tiling) if rules.queue_holds_merge else 0,
+        rstd = 2 * FP32_BYTES * align(tiling.ub_factor, alignment(tiling.dtype_code))
+        lanes = uses_lane_sums(tiling.columns_aligned, npu_arch)
+        means = FP32_BYTES * tiling.ub_factor if lanes else 0
+        scratch = FP32_BYTES * VECTOR_LANES * tiling.ub_factor if lanes else 0
+    return Buffers(
+        dy=2 * rows_bytes,
+        x=2 * rows_bytes,
+        dx=2 * rows_bytes,
+        gamma=row_bytes,
+        dgamma=row_bytes,
+        rstd=rstd,
+        means=means,
+        scratch=scratch,
+        zeros=row_bytes if inference else 0,
+        synchronisation=synchronisation,
     )
-    row = 4 * tiling.columns_aligned
-    rstd = 2 * 4 * align(tiling.ub_factor, alignment(tiling.dtype_code))
-    lanes = uses_lane_sums(tiling.columns_aligned, npu_arch)
-    means = 4 * tiling.ub_factor if lanes else 0
-    scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
-    double, zeros = 2 * rows, row if inference else 0
-    return Buffers(double, double, double, row, row, rstd, means, scratch, zeros, synchronisation)
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; the planner does not check its size."""
     own = buffers(tiling, device.npu_arch, rules)
-    rows = own.dy + own.x + own.dx + own.gamma + own.dgamma + own.rstd
-    return rows + own.means + own.scratch + own.zeros + own.synchronisation
+    return sum(own)
 
 
 RUNS = (

@@ -27,6 +27,7 @@ COPIED_ROWS = "the blocks of rows written at a time"
 """Captions of conflicts in instructions that several operators use."""
 ESTIMATED_ARCHITECTURES = (NPU_ARCH_A2_A3,)
 """Architectures with published start-ups."""
+WIDENING = "cast 16 to 32 bits"
 NARROWING = "cast 32 to 16 bits"
 """Least certain entry: devices took 0.83 to 1.37 cycles per repeat (page, "Residuals")."""
 
@@ -40,7 +41,7 @@ START_UP = MappingProxyType(
         "sub": 22.13,
         "muls": 23.10,
         "adds": 22.09,
-        "cast 16 to 32 bits": 20.12,
+        WIDENING: 20.12,
         NARROWING: 20.44,
         "duplicate": 17.00,
         "sum of a repeat": 32.00,
@@ -144,7 +145,7 @@ def by_rows(
     return Issue(kind, rows, mean, between=between)
 
 
-def whole(kind: str, elements: int, *sources: int, between: str = "") -> Issue:
+def full_repeats(kind: str, elements: int, *sources: int, between: str = "") -> Issue:
     """Return an instruction on ``elements``; ``sources`` are the starts of two sources, if any."""
     conflict = source_conflict(*sources) if sources else 1.0
     return Issue(kind, ceil_div(elements, LANES), conflict, between=between)
@@ -154,11 +155,13 @@ def halving(elements: int) -> Issues:
     """Return a sum: fold to a power of two, halve down to 64 lanes, sum these in one repeat."""
     front = 1 << (max(elements, LANES).bit_length() - 1)
     adds = (
-        [whole("add", elements - front, 0, 4 * front, between=HALVES)] if elements > front else []
+        [full_repeats("add", elements - front, 0, 4 * front, between=HALVES)]
+        if elements > front
+        else []
     )
     while front > LANES:
         front //= 2
-        adds.append(whole("add", front, 0, 4 * front, between=HALVES))
+        adds.append(full_repeats("add", front, 0, 4 * front, between=HALVES))
     return (*adds, Issue("sum of a repeat", 1))
 
 
@@ -184,7 +187,7 @@ def lane_sums(rows: int, columns: int, row_bytes: int, values: int, scratch: int
     """Return row sums in 64 lanes each; ``values`` and ``scratch`` are starts of rows and lanes."""
     issues: list[Issue] = []
     for run in _runs(rows):
-        issues.append(whole("duplicate", LANES * run))
+        issues.append(full_repeats("duplicate", LANES * run))
         lanes = scratch, 4 * LANES
         issues += [
             by_rows("add", run, (values + 4 * LANES * step, row_bytes), lanes, LANE_ROWS)

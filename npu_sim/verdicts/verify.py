@@ -31,6 +31,8 @@ class _Group:
     call: StudyCall
     profiles: list[Profile]
     verdicts: Mapping[str, OutputVerdict] | None = None
+    searched: bool = False
+    """Whether a timing that gives the measured bits was searched for, where one is needed."""
 
     @property
     def unreachable(self) -> int:
@@ -65,9 +67,9 @@ def verify(
     """Return whether the product can have produced measured outputs from the inputs of a call.
 
     Elements with one legal order are compared bit by bit. For elements to which several cores add,
-    an order of arrival that gives the measured bits is searched for, and ``unreachable`` is said
-    only with a proof: all orders were enumerated, or the value lies outside an interval that holds
-    in every order.
+    an order of arrival that gives the measured bits is searched for, and ``unreachable`` is
+    reported only with a proof: all orders were enumerated, or the value lies outside an interval
+    that holds in every order.
 
     Parameters
     ----------
@@ -193,20 +195,24 @@ def _judged(
     effort: Budget,
     report: Report,
 ) -> _Group:
-    """Judge every group; return the first with nothing unreachable, or with least.
+    """Judge every group; return the first with the fewest unreachable elements.
 
-    Timing is searched only where the elements with one legal order agree, and at last in the group
-    that is returned.
+    The search of timings, which is slow, can only add unreachable elements. It is left out for
+    groups that have more of them without it than the returned group has.
     """
+
+    def judge_group(group: _Group, search: bool) -> None:
+        group.verdicts = judge(group.call, measured, effort, report, search)
+        group.searched = search or not group.undecided
+
     alone = len(groups) == 1
     for number, group in enumerate(groups.values()):
         report(_place(group), number / len(groups))
-        group.verdicts = judge(group.call, measured, effort, report, search=alone)
-        if not alone and not group.unreachable and group.undecided:
-            group.verdicts = judge(group.call, measured, effort, report)
-    best = min(groups.values(), key=lambda group: group.unreachable)
-    if not alone and best.unreachable and best.undecided:
-        best.verdicts = judge(best.call, measured, effort, report)
+        judge_group(group, search=alone)
+        if not group.searched and not group.unreachable:
+            judge_group(group, search=True)
+    while not (best := min(groups.values(), key=lambda group: group.unreachable)).searched:
+        judge_group(best, search=True)
     return best
 
 

@@ -7,7 +7,7 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.shared.generate import generate
-from npu_sim.operators.shared.study import plain
+from npu_sim.operators.shared.study import formula_results
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.golden import tiling_lines
@@ -379,7 +379,7 @@ def test_the_formula_agrees_with_the_kernel():
     data = generate(OPERATOR, call, 3)
     outputs, golden = (
         npu_sim.run(OPERATOR, **data, num_out_tokens=-30).outputs,
-        plain(OPERATOR, call, data),
+        formula_results(OPERATOR, call, data),
     )
     for name, values in golden.items():
         np.testing.assert_array_equal(outputs[name], values)

@@ -7,7 +7,7 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.shared.generate import generate
-from npu_sim.operators.shared.study import plain
+from npu_sim.operators.shared.study import formula_results
 from npu_sim.registry import load_operator
 from tests.operators.refusals import blame_of, refusal_of
 
@@ -200,7 +200,7 @@ def test_special_values_on_the_inference_series_saturate():
 def test_results_are_those_of_the_formula(dtype, columns):
     call = load_operator(OPERATOR).build(specs(f"7x{columns}", str(columns), dtype))
     data = generate(OPERATOR, call, 3)
-    outputs, golden = npu_sim.run(OPERATOR, **data).outputs, plain(OPERATOR, call, data)
+    outputs, golden = npu_sim.run(OPERATOR, **data).outputs, formula_results(OPERATOR, call, data)
     tolerance = {"fp32": 1e-6, "bf16": 2**-8, "fp16": 2**-11}[dtype]
     np.testing.assert_allclose(
         outputs["y"].astype(np.float64), golden["y"], rtol=tolerance, atol=1e-7

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from npu_sim.operators.shared.study import plain, study_call
+from npu_sim.operators.shared.study import formula_results, study_call
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
 from npu_sim.studies.terms import terms_of
 from tests.studies import calls
@@ -33,7 +33,7 @@ def test_every_dtype_passes_its_standard(operator):
 @pytest.mark.parametrize("operator", CALLS)
 def test_the_error_terms_of_an_element_equal_the_formula(operator):
     call = study_call(operator, CALLS[operator])
-    golden = plain(operator, call.arguments, call.tensors)
+    golden = formula_results(operator, call.arguments, call.tensors)
     for output, values in golden.items():
         for place in (0, values.size // 2, values.size - 1):
             index = tuple(int(at) for at in np.unravel_index(place, values.shape))

@@ -162,6 +162,20 @@ def test_other_device_is_explained_and_found_when_left_open():
     assert "Ascend910B1" not in {soc for one in anywhere.possible for soc in one.socs}
 
 
+def test_a_device_is_chosen_after_the_search_of_its_timings():
+    """On 40 cores, rows 0 to 3 are of one core, whose sum loses the 1; dx is wrong everywhere."""
+    call = calls.rms_norm(130, 64)
+    dy, ones = np.zeros_like(call["dy"]), {name: np.ones_like(call[name]) for name in ("x", "rstd")}
+    dy[[0, 3, 4]] = np.array([[1], [2.0**24], [-(2.0**24)]])
+    call = {**call, **ones, "dy": dy, "deterministic": False, "release": "9.1"}
+    measured = npu_sim.run("rms_norm_grad", soc="Ascend910B4", **call).outputs
+    measured["dx"][0, 0] += 1
+    answer = npu_sim.verify("rms_norm_grad", explain=False, **measured, **call)
+    counts = {name: output.counts["unreachable"] for name, output in answer.outputs.items()}
+    assert counts == {"dx": 1, "dgamma": 0}
+    assert answer.soc in ("Ascend910B3", "Ascend910B4")  # of 40 cores each
+
+
 def test_another_release_is_explained():
     """Release 8.3 adds up rows of grad in other chunks than later ones."""
     random = np.random.default_rng(0)

@@ -22,7 +22,13 @@ from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, KERNEL_GRAD
 from npu_sim.operators.shared.any_order import any_order
-from npu_sim.operators.shared.study import Changes, Restore, StudyCall, arrived, miscounted_calls
+from npu_sim.operators.shared.study import (
+    Changes,
+    Restore,
+    StudyCall,
+    fold_in_arrival_order,
+    miscounted_calls,
+)
 from npu_sim.orders.claims import Claim, OpenRule, Parts, count_units, probe_terms
 from npu_sim.orders.trees import Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
@@ -344,7 +350,7 @@ def tree_of_row(
             return left_fold(range(len(run.rows)))
         grouped = _by_core(run, lambda row: row // outcome.older.share, by_slot=False)
         atomic_rows = [(core, term) for core, terms in grouped for term in terms]
-        return arrived(atomic_rows, order, run.weight_row)
+        return fold_in_arrival_order(atomic_rows, order, run.weight_row)
     tiling = outcome.tiling
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
     starts = np.array([start for start, _ in ranges])
@@ -364,7 +370,7 @@ def tree_of_row(
         for core, terms in grouped
         for chunk in chunks_of(terms, case.rules.rows_per_flush)
     ]
-    return arrived(contributions, order, run.weight_row)
+    return fold_in_arrival_order(contributions, order, run.weight_row)
 
 
 def _small_dim(
@@ -380,7 +386,7 @@ def _small_dim(
         copied = min(most_rows, stop - start)
         batches = groupby(terms, key=lambda term: (run.rows[term] - start) // copied)
         contributions += [(core, left_fold(list(batch))) for _, batch in batches]
-    return arrived(contributions, order, run.weight_row)
+    return fold_in_arrival_order(contributions, order, run.weight_row)
 
 
 def _deterministic(grouped: Sequence[tuple[int, list[int]]], most: int) -> Tree | None:

@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units, with_tokens_appended
+from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units
+from npu_sim.operators.shared.unpermuted_tokens import with_tokens_appended
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 

@@ -17,7 +17,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.normalised_rows_timeline import (
     NormalisedRows,
     buffer_sizes,
-    lists_by_rows,
+    instructions_by_core,
 )
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES, ceil_div
@@ -39,17 +39,18 @@ from npu_sim.timelines.program import (
 from npu_sim.timelines.steps import Step, StepTable, View
 from npu_sim.timelines.vector_pipe import (
     LANES,
+    WIDENING,
     InstructionLists,
     Issue,
     Issues,
     by_rows,
     copied_rows,
+    full_repeats,
     halving,
     in_groups,
     lane_sums,
     repeated,
     spread,
-    whole,
 )
 
 BROADCASTS = (
@@ -239,7 +240,7 @@ def instructions(plan: Plan) -> InstructionLists:
     rows, key = _Rows(plan), plan.tiling_key or 0
     paths = {KEY_MERGE_N: rows.merged, KEY_SPLIT_D: rows.split}
     compared = rows.like_compared and key == KEY_MERGE_N
-    return lists_by_rows(plan, paths.get(key, rows.whole), compared)
+    return instructions_by_core(plan, paths.get(key, rows.whole), compared)
 
 
 class _Rows(NormalisedRows):
@@ -260,7 +261,7 @@ class _Rows(NormalisedRows):
 
     def rstd(self, rows: int) -> Issues:
         """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
-        issues = (whole(kind, rows) for kind in ("muls", "adds", "square root", "duplicate"))
+        issues = (full_repeats(kind, rows) for kind in ("muls", "adds", "square root", "duplicate"))
         return *issues, self.on("div", rows, "reduction", "rstd")
 
     def squared(self, elements: int) -> Issues:
@@ -276,7 +277,8 @@ class _Rows(NormalisedRows):
         """Return the instructions of keys 0 and 3: row by row; the scalar unit computes rstd."""
         wide = self.columns
         return repeated(
-            (*self.squared(wide), *halving(wide), whole("muls", wide), *self.scaled(wide)), rows
+            (*self.squared(wide), *halving(wide), full_repeats("muls", wide), *self.scaled(wide)),
+            rows,
         )
 
     def split(self, rows: int) -> Issues:
@@ -286,7 +288,7 @@ class _Rows(NormalisedRows):
             return *self.squared(width), *halving(width)
 
         def results(width: int) -> Issues:
-            return *self.widened(width), whole("muls", width), *self.scaled(width)
+            return *self.widened(width), full_repeats("muls", width), *self.scaled(width)
 
         def group(count: int) -> Issues:
             first, second = (
@@ -320,7 +322,7 @@ class _Rows(NormalisedRows):
             by_gamma: Issues = (self.on("mul", elements, "squares", "gamma"),)
         else:  # every group widens gamma again, into the buffer of the fp32 x
             by_gamma = (
-                whole("cast 16 to 32 bits", elements),
+                full_repeats(WIDENING, elements),
                 self.on("mul", elements, "squares", "x_fp32"),
             )
         return *self._sums(rows), *by_rstd, *by_gamma, *self.narrowed(elements)

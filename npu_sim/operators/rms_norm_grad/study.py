@@ -13,7 +13,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.rms_norm_grad.compute import split_of
-from npu_sim.operators.shared.study import StudyCall, arrived, miscounted_calls
+from npu_sim.operators.shared.study import StudyCall, fold_in_arrival_order, miscounted_calls
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
@@ -131,7 +131,7 @@ def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree
         sums = [trees.left_fold([part for _, part in own]) for _, own in by_core]
         tree = trees.left_fold(sums)
     else:
-        tree = arrived(contributions, order, key)
+        tree = fold_in_arrival_order(contributions, order, key)
     assert tree is not None
     return tree
 

@@ -10,7 +10,7 @@ of its sources.
 from functools import partial
 
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared.normalised_rows_timeline import NormalisedRows, lists_by_rows
+from npu_sim.operators.shared.normalised_rows_timeline import NormalisedRows, instructions_by_core
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import DTYPE_CODES, FP32_BYTES, VECTOR_LANES, align, alignment, ceil_div
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
@@ -34,13 +34,13 @@ from npu_sim.timelines.vector_pipe import (
     Issue,
     Issues,
     copied_rows,
+    full_repeats,
     halving,
     in_groups,
     lane_sums,
     repeated,
     row_conflicts,
     spread,
-    whole,
 )
 
 
@@ -213,8 +213,8 @@ def instructions(plan: Plan) -> InstructionLists:
     """
     rows = _Rows(plan)
     if plan.tiling_key == SPLIT_D:
-        return lists_by_rows(plan, rows.split, False)
-    return lists_by_rows(plan, rows.whole, rows.like_compared)
+        return instructions_by_core(plan, rows.split, False)
+    return instructions_by_core(plan, rows.whole, rows.like_compared)
 
 
 class _Rows(NormalisedRows):
@@ -227,7 +227,7 @@ class _Rows(NormalisedRows):
 
     def whole(self, rows: int) -> Issues:
         """Return the instructions of key 1: whole rows in the buffer."""
-        once = (*self.widened_gamma(self.aligned), whole("duplicate", self.aligned))
+        once = (*self.widened_gamma(self.aligned), full_repeats("duplicate", self.aligned))
         if self.aligned > LANE_COLUMNS:
             return (*once, *repeated(self._halved_row(), rows))
         return (*once, *in_groups(rows, self.ub_factor, self._lane_group))
@@ -245,7 +245,7 @@ class _Rows(NormalisedRows):
         to_rows = spread(rows, wide)
         row_bytes, dx = FP32_BYTES * wide, self.starts["dx"]
         dgamma = row_conflicts(rows, (dx, row_bytes), (self.starts["dgamma"], 0))
-        repeats = whole("add", wide).repeats
+        repeats = full_repeats("add", wide).repeats
         widened, scaled = self.widened(everything), on("mul", everything, "x", "dx")
         return (
             *(*to_rows, *widened, scaled, *widened, on("mul", everything, "dy", "x")),
@@ -253,7 +253,7 @@ class _Rows(NormalisedRows):
             *copied_rows(rows, wide, FP32_BYTES),
             *(on("mul", everything, "dy", "dx"), on("mul", everything, "dy", "x")),
             *lane_sums(rows, self.columns, row_bytes, dx, self.starts["scratch"]),
-            *(whole("muls", rows), *to_rows, scaled, on("sub", everything, "dy", "dx")),
+            *(full_repeats("muls", rows), *to_rows, scaled, on("sub", everything, "dy", "dx")),
             *(*to_rows, on("mul", everything, "dx", "dy"), *self.narrowed(everything)),
         )
 
@@ -263,7 +263,7 @@ class _Rows(NormalisedRows):
 
     def _split_group(self, rows: int) -> Issues:
         pieces = in_groups(self.columns, self.ub_factor, partial(self._piece, rows))
-        return whole("duplicate", rows), whole("muls", rows), *pieces
+        return full_repeats("duplicate", rows), full_repeats("muls", rows), *pieces
 
     def _piece(self, rows: int, width: int) -> Issues:
         on = self.on
@@ -273,6 +273,6 @@ class _Rows(NormalisedRows):
         sums = (*widened, scaled, *widened, *dgamma, *products)
         dx = on("mul", width, "dy", "gamma"), on("sub", width, "dy", "x"), scaled
         gradient = (*widened, scaled, scaled, *widened, *dx, *self.narrowed(width))
-        means = whole("add", rows, 0, MEANS_BYTES, between="the means")
-        first = (*gamma, whole("duplicate", width), *repeated(sums, rows), means)
+        means = full_repeats("add", rows, 0, MEANS_BYTES, between="the means")
+        first = (*gamma, full_repeats("duplicate", width), *repeated(sums, rows), means)
         return (*first, *gamma, *repeated(gradient, rows))

@@ -11,11 +11,12 @@ from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES
 from npu_sim.timelines.program import rows_of_cores
 from npu_sim.timelines.vector_pipe import (
     NARROWING,
+    WIDENING,
     InstructionLists,
     Issue,
     Issues,
+    full_repeats,
     starts_of,
-    whole,
 )
 
 COMPARED_DTYPES = {"bfloat16"}
@@ -27,11 +28,13 @@ def buffer_sizes(plan: Plan) -> Mapping[str, int]:
     return {buffer.name: buffer.bytes for buffer in plan.memories[0].allocations}
 
 
-def lists_by_rows(plan: Plan, of_rows: Callable[[int], Issues], compared: bool) -> InstructionLists:
+def instructions_by_core(
+    plan: Plan, instructions_for: Callable[[int], Issues], compared: bool
+) -> InstructionLists:
     """Return the instructions of every core, given those of a number of rows."""
-    amounts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
-    lists = {amount: of_rows(amount) for amount in set(amounts.values())}
-    return InstructionLists({core: lists[amount] for core, amount in amounts.items()}, compared)
+    row_counts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
+    lists = {count: instructions_for(count) for count in set(row_counts.values())}
+    return InstructionLists({core: lists[count] for core, count in row_counts.items()}, compared)
 
 
 class NormalisedRows:
@@ -50,16 +53,16 @@ class NormalisedRows:
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
         """Return an instruction whose two sources are at the start of these buffers."""
         starts = (self.starts[name] for name in buffers)
-        return whole(kind, elements, *starts, between=" and ".join(buffers))
+        return full_repeats(kind, elements, *starts, between=" and ".join(buffers))
 
     def widened(self, elements: int) -> Issues:
         """Return the cast of 16-bit elements to fp32."""
-        return (whole("cast 16 to 32 bits", elements),) if self.widens else ()
+        return (full_repeats(WIDENING, elements),) if self.widens else ()
 
     def narrowed(self, elements: int) -> Issues:
         """Return the cast of fp32 elements to 16 bits."""
-        return (whole(NARROWING, elements),) if self.widens else ()
+        return (full_repeats(NARROWING, elements),) if self.widens else ()
 
     def widened_gamma(self, elements: int) -> Issues:
         """Return the cast of a 16-bit gamma to fp32."""
-        return (whole("cast 16 to 32 bits", elements),) if self.widens_gamma else ()
+        return (full_repeats(WIDENING, elements),) if self.widens_gamma else ()

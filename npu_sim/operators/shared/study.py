@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,20 @@ class StudyCall:
     operator: Operator
     """Declaration of the operator."""
     tensors: Mapping[str, np.ndarray]
+    """Input tensors by name."""
     attributes: Mapping[str, Any]
-    """``tensors`` and ``attributes``: input tensors and attributes by name."""
+    """Attributes by name."""
     profile: Profile
     """Product, SoC and release."""
     options: Mapping[str, Any]
     """``deterministic``, ``core_order``, ``seed``, ``limits``."""
 
-    @property
+    @cached_property
     def arguments(self) -> Arguments:
         """The arguments of the call."""
         return self.operator.build({**self.tensors, **self.attributes})
 
-    @property
+    @cached_property
     def case(self) -> Case:
         """The checked call."""
         deterministic = self.options.get("deterministic", False)
@@ -76,7 +78,7 @@ class StudyCall:
 
 
 MISCOUNTED_TERMS = 2
-"""Terms that are tried as added twice, and as missing."""
+"""Maximum number of terms to try as duplicated, and as missing."""
 
 
 def miscounted_calls(
@@ -180,7 +182,7 @@ def surviving_units(
     return counts
 
 
-def arrived(
+def fold_in_arrival_order(
     contributions: Sequence[tuple[int, Tree | None]], order: Order, key: int
 ) -> Tree | None:
     """Return the left fold of contributions (core, tree) of one part in their order of arrival.
@@ -196,31 +198,7 @@ def arrived(
     return left_fold([contributions[place][1] for place in places])
 
 
-def with_tokens_appended(
-    call: StudyCall, rows: str, sizes: Mapping[str, int], fill: str
-) -> StudyCall | None:
-    """Append rows to tensors, and to ``sorted_indices`` those that name the new ones of ``rows``.
-
-    ``sizes`` are the new rows of every tensor; tensors that the call does not have are skipped.
-    ``fill`` is as in :class:`Changes`. Returns None if rows were dropped: their indices would point
-    to the new rows.
-    """
-    count, indices = call.tensors[rows].shape[0], call.tensors["sorted_indices"]
-    if indices.max(initial=-1) >= count:
-        return None
-    new_indices = np.arange(count, count + sizes[rows], dtype=indices.dtype)
-    changed = {"sorted_indices": np.concatenate([indices, new_indices])}
-    for name, size in sizes.items():
-        if name in call.tensors:
-            values = call.tensors[name]
-            added = np.zeros((size, values.shape[1]), values.dtype)
-            if fill == "copy":
-                added[...] = np.resize(values, added.shape)
-            changed[name] = np.concatenate([values, added])
-    return call.with_tensors(**changed)
-
-
-def plain(
+def formula_results(
     operator: str,
     arguments: Mapping[str, Any],
     tensors: Mapping[str, np.ndarray],

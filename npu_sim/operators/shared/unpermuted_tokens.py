@@ -1,9 +1,9 @@
-"""Contract parts that MoeTokenUnpermute and its gradient share: arguments, axes, and data.
+"""Arguments, axes, data and changed calls that MoeTokenUnpermute and its gradient share.
 
 Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.operators.shared.study import StudyCall, with_tokens_appended
+from npu_sim.operators.shared.study import StudyCall
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling.token_sums import MOST_TOPK
 
@@ -43,11 +43,7 @@ PROBS = Tensor(
 ATTRIBUTES = (
     Attribute("padded_mode", bool, "not supported yet: False", False),
     Attribute(
-        "restore_shape",
-        IntArray,
-        "accepted, and looked at by nobody",
-        None,
-        document="restoreShapeOptional",
+        "restore_shape", IntArray, "accepted and ignored", None, document="restoreShapeOptional"
     ),
 )
 DERIVED = (Derived("top_k", "1 + (num_topk - 1) * has_probs"), Derived("entries", "tokens * top_k"))
@@ -149,3 +145,27 @@ def grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
     more = extra * experts(call)
     sizes = {"permuted_tokens": more, "unpermuted_tokens_grad": extra, "probs": extra}
     return with_tokens_appended(call, "permuted_tokens", sizes, fill)
+
+
+def with_tokens_appended(
+    call: StudyCall, rows: str, sizes: Mapping[str, int], fill: str
+) -> StudyCall | None:
+    """Append rows to tensors, and to ``sorted_indices`` the positions of the new ones of ``rows``.
+
+    ``sizes`` are the numbers of rows to append to each tensor; tensors that the call does not have
+    are skipped. ``fill`` is as in :class:`~npu_sim.operators.shared.study.Changes`. Returns None if
+    rows were dropped: their indices would point to the new rows.
+    """
+    count, indices = call.tensors[rows].shape[0], call.tensors["sorted_indices"]
+    if indices.max(initial=-1) >= count:
+        return None
+    new_indices = np.arange(count, count + sizes[rows], dtype=indices.dtype)
+    changed = {"sorted_indices": np.concatenate([indices, new_indices])}
+    for name, size in sizes.items():
+        if name in call.tensors:
+            values = call.tensors[name]
+            added = np.zeros((size, values.shape[1]), values.dtype)
+            if fill == "copy":
+                added[...] = np.resize(values, added.shape)
+            changed[name] = np.concatenate([values, added])
+    return call.with_tensors(**changed)

@@ -6,7 +6,7 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.operators import run
-from npu_sim.operators.shared.study import plain
+from npu_sim.operators.shared.study import formula_results
 from npu_sim.registry import load_operator
 from npu_sim.studies.caveats.experiment import Caveat, Numbers
 
@@ -18,7 +18,7 @@ def _conversion() -> Numbers:
     shape = {"grad_output": (24, 4, 64), "input": (24, 4, 48), "weight": (1, 48, 64), "bias": (64,)}
     tensors = {name: rng.standard_normal(sizes).astype(np.float32) for name, sizes in shape.items()}
     arguments = load_operator(OPERATOR).build({**tensors, "cube_math_type": 0})
-    golden, errors = plain(OPERATOR, arguments, tensors), {}
+    golden, errors = formula_results(OPERATOR, arguments, tensors), {}
     for code, name in enumerate(
         ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
     ):

@@ -32,12 +32,18 @@ OUTER_COLUMNS = 2048
 """Columns of the running sum of one index that the Unified Buffer holds."""
 STEP_BYTES = 4096
 """Step in which the Unified Buffer for a batch is lowered until every core has a batch."""
-RESERVED_BYTES = 128
-"""Unified Buffer that stays free."""
+INDEX_PADDING_BYTES = 64
+"""Bytes behind a buffer of indices, and behind one of counts."""
 BATCH_ROWS = 32
 """A batch has a multiple of so many rows."""
 SLOT_HEAD_BYTES = 256
 """Workspace of a slot besides its row."""
+WORKSPACE_HEAD_BYTES = 128
+"""Workspace besides that of the system and the slots."""
+SLOT_ALIGNMENT = 128
+"""Rows of slots are padded to a multiple of these bytes."""
+POSITION_BYTES = 4
+"""Bytes of the position of a row."""
 
 
 class Tiling(NamedTuple):
@@ -53,7 +59,8 @@ class Tiling(NamedTuple):
         int,
         Field(
             "workspace of the kernel",
-            "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)",
+            bound="system_workspace_bytes"
+            " + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)",
         ),
     ]
     rows: Annotated[int, Field("rows of grad", vendor="scatterDimSize")]
@@ -65,10 +72,10 @@ class Tiling(NamedTuple):
         int, Field("columns of a batch at a time", "512", vendor="elewiseFactor")
     ]
     pieces: Annotated[
-        int, Field("pieces of at most 2048 columns", "2048", vendor="elewiseDimLoopNum")
+        int, Field("pieces of a batch in an outer piece", "2048", vendor="elewiseDimLoopNum")
     ]
     outer_pieces: Annotated[
-        int, Field("pieces of 2048 columns of a row", "dim", vendor="elewiseDimOuterLoopNum")
+        int, Field("outer pieces of a row, of 2048 columns", "dim", vendor="elewiseDimOuterLoopNum")
     ]
     core_batches: Annotated[int, Field("batches of a core", "rows", vendor="normalBlockLoopNum")]
     last_core_batches: Annotated[
@@ -96,14 +103,14 @@ NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def row_columns(dim: int, size: int) -> int:
+def piece_columns_of(dim: int, size: int) -> int:
     """Return the columns of a batch at a time (page, "elewiseFactor")."""
     return dim if dim * size <= PIECE_BYTES else PIECE_BYTES // size
 
 
 def has_pieces(problem: Problem) -> bool:
     """Return whether a batch takes its columns piece by piece."""
-    return problem.dim > row_columns(problem.dim, element_bytes(problem.dtype))
+    return problem.dim > piece_columns_of(problem.dim, element_bytes(problem.dtype))
 
 
 def running_bytes(dim: int) -> int:
@@ -117,9 +124,9 @@ def rows_per_batch(problem: Problem, device: Device) -> int:
     The Unified Buffer for a batch is lowered until every core has a batch.
     """
     size = element_bytes(problem.dtype)
-    columns = align(row_columns(problem.dim, size), BLOCK_BYTES // size)
-    row_bytes = 2 * problem.index_bytes + 4 + 2 * columns * size
-    reserved = running_bytes(problem.dim) + RESERVED_BYTES
+    columns = align(piece_columns_of(problem.dim, size), BLOCK_BYTES // size)
+    row_bytes = 2 * problem.index_bytes + POSITION_BYTES + 2 * columns * size
+    reserved = running_bytes(problem.dim) + 2 * INDEX_PADDING_BYTES
     available, found = device.ub_bytes, 0
     while True:
         rows = align_down((available - reserved) // row_bytes, BATCH_ROWS)
@@ -152,9 +159,11 @@ def count_slot_bytes(cores: int, index_bytes: int) -> int:
 def merged_columns(cores: int, index_bytes: int, size: int, device: Device) -> int:
     """Return the columns that a core merges at a time."""
     indices = index_slot_bytes(cores, index_bytes)
-    free = device.ub_bytes - RESERVED_BYTES - 4 * indices - count_slot_bytes(cores, index_bytes)
+    padded_indices = 2 * (indices + INDEX_PADDING_BYTES)  # and counts
+    frequencies = 2 * indices + count_slot_bytes(cores, index_bytes)
+    free = device.ub_bytes - padded_indices - frequencies
     columns = align_down(free, BLOCK_BYTES) // ((FP32_BYTES + size) * slots(cores))
-    return align_down(columns, 8)
+    return align_down(columns, BLOCK_BYTES // FP32_BYTES)
 
 
 def tile(problem: Problem, device: Device) -> Tiling:
@@ -171,7 +180,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
     -------
     Tiling
         With ``status`` 1 (the product's 561002) without rows, columns or cores, and on a chip whose
-        Unified Buffer is too small for a batch of rows.
+        Unified Buffer is too small for a batch of rows, or for a column of the merge.
     """
     dim, size = problem.dim, element_bytes(problem.dtype)
     if min(problem.rows, dim, device.vector_cores) <= 0:
@@ -182,14 +191,14 @@ def tile(problem: Problem, device: Device) -> Tiling:
     batches = ceil_div(problem.rows, batch_rows)
     core_batches = ceil_div(batches, device.vector_cores)
     cores = ceil_div(batches, core_batches)
-    columns = row_columns(dim, size)
+    piece_columns = piece_columns_of(dim, size)
     merge_columns = merged_columns(cores, problem.index_bytes, size, device)
     if merge_columns <= 0:
         return NO_TILING
     merge_pieces = ceil_div(dim, merge_columns)
     core_pieces = ceil_div(merge_pieces, cores)
     merge_cores = ceil_div(merge_pieces, core_pieces)
-    padded = align(columns, BLOCK_BYTES // size)
+    padded = align(piece_columns, BLOCK_BYTES // size)
     key = KEY + (10 if problem.scale_grad_by_freq else 0) + (1 if has_pieces(problem) else 0)
     return Tiling(
         status=SUCCESS,
@@ -197,14 +206,14 @@ def tile(problem: Problem, device: Device) -> Tiling:
         block_dim=cores,
         schedule_mode=1,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES
-        + RESERVED_BYTES
-        + 2 * cores * (SLOT_HEAD_BYTES + align(FP32_BYTES * dim, 128)),
+        + WORKSPACE_HEAD_BYTES
+        + 2 * cores * (SLOT_HEAD_BYTES + align(FP32_BYTES * dim, SLOT_ALIGNMENT)),
         rows=problem.rows,
         dim=dim,
         num_weights=problem.num_weights,
         batches=batches,
         batch_rows=batch_rows,
-        piece_columns=columns,
+        piece_columns=piece_columns,
         pieces=ceil_div(min(dim, OUTER_COLUMNS), padded),
         outer_pieces=ceil_div(dim, OUTER_COLUMNS),
         core_batches=core_batches,
@@ -227,14 +236,14 @@ def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:
     """Return the bytes in the Unified Buffer of a core that sums rows (page, "Unified Buffer")."""
     rows = tiling.batch_rows
     values = rows * align(tiling.piece_columns, BLOCK_BYTES // size) * size
-    indices = rows * index_bytes + 64
+    indices = rows * index_bytes + INDEX_PADDING_BYTES
     return {
         "gradient rows": values,
         "indices": indices,
-        "positions": 4 * rows,
+        "positions": POSITION_BYTES * rows,
         "counts": indices,
         "results": values,
-        "running row": align(min(tiling.dim, OUTER_COLUMNS), 8) * FP32_BYTES,
+        "running row": running_bytes(tiling.dim),
     }
 
 
@@ -245,8 +254,8 @@ def merge_buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]
     return {
         "slots": FP32_BYTES * elements,
         "results": size * elements,
-        "indices": indices + 64,
-        "counts": indices + 64,
+        "indices": indices + INDEX_PADDING_BYTES,
+        "counts": indices + INDEX_PADDING_BYTES,
         "frequencies": 2 * indices,
         "frequencies as read": count_slot_bytes(tiling.block_dim, index_bytes),
     }

@@ -58,8 +58,8 @@ def conv_tbc(
     """Return a temporal convolution, as :func:`torch.conv_tbc`.
 
     ConvTbcBackward computes its gradients. Autocast converts the tensors first, as in PyTorch.
-    ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3); 1, legal on every product,
-    lets the cube unit read fp32 as hf32 (Atlas A2, A3) or as fp16 (Atlas training series).
+    ``cube_math_type`` has the product's meaning: 0 keeps fp32 (Atlas A2, A3); 1, legal on every
+    product, lets the cube unit read fp32 as hf32 (Atlas A2, A3) or as fp16 (Atlas training series).
     """
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")

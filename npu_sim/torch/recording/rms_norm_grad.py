@@ -21,6 +21,8 @@ FORWARD, OPERATOR = "rms_norm", "rms_norm_grad"
 TOPIC = FORWARD
 CLASS_NAME = re.compile(r"RMSNorm", re.IGNORECASE)
 EPSILON_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+MEAN_TOLERANCE = 1e-6
+"""Relative difference of a factor from 1 / columns up to which a scaled sum is a mean."""
 NO_WEIGHT = "it has no weight for the last axes of its input, and the operator needs gamma"
 
 
@@ -83,8 +85,8 @@ class Term:
     """Number that was added to x."""
     parameter: torch.Tensor | None = None
     """Parameter that x is, or is a view of."""
-    listed: Any = None
-    """Entry of ``not_recognised`` that stands until gamma is multiplied."""
+    placeholder: Any = None
+    """Entry of ``not_recognised`` that is removed when gamma is multiplied."""
 
 
 ENDING = frozenset({"mean", "square", "sum", "mean_square", "normed", "y"})
@@ -162,17 +164,23 @@ def _sum(kernel: Kernel, term: Term) -> Term | None:
 
 
 def _root(kernel: Kernel, term: Term) -> Term | None:
-    return _listed(kernel, replace(term, kind="rms")) if term.kind == "mean_square" else None
+    return (
+        _with_placeholder(kernel, replace(term, kind="rms")) if term.kind == "mean_square" else None
+    )
 
 
 def _reciprocal_root(kernel: Kernel, term: Term) -> Term | None:
-    return _listed(kernel, replace(term, kind="rstd")) if term.kind == "mean_square" else None
+    return (
+        _with_placeholder(kernel, replace(term, kind="rstd"))
+        if term.kind == "mean_square"
+        else None
+    )
 
 
-def _listed(kernel: Kernel, term: Term) -> Term:
-    """List a normalisation, until gamma shows that it is a call."""
+def _with_placeholder(kernel: Kernel, term: Term) -> Term:
+    """List a normalisation as not recognised, until gamma shows that it is a call."""
     kernel.span.operators.add(FORWARD)  # the class of the module is not listed as well
-    return replace(term, listed=kernel.span.not_recognised(FORWARD, NO_WEIGHT))
+    return replace(term, placeholder=kernel.span.not_recognised(FORWARD, NO_WEIGHT))
 
 
 def _reciprocal(kernel: Kernel, term: Term) -> Term | None:
@@ -192,7 +200,7 @@ def _add(kernel: Kernel, term: Term) -> Term | None:
 
 def _scaled(kernel: Kernel, term: Term, factor: float) -> Term | None:
     """Follow a product with a number: a sum divided by its number of elements is a mean."""
-    if term.kind == "sum" and abs(factor * term.columns - 1) < 1e-6:
+    if term.kind == "sum" and abs(factor * term.columns - 1) < MEAN_TOLERANCE:
         return replace(term, kind="mean_square")
     return term if factor == 1 and term.kind in ("rstd", "rms") else None
 
@@ -225,7 +233,7 @@ def _gamma(kernel: Kernel, normed: Term, gamma: Term) -> Term | None:
         return None
     if torch.Size(gamma.shape).numel() != normed.columns:
         return None
-    kernel.span.retract(normed.listed)
+    kernel.span.retract(normed.placeholder)
     if gamma.offset:
         why = Text("the factor is {offset} + weight, as in Gemma: gamma is this sum", gamma)
         kernel.span.remark(FORWARD, why, gamma.parameter)
