@@ -7,7 +7,8 @@ by_file="$tests --dist loadfile" # every process compiles its kernels, so a file
 
 echo "-- without a compiler"
 NUMBA_DISABLE_JIT=1 $tests tests/kernels/test_embedding_dense_backward.py tests/kernels/test_random_order.py \
-    tests/kernels/test_reduce_sum.py tests/kernels/test_elementwise.py tests/kernels/test_ulp.py
+    tests/kernels/test_reduce_sum.py tests/kernels/test_elementwise.py tests/kernels/test_ulp.py \
+    tests/kernels/test_conv_tbc_backward.py
 
 # generic has no fp16 conversions and no fused multiply-add, haswell has no AVX-512.
 for processor in generic haswell; do

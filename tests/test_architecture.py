@@ -174,7 +174,10 @@ def profile(frame, event, _):
     name = frame.f_globals.get("__name__", "")
     if event != "call" or not name.startswith("npu_sim"):
         return
-    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # the body of a class or module
+    code = frame.f_code
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a class or module
+        return
+    if code.co_filename == "<string>":  # dataclasses generate methods while a module is imported
         return
     entered.setdefault(name)
     if frame.f_code.co_qualname == "Kernel.over":

@@ -104,14 +104,14 @@ def _inlined(operator: Any, name: str) -> str:
 def _refused_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
     """Write the contract in its order; functions that checks call go into ``scope``."""
     lines = ["def refused(row, device, rules):"]
-    dtypes_asked = False
+    dtypes_checked = False
     for check in operator.checks:
         if isinstance(check, checks.DtypeCheck):
-            if not dtypes_asked and operator.dtype_axes:
+            if not dtypes_checked and operator.dtype_axes:
                 lines += _refusal(
                     int(check.status), f"(rules.dtypes >> ({_dtype_code(operator)})) & 1 == 0"
                 )
-            dtypes_asked = True
+            dtypes_checked = True
             continue
         found = check.row_check(operator) if isinstance(check, checks.Check) else None
         if found is not None:

@@ -16,10 +16,10 @@ from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, shown, without_internal_frames
 from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
 from npu_sim.sweeps.records import RecordColumn, Records, record_columns
+from npu_sim.sweeps.row_checks import Mismatch, compare_row, sampled_rows
 from npu_sim.sweeps.space import Space, make_space
 from npu_sim.sweeps.store import Store
 from npu_sim.sweeps.summary import SweepSummary
-from npu_sim.sweeps.verify import Mismatch, compare_row, sampled_rows
 
 CHUNK_ROWS = 1 << 19
 """Rows computed and written at a time: about 60 MB of records."""
@@ -75,7 +75,7 @@ def sweep(
     UsageError
         For an unknown operator, axis, value, column or engine.
     """
-    space, chosen = prepare(operator, grid or {}, sample, seed, columns)
+    space, chosen = space_and_columns(operator, grid or {}, sample, seed, columns)
     out = _memory_for(space.rows, record_dtype(chosen))
     done = 0
     with open_engine(EngineOptions(engine, scheduler, threads), space, chosen) as running:
@@ -165,7 +165,7 @@ def run_sweep(
     if resume and out is None:
         message = "resume: there is nothing to go on with"
         raise UsageError("resume", message, "name the output of the interrupted sweep")
-    space, chosen = prepare(operator, grid, sample, seed, columns)
+    space, chosen = space_and_columns(operator, grid, sample, seed, columns)
     checked = sampled_rows(check, space.rows)
     run = _Run(space, chosen, chunk_rows, checked, progress, SweepSummary(space, chosen))
     options = EngineOptions(engine, scheduler, threads)
@@ -239,14 +239,14 @@ def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
         ) from None
 
 
-def prepare(
+def space_and_columns(
     operator: str,
     grid: Mapping[str, Any],
     sample: int | None,
     seed: int,
     columns: Sequence[str] | None,
 ) -> tuple[Space, tuple[RecordColumn, ...]]:
-    """Return space and record fields of a sweep."""
+    """Return the calls of a sweep and the columns of its records."""
     if columns is not None and not (
         isinstance(columns, Sequence | np.ndarray)
         and all(isinstance(name, str) for name in columns)

@@ -30,10 +30,10 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
     Raises UsageError for an unknown product, SoC or release, or when none is named.
     """
     names = chosen_releases(None if releases is None else items_of(releases))
-    socs_of = _socs(products, socs)
+    profiles = _profiles(products, socs)
     return tuple(
         require_devices(
-            [profile.with_release(release) for profile in socs_of for release in names],
+            [profile.with_release(release) for profile in profiles for release in names],
             product=products,
             soc=socs,
             release=releases,
@@ -41,7 +41,8 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
     )
 
 
-def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
+def _profiles(products: Any, socs: Any) -> tuple[Profile, ...]:
+    """Return products with their SoCs, at the default release; SoCs alone imply their products."""
     wanted = None if socs is None else items_of(socs)
     implied = None if wanted in (None, ["all"]) else "all"
     names = product_names(implied if products is None else products)

@@ -45,7 +45,7 @@ class Writer(Protocol):
     def start(self) -> None:
         """Create an empty partial file or folder."""
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Truncate the partial file to the chunks in ``state``; ValueError when it is shorter."""
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Store:
         or the same without ``resume``.
         """
         require_target(self.progress_file)
-        with self._written(self.partial):
+        with self._reporting_errors(self.partial):
             if not self.progress_file.exists():
                 self._require_replaceable()
                 if self.target.exists() and not self.overwrite:
@@ -112,9 +112,9 @@ class Store:
                 self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
                 self.writer.start()
                 return 0, {}
-            return self._go_on(self._progress(), resume)
+            return self._resume(self._progress(), resume)
 
-    def _go_on(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
+    def _resume(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
         again = Text(
             "remove {name} and {progress_file} to start again",
             self.partial,
@@ -146,7 +146,7 @@ class Store:
             self.writer.start()
         elif self.partial.exists():
             try:
-                self.writer.go_on(progress["state"])
+                self.writer.resume(progress["state"])
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
                 message = Text("{partial} is not what was written: {error}", self, error=error)
                 raise UsageError("resume", message, again) from None
@@ -203,13 +203,13 @@ class Store:
 
     def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
         """Append a chunk and record it as complete."""
-        with self._written(self.partial):
+        with self._reporting_errors(self.partial):
             state = self.writer.write(chunk)
         self._save(chunks_done, state, summary)
 
     def finish(self) -> None:
         """Rename the output to its final name and remove the progress file."""
-        with self._written(self.target):
+        with self._reporting_errors(self.target):
             if self.partial.exists():
                 self.writer.finish(self.target)
             if not self.target.exists():
@@ -226,7 +226,7 @@ class Store:
         write_text(self.progress_file, json.dumps({**self.identity, **done}, indent=1))
 
     @contextmanager
-    def _written(self, path: Path) -> Iterator[None]:
+    def _reporting_errors(self, path: Path) -> Iterator[None]:
         """Turn an OSError into a UsageError; the sweep can resume from its complete chunks."""
         try:
             yield

@@ -54,9 +54,9 @@ class ColumnsWriter:
         )
         for column in self.columns:
             (self.partial / f"{column.name}.npy").write_bytes(self._header(column))
-        self.go_on({"rows": 0})
+        self.resume({"rows": 0})
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Truncate every column to the complete rows."""
         self.rows = int(state["rows"])
         for column in self.columns:
@@ -177,9 +177,9 @@ class CsvWriter:
         """Write the header."""
         line = ",".join(column.name for column in self.columns) + "\n"
         self.partial.write_bytes(line.encode())
-        self.go_on({"bytes": len(line)})
+        self.resume({"bytes": len(line)})
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Truncate the file to the complete lines."""
         self._file = self.partial.open("r+b")
         cut_back(self._file, int(state["bytes"]))
@@ -265,9 +265,9 @@ class ParquetWriter:
     def start(self) -> None:
         """Create the folder of the chunks."""
         self.partial.mkdir()
-        self.go_on({"chunks": 0})
+        self.resume({"chunks": 0})
 
-    def go_on(self, state: dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Continue after the complete chunks; a file beyond them is overwritten."""
         self.chunks = int(state["chunks"])
         missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]

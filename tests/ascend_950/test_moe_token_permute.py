@@ -6,7 +6,7 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.operators.timelines import steps, timeline
-from npu_sim.sweeps.verify import mismatches
+from tests.sweeps.compared import mismatches
 
 OPERATOR = "moe_token_permute"
 A5 = "ascend_950"

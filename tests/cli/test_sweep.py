@@ -64,7 +64,7 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
     monkeypatch.setenv("COLUMNS", "1000")
     from npu_sim.cli.commands.sweep import epilog
     from npu_sim.registry import load_operator
-    from npu_sim.sweeps.runner import prepare
+    from npu_sim.sweeps.runner import space_and_columns
 
     text = cli("sweep", operator, "--help").out
     assert epilog(operator) in text
@@ -72,7 +72,7 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
     arguments = epilog(operator).split("Example: ")[1].split()
     assert arguments[:3] == ["npu-sim", "sweep", operator]
     grid = dict(word.split("=") for flag, word in pairwise(arguments) if flag == "--grid")
-    space, _ = prepare(operator, grid, None, 0, None)
+    space, _ = space_and_columns(operator, grid, None, 0, None)
     assert space.rows == 100000 * 3 * 4
 
 
@@ -127,7 +127,7 @@ def test_invalid_arguments_exit_64_and_are_named(cli, arguments, name):
 
 def test_a_difference_from_the_single_call_exits_1(cli, monkeypatch):
     from npu_sim.sweeps import runner
-    from npu_sim.sweeps.verify import Mismatch
+    from npu_sim.sweeps.row_checks import Mismatch
 
     monkeypatch.setattr(
         runner,

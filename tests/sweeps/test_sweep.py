@@ -13,9 +13,10 @@ from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
 from npu_sim.sweeps.engine import LocalEngine, record_dtype
 from npu_sim.sweeps.records import largest_values, record_columns
+from npu_sim.sweeps.row_checks import planned_record, sampled_rows
 from npu_sim.sweeps.space import make_space
-from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
 from npu_sim.tiling.fields import FP32_VALUE, table
+from tests.sweeps.compared import mismatches
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
 EQUAL_TO_ANOTHER_COLUMN = {

@@ -108,15 +108,16 @@ def _definition(rows: int, row_stride: int, step_stride: int) -> Multiply:
         a: Floats, a_start: int, b: Floats, b_start: int, c: Floats, c_start: int, walk: Walk
     ) -> None:
         tile = c[c_start : c_start + rows * TILE_COLUMNS].reshape(rows, TILE_COLUMNS)
-        for outer, inner in np.ndindex(walk.outer, walk.inner):
-            a_block = a_start + outer * walk.a_outer + inner * walk.a_inner
-            b_block = b_start + outer * walk.b_outer + inner * walk.length * TILE_COLUMNS
-            sums = np.zeros_like(tile)
-            for step in range(walk.length):
-                left = a[a_block + row_stride * np.arange(rows) + step * step_stride]
-                right = b[b_block + step * TILE_COLUMNS :][:TILE_COLUMNS]
-                sums = fused_multiply_add(left[:, None], right[None, :], sums)
-            tile += sums
+        for outer in range(walk.outer):
+            for inner in range(walk.inner):
+                a_block = a_start + outer * walk.a_outer + inner * walk.a_inner
+                b_block = b_start + outer * walk.b_outer + inner * walk.length * TILE_COLUMNS
+                sums = np.zeros_like(tile)
+                for step in range(walk.length):
+                    left = a[a_block + row_stride * np.arange(rows) + step * step_stride]
+                    right = b[b_block + step * TILE_COLUMNS :][:TILE_COLUMNS]
+                    sums = fused_multiply_add(left[:, None], right[None, :], sums)
+                tile += sums
 
     return multiply
 

@@ -1,14 +1,13 @@
 """Checking records of a sweep against the planner of a single call."""
 
 import random
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npu_sim.operators import plan
 from npu_sim.status import AclnnError
-from npu_sim.sweeps.records import RecordColumn, Records
+from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space, places_of
 
 
@@ -70,15 +69,6 @@ def compare_row(
         Mismatch(row, name, swept[name].item(), _plain(expected[name]))
         for name in swept
         if swept[name] != expected[name]
-    ]
-
-
-def mismatches(records: Records, rows: Iterable[int]) -> list[Mismatch]:
-    """Compare rows of a whole sweep, row 0 first."""
-    return [
-        mismatch
-        for row in rows
-        for mismatch in compare_row(records.space, records.columns, row, records[row])
     ]
 
 
