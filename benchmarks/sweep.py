@@ -16,8 +16,8 @@ import numpy as np
 
 import npu_sim
 from npu_sim.sweeps.engine import LocalEngine
-from npu_sim.sweeps.runner import prepare
-from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
+from npu_sim.sweeps.row_checks import compare_row, planned_record, sampled_rows
+from npu_sim.sweeps.runner import space_and_columns
 
 COMMON = {"product": ["atlas_a2", "atlas_a3"], "deterministic": [False, True]}
 GRIDS = {
@@ -64,7 +64,7 @@ def grid_of(operator, rows):
 def measure(operator, rows, repeat, threads):
     """Print one operator's rates; return rows, best seconds and best core seconds."""
     grid = grid_of(operator, rows)
-    space, columns = prepare(operator, grid, None, 0, None)
+    space, columns = space_and_columns(operator, grid, None, 0, None)
     start = time.perf_counter()
     LocalEngine(space, columns, threads)
     compiled = time.perf_counter() - start
@@ -78,7 +78,11 @@ def measure(operator, rows, repeat, threads):
     for row in sampled_rows(PYTHON_ROWS, len(records)):
         planned_record(space, columns, row)
     python = PYTHON_ROWS / (time.perf_counter() - start)
-    different = mismatches(records, sampled_rows(CHECKED_ROWS, len(records), seed=1))
+    different = [
+        mismatch
+        for row in sampled_rows(CHECKED_ROWS, len(records), seed=1)
+        for mismatch in compare_row(records.space, records.columns, row, records[row])
+    ]
     count, best = len(records), min(walls)
     first, per_core = count / walls[0] / 1e6, count / min(processor) / 1e6
     rates = (

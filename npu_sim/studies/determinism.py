@@ -28,6 +28,8 @@ from npu_sim.studies.worst_element import Orders, WorstElement, worst_element
 ORDERS_TOGETHER = 16
 """Number of orders between two progress reports."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""Odd factor that spreads the numbers of parts over 64 bits."""
 ADVERSARIAL_ORDERS = {
     "smallest first": order_study.SMALLEST_FIRST,
     "largest first": order_study.LARGEST_FIRST,
@@ -46,14 +48,15 @@ class OutputStudy:
     distinct_results: int
     """Number of distinct results, by hash of all bits."""
     elements: int
+    """Number of elements."""
     order_dependent: int
+    """Number of elements in the order mask."""
     moved: int
-    """``elements``, ``order_dependent`` and ``moved``: number of elements; of those in the order
-    mask; of those that differed."""
+    """Number of elements that differed between orders."""
     max_spread: float
+    """Largest difference of one element between two orders."""
     max_spread_ulp: int
-    """``max_spread`` and ``max_spread_ulp``: largest difference between two orders, in value and in
-    ulp of the output's dtype; usually of different elements."""
+    """The same in ulp of the output's dtype; usually of another element."""
     differs_from_deterministic: int
     """Number of elements whose deterministic result differs from the sequential one."""
     worst: WorstElement | None
@@ -209,8 +212,8 @@ def _studied(
             np.copyto(lowest, least, where=(least < lowest) | (begin == 0))
             np.copyto(highest, most, where=(most > highest) | (begin == 0))
             if progress is not None:
-                share = min(begin + ORDERS_TOGETHER, codes.size) / codes.size
-                progress((done + parts.count * share) * shape[1])
+                fraction = min(begin + ORDERS_TOGETHER, codes.size) / codes.size
+                progress((done + parts.count * fraction) * shape[1])
         done += parts.count
         ulps = ulp_distance(
             lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype)
@@ -219,8 +222,16 @@ def _studied(
 
 
 def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
-    extremes = batch.lowest, batch.highest, batch.ulps
-    return open_rows_of(batch.parts, *extremes, mask.axis, output.shape, mask.mask.size)
+    """Return the table of the rows (or columns, elements) that can differ."""
+    return open_rows_of(
+        batch.parts,
+        batch.lowest,
+        batch.highest,
+        batch.ulps,
+        mask.axis,
+        output.shape,
+        mask.mask.size,
+    )
 
 
 def _study_output(
@@ -244,10 +255,8 @@ def _study_output(
     for batch in _studied(batches, orders, output, advance):
         parts, ulps = batch.parts, batch.ulps
         # A distinct odd factor per part: otherwise swapped results of two parts would cancel.
-        places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
-        hashes += (batch.hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
+        factors = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * HASH_FACTOR
+        hashes += (batch.hashes * factors[:, None]).sum(axis=0, dtype=np.uint64)
         moved += int(np.count_nonzero(ulps))
         spread = max(spread, float(np.max(batch.highest - batch.lowest, initial=0.0)))
         tables.append(_rows_of(batch, mask, output))
@@ -262,8 +271,19 @@ def _study_output(
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
     rows = OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
-    counts = (distinct, output.size, dependent, moved)
-    return OutputStudy(name, tuple(orders), *counts, spread, spread_ulp, different, worst, rows)
+    return OutputStudy(
+        output=name,
+        orders=tuple(orders),
+        distinct_results=distinct,
+        elements=output.size,
+        order_dependent=dependent,
+        moved=moved,
+        max_spread=spread,
+        max_spread_ulp=spread_ulp,
+        differs_from_deterministic=different,
+        worst=worst,
+        rows=rows,
+    )
 
 
 def _different(first: np.ndarray, second: np.ndarray) -> int:

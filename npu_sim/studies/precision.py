@@ -14,7 +14,7 @@ import numpy as np
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.ulp import ulp_distance, ulp_error
 from npu_sim.language import Text
-from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
+from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, formula_results, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import AclnnError, without_internal_frames
@@ -26,12 +26,12 @@ AGAINST_ROUNDED = (
     "dtype, as the acceptance standards require"
 )
 AGAINST_GIVEN = (
-    "what is said of given inputs is against the formula in float64 on the inputs as "
-    "they were given, what rounding them costs included"
+    "errors of given inputs are relative to the formula in float64 on the inputs as given, and "
+    "include the error of rounding them"
 )
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
 """Upper edges of the ulp histogram; the first bin counts exact results."""
-HEAD = (
+PLAIN_FIELDS = (
     "variant",
     "output",
     "dtype",
@@ -41,6 +41,7 @@ HEAD = (
     "worst_actual",
     "worst_golden",
 )
+"""Fields of an output's accuracy that are plain data."""
 WORST_TERMS = 8
 """Number of terms listed for the worst element."""
 
@@ -87,7 +88,7 @@ class OutputPrecision:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data; the last edge of the histogram is None."""
-        data = {name: getattr(self, name) for name in HEAD}
+        data = {name: getattr(self, name) for name in PLAIN_FIELDS}
         return {
             **data,
             "histogram": [
@@ -143,10 +144,10 @@ def study_precision(
     base.operator.hook("formula")  # raises a UsageError without a formula
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
-    every = list(variants(base))
-    for place, variant in enumerate(every):
+    all_variants = list(variants(base))
+    for place, variant in enumerate(all_variants):
         if progress is not None:
-            progress(variant.label, place / len(every))
+            progress(variant.label, place / len(all_variants))
         try:
             outputs += measure(variant, base)
         except AclnnError as error:
@@ -263,8 +264,6 @@ def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
 
 def _ulp_of(actual: np.ndarray, golden: np.ndarray, dtype: str) -> np.ndarray:
     """Return |actual - golden| in ulp of ``dtype``; ``actual`` may have more precision."""
-    from npu_sim.numbers.formats import FORMATS
-
     form = FORMATS[dtype]
     exponent = np.floor(np.log2(np.maximum(np.abs(golden), form.smallest_normal)))
     unit = np.exp2(exponent) * form.epsilon
