@@ -35,9 +35,9 @@ class AclOpExecutor:
     case: Case
     """The checked call: operator, arguments and device."""
     inputs: dict[str, Array | None]
+    """Memory of the inputs; None for a tensor described without memory."""
     outputs: tuple[Array | None, ...]
-    """``inputs`` and ``outputs``: memory of the tensors; None for a tensor described without
-    memory."""
+    """Memory of the outputs, likewise."""
     plan: Plan
     """Plan of the call."""
     repeatable: bool = False
@@ -155,7 +155,7 @@ def aclSetAclOpExecutorRepeatable(executor: AclOpExecutor | None) -> int:
 
 
 def aclDestroyAclOpExecutor(executor: AclOpExecutor | None) -> int:
-    """Release an executor that was made repeatable; return 561103 for a missing one."""
+    """Release an executor; return 561103 for a missing one."""
     if executor is None:
         return INNER_NULL_POINTER
     executor.released = True

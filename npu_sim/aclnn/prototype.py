@@ -42,6 +42,7 @@ class Prototype:
         self.name = f"aclnn{operator.title}"
         self.parameters = {argument.parameter: argument for argument in operator.prototype}
         """Arguments by parameter name, in the order of the C prototype."""
+        self._documented = {argument.name: name for name, argument in self.parameters.items()}
 
     def first_stage(self, *values: Any) -> FirstStage:
         """Check and plan a call with the values of the parameters in order."""
@@ -49,7 +50,9 @@ class Prototype:
             executor = self._executor(dict(zip(self.parameters, values, strict=True)))
         except AclnnError as error:
             name = f"{self.name}GetWorkspaceSize"
-            return FirstStage(report(name, error, self._documented(error.argument)), 0, None)
+            return FirstStage(
+                report(name, error, self._documented.get(error.argument, error.argument)), 0, None
+            )
         return FirstStage(SUCCESS, executor.workspace.total_bytes, executor)
 
     def second_stage(
@@ -66,7 +69,7 @@ class Prototype:
                 raise AclnnError(INVALID, "executor", message, hint)
             executor.run(workspace, workspaceSize)
         except AclnnError as error:
-            return report(self.name, error, self._documented(error.argument))
+            return report(self.name, error, self._documented.get(error.argument, error.argument))
         return SUCCESS
 
     def functions(self) -> dict[str, Callable[..., Any]]:
@@ -97,11 +100,6 @@ class Prototype:
             function.__module__ = "npu_sim.aclnn"
         return named
 
-    def _documented(self, argument: str) -> str:
-        """Return the name of an argument in the product document."""
-        names = (name for name, entry in self.parameters.items() if entry.name == argument)
-        return next(names, argument)
-
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
         """Check and plan a call with the values of the parameters by name."""
         tensors: dict[str, AclTensor] = {}
@@ -115,7 +113,7 @@ class Prototype:
                 attributes[argument.name] = _converted(argument, name, values[name])
             elif values[name] is not None:
                 tensors[argument.name] = _tensor(name, values[name])
-        specs = {name: tensor.spec(self._documented(name)) for name, tensor in tensors.items()}
+        specs = {name: tensor.spec(self._documented[name]) for name, tensor in tensors.items()}
         arguments = self.operator.build({**specs, **attributes})
         case = self.operator.check(arguments, current_device())
         plan = plan_of(case)
@@ -130,7 +128,7 @@ class Prototype:
         """Raise an error for an output that is read-only or shares memory with another tensor."""
         others = dict(inputs)
         for name, array in outputs.items():
-            documented = self._documented(name)
+            documented = self._documented[name]
             if array is not None and not array.flags.writeable:
                 message = Text("{documented} cannot be written", documented=documented)
                 raise AclnnError(INVALID, name, message, "give writable memory")
@@ -139,7 +137,7 @@ class Prototype:
                     message = Text(
                         "{documented} shares memory with {other}",
                         documented=documented,
-                        other=self._documented(other),
+                        other=self._documented[other],
                     )
                     raise AclnnError(INVALID, name, message, "give separate memory")
             others[name] = array

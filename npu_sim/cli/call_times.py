@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.options import Json, Report
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def print_call_times(
         return
     from npu_sim.show.call_times import call_times_view
 
-    show(call_times_view(matrix))
+    print_text(call_times_view(matrix))
 
 
 def write_matrix_report(matrix: "Matrix", name: str, report: Path | None) -> None:

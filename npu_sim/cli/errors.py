@@ -100,10 +100,10 @@ def _one_line(field: str) -> str:
 
 def _print(text: str) -> None:
     """Print an error without breaking words."""
-    from npu_sim.cli.output import show
+    from npu_sim.cli.output import print_text
     from npu_sim.show.layout import Paragraph
 
-    show(Paragraph(text, hanging=2, is_translated=True), error=True)
+    print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
 
 
 def _typer_text(message: str, own: Any = None) -> str:

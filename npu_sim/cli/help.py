@@ -45,7 +45,7 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
 
 
 def _print_help(command: Any, ctx: Any) -> None:
-    from npu_sim.cli.output import show
+    from npu_sim.cli.output import print_text
     from npu_sim.show.layout import Paragraph, lines_table
 
     usage = say(
@@ -60,7 +60,7 @@ def _print_help(command: Any, ctx: Any) -> None:
         parts += ["", Paragraph(heading, "bold"), lines_table(lines, indent=2, is_translated=True)]
     for text in _paragraphs(command.epilog):
         parts += ["", text]
-    show(*parts)
+    print_text(*parts)
 
 
 def _paragraphs(text: str | None) -> Iterator[str]:

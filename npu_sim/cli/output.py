@@ -17,7 +17,7 @@ REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-def show(*parts: "RenderableType", error: bool = False) -> None:
+def print_text(*parts: "RenderableType", error: bool = False) -> None:
     """Print an answer on standard output, or an error on standard error.
 
     Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
@@ -54,7 +54,7 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
         return work(lambda stage, fraction: bar.update(task, description=stage, completed=fraction))
 
 
-def exit_with(plan: "Plan") -> None:
-    """Exit with the code of a plan's outcome; called after everything is printed."""
+def exit_unless_runs(plan: "Plan") -> None:
+    """Exit with the code of a plan that overflows; called after everything is printed."""
     if plan.overflow is not None:
         sys.exit(REFUSED)

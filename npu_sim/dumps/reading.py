@@ -159,10 +159,11 @@ def read_dump(
     product, soc, release, deterministic
         Target of the plans, which a dump does not state; as for :func:`npu_sim.plan`.
     verify
-        Whether results are held against :func:`npu_sim.verify` where all tensors are in the dump:
-        on the given SoC and release, on all where they are None, in both determinism modes.
+        Whether to check results with :func:`npu_sim.verify` where all tensors are in the dump: on
+        the given SoC and release, on all where they are None, and in both determinism modes,
+        whatever ``deterministic`` is.
     progress
-        Called with the entry and the part done.
+        Called with the entry and the fraction done.
 
     Raises
     ------

@@ -61,7 +61,8 @@ def read_dumped_tensor(path: Path) -> np.ndarray:
     Raises
     ------
     UsageError
-        When the file is neither, is damaged, or contains anything but one tensor.
+        When the file is neither, is damaged, contains anything but one tensor, or an expanded
+        tensor, whose storage has fewer elements than its shape.
     """
     if path.suffix == ".npy":
         return read_tensor("dump", str(path))
@@ -72,7 +73,9 @@ def read_dumped_tensor(path: Path) -> np.ndarray:
             raise
         except Exception as error:  # an untrusted pickle can raise any error
             raise UsageError(
-                "dump", Text("{path}: is no tensor: {error}", path=path, error=shown(error)), HINT
+                "dump",
+                Text("{path}: is not a tensor file: {error}", path=path, error=shown(error)),
+                HINT,
             ) from None
 
 
@@ -89,7 +92,7 @@ def _read_archive(file: IO[bytes]) -> np.ndarray:
         pickled = _stored(archive, described, PICKLE_BYTES)
         tensor = _TensorUnpickler(io.BytesIO(pickled)).load()
         if not isinstance(tensor, _Tensor):
-            raise ValueError("it holds another object than a tensor")
+            raise ValueError("it contains an object that is not a tensor")
         storage = tensor.storage
         dtype = numpy_dtype(storage.dtype)
         size = storage.size * dtype.itemsize
@@ -99,7 +102,11 @@ def _read_archive(file: IO[bytes]) -> np.ndarray:
                 Text("its storage has {found} of {size} bytes", found=len(data), size=size)
             )
         if prod(tensor.shape) > storage.size:
-            raise ValueError(Text("its shape {shape} is larger than it", shape=tensor.shape))
+            raise ValueError(
+                Text(
+                    "its shape {shape} needs more elements than its storage has", shape=tensor.shape
+                )
+            )
         strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
         offset = tensor.offset * dtype.itemsize
         # NumPy checks that shape and strides lie within the data.

@@ -51,9 +51,9 @@ PATH_FIELDS = ("status", "kernel", "tiling_key")
 
 NUMBER = re.compile(r"\d+")
 
-Path = tuple[Any, ...]
+PathKey = tuple[Any, ...]
 """Values of ``PATH_FIELDS``, then the name of the path; a status other than 0 is a refusal."""
-Run = tuple[int, int, Path]
+Run = tuple[int, int, PathKey]
 """First and last position of a path along a column, and the path."""
 
 CELLS = (48, 32)
@@ -82,32 +82,32 @@ class Area:
     def fixed(self) -> dict[str, Any]:
         """Values of the other axes."""
         return {
-            values.axis.name: values.axis.value(values.at(0))
-            for values in self.space.axes
-            if values not in self.axes
+            axis.name: axis.axis.value(axis.at(0))
+            for axis in self.space.axes
+            if axis not in self.axes
         }
 
     def records(self, *positions: Sequence[int]) -> np.ndarray:
         """Return the records at positions of every axis, an array with one dimension per axis."""
-        names = [values.axis.name for values in self.axes]
+        names = [axis.name for axis in self.axes]
         chosen = dict(zip(names, positions, strict=True))
         axes = []
-        for values in self.space.axes:
-            codes = [values.at(position) for position in chosen.get(values.axis.name, (0,))]
-            axes.append(AxisValues(values.axis, table=tuple(codes), count=len(codes)))
+        for axis in self.space.axes:
+            codes = [axis.at(position) for position in chosen.get(axis.name, (0,))]
+            axes.append(AxisValues(axis.axis, table=tuple(codes), count=len(codes)))
         part = replace(self.space, profiles=(self.profile,), axes=tuple(axes), sample=None)
         engine = LocalEngine(part, self.columns)
         out = np.empty(part.rows, engine.dtype)
         engine.fill(out, 0)
-        order = [values.axis.name for values in self.space.axes if values.axis.name in chosen]
+        order = [axis.name for axis in self.space.axes if axis.name in chosen]
         shaped = out.reshape([len(chosen[name]) for name in order])
         return shaped.transpose([order.index(name) for name in names])
 
-    def planned(self, *positions: int) -> Any:
+    def planned(self, *positions: int) -> Plan | AclnnError:
         """Return the plan at one position of every axis, or the error that refuses the call."""
         values = dict(self.fixed)
         for axis, position in zip(self.axes, positions, strict=True):
-            values[axis.axis.name] = axis.at(position)
+            values[axis.name] = axis.at(position)
         operator = self.space.operator
         call = operator.plan_arguments(values)
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
@@ -120,39 +120,37 @@ class Area:
 
 def open_numbers(space: Space) -> list[AxisValues]:
     """Return the number axes that vary, those with the most values first."""
-    numbers = [
-        values for values in space.axes if isinstance(values.axis, Number) and values.count > 1
-    ]
-    return sorted(numbers, key=lambda values: -values.count)
+    numbers = [axis for axis in space.axes if isinstance(axis.axis, Number) and axis.count > 1]
+    return sorted(numbers, key=lambda axis: -axis.count)
 
 
-def is_logarithmic(values: AxisValues) -> bool:
+def is_logarithmic(axis: AxisValues) -> bool:
     """Whether an axis is shown on a logarithmic scale."""
-    codes = values.table or (values.at(0), values.at(values.count - 1))
+    codes = axis.table or (axis.at(0), axis.last)
     return min(codes) > 0 and max(codes) / min(codes) >= LOGARITHMIC_SPAN
 
 
-def ascending(values: AxisValues) -> AxisValues:
+def ascending(axis: AxisValues) -> AxisValues:
     """Return an axis with its listed values in ascending order."""
-    return replace(values, table=tuple(sorted(values.table))) if values.table else values
+    return replace(axis, table=tuple(sorted(axis.table))) if axis.table else axis
 
 
-def spread_positions(values: AxisValues, most: int) -> list[int]:
+def spread_positions(axis: AxisValues, most: int) -> list[int]:
     """Return all positions of an axis, or ``most`` of them spread evenly on its scale."""
-    last = values.count - 1
+    last = axis.count - 1
     if last < most:
         return list(range(last + 1))
     fractions = [step / (most - 1) for step in range(most)]
-    if not values.table and is_logarithmic(values):
+    if not axis.table and is_logarithmic(axis):
         return sorted({min(round((last + 1) ** part) - 1, last) for part in fractions})
     return sorted({round(part * last) for part in fractions})
 
 
-def edge(values: AxisValues, position: int) -> int:
+def edge(axis: AxisValues, position: int) -> int:
     """Return where the cell of a position begins on an axis; position ``count`` is the end."""
-    if position < values.count:
-        return values.at(position)
-    last, before = values.at(values.count - 1), values.at(max(values.count - 2, 0))
+    if position < axis.count:
+        return axis.at(position)
+    last, before = axis.last, axis.at(max(axis.count - 2, 0))
     return last + max(last - before, 1)
 
 
@@ -171,12 +169,12 @@ class Columns:
         """Compute the map; return the positions of its columns in ascending order."""
         for position in spread_positions(self.area.axes[0], NAMED_COLUMNS):
             self.column(position)
-        self._halve()
-        self._fill()
-        self._halve()
+        self._bisect_gaps()
+        self._add_between()
+        self._bisect_gaps()
         return sorted(self.named)
 
-    def paths(self, position: int) -> list[Path]:
+    def paths(self, position: int) -> list[PathKey]:
         """Return the paths along a column, in order."""
         return [path for _, _, path in self.column(position)]
 
@@ -189,7 +187,7 @@ class Columns:
             ]
         return self.named[position]
 
-    def _halve(self) -> None:
+    def _bisect_gaps(self) -> None:
         """Bisect every gap between two columns with different orders of paths."""
         most = len(self.named) + MOST_SEARCHED
         open_pairs = list(pairwise(sorted(self.named)))
@@ -200,8 +198,8 @@ class Columns:
                 self.column(middle)
                 open_pairs += [(left, middle), (middle, right)]
 
-    def _fill(self) -> None:
-        """Add the columns between, as far as ``MOST_CALLS`` allows: borders may be oblique."""
+    def _add_between(self) -> None:
+        """Add intermediate columns within ``MOST_CALLS``, because borders may be oblique."""
         x, y = self.area.axes
         wanted = spread_positions(x, max(NAMED_COLUMNS, MOST_CALLS // y.count))
         most = len(self.named) + MOST_SEARCHED
@@ -255,8 +253,8 @@ class Columns:
             for position, known in zip(positions, self._ends(positions, rows), strict=True)
         ]
 
-    def _ends(self, positions: Sequence[int], rows: Sequence[int]) -> list[dict[int, Path]]:
-        """Return, for each column, the paths at the first and last of equal neighbours in rows."""
+    def _ends(self, positions: Sequence[int], rows: Sequence[int]) -> list[dict[int, PathKey]]:
+        """Return, for each column, the path at both ends of every run of equal rows."""
         records = self.area.records(positions, rows)
         fields = [records[name] for name in PATH_FIELDS if name in (records.dtype.names or ())]
         ends = []
@@ -269,7 +267,7 @@ class Columns:
             )
         return ends
 
-    def _bisected(self, position: int, known: dict[int, Path]) -> dict[int, Path]:
+    def _bisected(self, position: int, known: dict[int, PathKey]) -> dict[int, PathKey]:
         """Bisect every gap between two rows with different paths, all gaps at a time."""
         while middles := [
             (a + b) // 2 for a, b in pairwise(sorted(known)) if b - a > 1 and known[a] != known[b]
@@ -279,7 +277,7 @@ class Columns:
         return known
 
 
-def _joined(known: dict[int, Path]) -> list[Run]:
+def _joined(known: dict[int, PathKey]) -> list[Run]:
     runs: list[Run] = []
     for row, path in sorted(known.items()):
         if runs and runs[-1][2] == path:
@@ -307,7 +305,7 @@ def sweep_map(space: Space) -> dict[str, Any]:
     x, y = area.axes
     search = Columns(area)
     positions = search.search()
-    states: dict[Path, int] = {}
+    states: dict[PathKey, int] = {}
     columns: list[dict[str, Any]] = []
     for position, following in zip(positions, [*positions[1:], x.count], strict=True):
         runs = [
@@ -334,26 +332,26 @@ def sweep_map(space: Space) -> dict[str, Any]:
         },
         "limits": [
             {"axis": name, **limit}
-            for name, values in (("x", x), ("y", y))
-            for limit in _limits(area, values)
+            for name, axis in (("x", x), ("y", y))
+            for limit in _limits(area, axis)
         ],
     }
 
 
-def _axis(values: AxisValues) -> dict[str, Any]:
-    first, last = values.at(0), values.at(values.count - 1)
+def _axis(axis: AxisValues) -> dict[str, Any]:
+    first, last = axis.at(0), axis.last
     return {
-        "name": values.axis.name,
+        "name": axis.name,
         "first": first,
         "last": last,
-        "end": edge(values, values.count),
-        "logarithmic": is_logarithmic(values),
+        "end": edge(axis, axis.count),
+        "logarithmic": is_logarithmic(axis),
     }
 
 
 def _cells(area: Area) -> dict[str, Any]:
     """Return the sampled grids of cores and workspace."""
-    places = [spread_positions(values, most) for values, most in zip(area.axes, CELLS, strict=True)]
+    places = [spread_positions(axis, most) for axis, most in zip(area.axes, CELLS, strict=True)]
     records = area.records(*places)
     names = records.dtype.names or ()
     workspace = next(
@@ -389,7 +387,7 @@ def _has_values(grid: dict[str, Any]) -> bool:
 
 def _bounds(area: Area) -> dict[str, Any]:
     places = [
-        spread_positions(values, most) for values, most in zip(area.axes, BOUND_CELLS, strict=True)
+        spread_positions(axis, most) for axis, most in zip(area.axes, BOUND_CELLS, strict=True)
     ]
     values = np.full([len(chosen) for chosen in places], -1.0)
     for column, x in enumerate(places[0]):
@@ -400,15 +398,15 @@ def _bounds(area: Area) -> dict[str, Any]:
     return _field(area, places, values)
 
 
-def _limits(area: Area, values: AxisValues) -> list[dict[str, Any]]:
+def _limits(area: Area, axis: AxisValues) -> list[dict[str, Any]]:
     """Return the largest legal values of an axis, the other axes at their first values."""
-    assert isinstance(values.axis, Number)
+    assert isinstance(axis.axis, Number)
     operator = area.space.operator
-    first = {each.axis.name: each.axis.value(each.at(0)) for each in area.space.axes}
-    sizes = {axis.name: first[axis.name] for axis in operator.axes}
+    first = {each.name: each.axis.value(each.at(0)) for each in area.space.axes}
+    sizes = {each.name: first[each.name] for each in operator.axes}
     call = fixed_call(operator, sizes, bool(first["deterministic"]))
     limits = [
-        {"name": name, "value": find_bound(call, values.axis, area.profile, name).largest}
+        {"name": name, "value": find_bound(call, axis.axis, area.profile, name).largest}
         for name in LIMITS
     ]
     return [limit for limit in limits if limit["value"] is not None]

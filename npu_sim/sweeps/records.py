@@ -40,7 +40,7 @@ class RecordColumn:
 
 def largest_values(space: Space) -> SimpleNamespace:
     """Return the largest value of every axis and device field, and the architectures."""
-    most = {values.axis.name: values.largest for values in space.axes}
+    most = {values.name: values.largest for values in space.axes}
     devices = [profile.device for profile in space.profiles]
     for name in Device._fields:
         most[name] = max(getattr(device, name) for device in devices)

@@ -98,9 +98,19 @@ class AxisValues:
         return self.table[position] if self.table else self.start + self.step * position
 
     @property
+    def name(self) -> str:
+        """Name of the axis."""
+        return self.axis.name
+
+    @property
+    def last(self) -> int:
+        """Code at the last position."""
+        return self.at(self.count - 1)
+
+    @property
     def largest(self) -> int:
         """Largest magnitude of a code."""
-        return max(map(abs, self.table or (self.start, self.at(self.count - 1))))
+        return max(map(abs, self.table or (self.start, self.last)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as plain data."""
@@ -165,9 +175,7 @@ class Space:
         draws = [_mix(key + row * STEP) for key in self.keys]
         profile = _scaled(draws[0], len(self.profiles))
         codes = [
-            _logarithmic(draw, v.start, v.at(v.count - 1))
-            if v.log
-            else v.at(_scaled(draw, v.count))
+            _logarithmic(draw, v.start, v.last) if v.log else v.at(_scaled(draw, v.count))
             for v, draw in zip(self.axes, draws[1:], strict=True)
         ]
         return (profile, *codes)
@@ -176,7 +184,7 @@ class Space:
         """Return profile and axis values of one row."""
         profile, *codes = self.codes_at(row)
         return self.profiles[profile], {
-            values.axis.name: values.axis.value(code)
+            values.name: values.axis.value(code)
             for values, code in zip(self.axes, codes, strict=True)
         }
 
@@ -185,7 +193,7 @@ class Space:
         return {
             "operator": self.operator.name,
             "profiles": [device_name(profile) for profile in self.profiles],
-            "axes": {values.axis.name: values.as_dict() for values in self.axes},
+            "axes": {values.name: values.as_dict() for values in self.axes},
             "sample": self.sample,
             "seed": self.seed if self.sample is not None else None,
             "rows": self.rows,
@@ -264,7 +272,7 @@ def make_space(
     ]
     for values in axes:
         if values.log and sample is None:
-            name = values.axis.name
+            name = values.name
             hint = "add a number of samples, or list values such as 1..4096:*2"
             raise UsageError(name, Text("{name}: ':log' draws at random", name=name), hint)
     return Space(declared, profiles, tuple(axes), sample, seed, tuple(left_out.items()))

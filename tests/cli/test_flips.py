@@ -3,7 +3,7 @@
 import pytest
 
 import npu_sim
-from npu_sim.cli.output import show
+from npu_sim.cli.output import print_text
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.registry import all_operators, load_operator
 from npu_sim.show.text import plan_view
@@ -71,7 +71,7 @@ def test_a_plan_lists_the_results_of_flips(cli, monkeypatch):
 def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    show(plan_view(npu_sim.plan("moe_token_permute_grad", **TOKENS)))
+    print_text(plan_view(npu_sim.plan("moe_token_permute_grad", **TOKENS)))
     (line,) = [
         line for line in capsys.readouterr().out.splitlines() if "num_topk = 16769: refused" in line
     ]

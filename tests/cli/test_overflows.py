@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 import npu_sim
-from npu_sim.cli.output import show
+from npu_sim.cli.output import print_text
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
@@ -66,7 +66,7 @@ def test_an_upgrade_names_the_outcome(small):
 
 def test_the_headline_is_red(small, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    show(
+    print_text(
         plan_view(
             npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=small)
         )

@@ -126,7 +126,7 @@ def test_code_in_a_pickle_is_not_run(tmp_path):
 )
 def test_damaged_files_are_errors(tmp_path, described, data, members):
     path = write(tmp_path / "t.pt", described, data, **members)
-    with pytest.raises(UsageError, match=r"t\.pt: is no tensor"):
+    with pytest.raises(UsageError, match=r"t\.pt: is not a tensor file"):
         read_dumped_tensor(path)
 
 
@@ -139,7 +139,7 @@ def test_compressed_data_is_an_error(tmp_path):
 
 def test_other_files_are_errors(tmp_path):
     (tmp_path / "t.pt").write_bytes(b"no archive")
-    with pytest.raises(UsageError, match="is no tensor"):
+    with pytest.raises(UsageError, match="is not a tensor file"):
         read_dumped_tensor(tmp_path / "t.pt")
     with pytest.raises(UsageError, match="cannot be read"):
         read_dumped_tensor(tmp_path / "missing.pt")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.options import Json
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.language import Text, Verbatim
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
             return
         from npu_sim.show.layout import lines_table
 
-        show(lines_table((Verbatim(one.name), one.title, one.source) for one in CAVEATS))
+        print_text(lines_table((Verbatim(one.name), one.title, one.source) for one in CAVEATS))
         return
     caveat = find_caveat(name)
     numbers = caveat.experiment()
     if json_output:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
-    show(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
+    print_text(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
 
 
 def _data(caveat: "Caveat") -> dict[str, str]:

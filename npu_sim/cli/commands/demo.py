@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cli.options import Deterministic, DeviceOptions, Json, Seed, Threads
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.language import say
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
@@ -85,7 +85,7 @@ def demo_command(options: DemoOptions) -> None:
         ),
         ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
     ]
-    show(
+    print_text(
         say(
             "A batch of {rows} tokens; token ids drawn from a Zipf distribution over {num_weights} "
             "rows of the weight: grad {grad}",

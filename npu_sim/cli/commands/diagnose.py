@@ -10,7 +10,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from npu_sim.cli.options import Deterministic, DeviceOptions, Json
-from npu_sim.cli.output import REFUSED, print_json, show
+from npu_sim.cli.output import REFUSED, print_json, print_text
 from npu_sim.language import Text
 from npu_sim.status import UsageError, shown
 
@@ -64,7 +64,7 @@ def diagnose_command(file: File, options: DiagnoseOptions) -> None:
     else:
         from npu_sim.show.failures import diagnosis_view
 
-        show(diagnosis_view(diagnosis))
+        print_text(diagnosis_view(diagnosis))
     if diagnosis.refusal is not None:
         sys.exit(REFUSED)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.status import UsageError
 
@@ -78,4 +78,4 @@ def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions)
         return
     from npu_sim.show.compare import comparison_view
 
-    show(comparison_view(comparison))
+    print_text(comparison_view(comparison))

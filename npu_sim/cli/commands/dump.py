@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npu_sim.cli.options import Deterministic, DeviceOptions, Json
-from npu_sim.cli.output import print_json, show, with_progress
+from npu_sim.cli.output import print_json, print_text, with_progress
 
 Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with step and rank.")]
 Against = Annotated[
@@ -58,7 +58,7 @@ def dump_command(folder: Folder, options: DumpOptions) -> None:
     else:
         from npu_sim.show.dumps import dump_view
 
-        show(dump_view(reading))
+        print_text(dump_view(reading))
     impossible = any(
         call.contradictions or "unreachable" in call.verdicts.values() for call in reading.calls
     )

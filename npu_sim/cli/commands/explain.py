@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cli.options import CallOptions, Json
-from npu_sim.cli.output import REFUSED, print_json, show
+from npu_sim.cli.output import REFUSED, print_json, print_text
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,6 @@ def explain_command(operator: str, arguments: dict[str, Any], options: ExplainOp
     else:
         from npu_sim.show.explain import explanation_view
 
-        show(explanation_view(explanation))
+        print_text(explanation_view(explanation))
     if explanation.plan is None or explanation.plan.overflow is not None:
         sys.exit(REFUSED)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.options import Deterministic, Json, Release, Report
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text
 from npu_sim.status import UsageError
@@ -84,7 +84,7 @@ def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOpti
         return
     from npu_sim.show.limits import limits_view
 
-    show(limits_view(table))
+    print_text(limits_view(table))
 
 
 def named_values(option: str, texts: list[str]) -> dict[str, str]:

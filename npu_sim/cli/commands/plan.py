@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cli.options import CallOptions, Json, Report, TilingBytes, Trace
-from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.output import exit_unless_runs, print_json, print_text
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions)
     else:
         from npu_sim.show.text import plan_view
 
-        show(plan_view(result))
-    exit_with(result)
+        print_text(plan_view(result))
+    exit_unless_runs(result)

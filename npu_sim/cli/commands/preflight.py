@@ -10,7 +10,7 @@ import typer
 
 from npu_sim.cli.call_times import NOT_FINE, Products, Releases, Socs, write_matrix_report
 from npu_sim.cli.options import Json, Report, require_writable
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
     from npu_sim.questions.preflight import Matrix
@@ -128,7 +128,7 @@ def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
     from npu_sim.show.call_times import totals_parts
     from npu_sim.show.preflight import annotations, matrix_view
 
-    show(matrix_view(matrix), *totals_parts(matrix))
+    print_text(matrix_view(matrix), *totals_parts(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):
             print(line)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from npu_sim.cli.options import Json
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 
 ProductArgument = Annotated[
     list[str] | None,
@@ -25,4 +25,4 @@ def products_command(products: ProductArgument = None, json_output: Json = False
         return
     from npu_sim.show.products import products_view
 
-    show(products_view(profiles))
+    print_text(products_view(profiles))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.options import Json, Release, Report, Soc, require_writable
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text
 from npu_sim.status import UsageError
@@ -107,7 +107,7 @@ def profile_command(file: File, options: ProfileOptions) -> None:
         print_json("profile", answer.as_dict())
         return
 
-    show(measured_profile_view(answer, options.details))
+    print_text(measured_profile_view(answer, options.details))
 
 
 def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
@@ -135,4 +135,4 @@ def _calibrate(file: Path, options: ProfileOptions) -> None:
         print_json("calibration", answer.as_dict())
         return
 
-    show(calibration_view(answer))
+    print_text(calibration_view(answer))

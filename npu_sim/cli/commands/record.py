@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from npu_sim.cli.options import Json
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.language import Text
 from npu_sim.status import UsageError
 
@@ -65,7 +65,7 @@ def record_command(
         print_json("calls", recording.as_dict())
         return
 
-    show(recording_view(recording.as_dict(), str(out)))
+    print_text(recording_view(recording.as_dict(), str(out)))
 
 
 def _with_frames_of(error: Exception, script: Path) -> Exception:

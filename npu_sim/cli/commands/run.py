@@ -15,7 +15,7 @@ from npu_sim.cli.options import (
     Threads,
     Trace,
 )
-from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.output import exit_unless_runs, print_json, print_text
 from npu_sim.cli.report_files import command_on
 
 
@@ -75,7 +75,7 @@ def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -
         from npu_sim.show.open_rows import rows_view
         from npu_sim.show.text import result_view
 
-        show(result_view(result))
+        print_text(result_view(result))
         if options.rows and open_rows is not None:
-            show(rows_view(open_rows))
-    exit_with(result.plan)
+            print_text(rows_view(open_rows))
+    exit_unless_runs(result.plan)

@@ -19,7 +19,7 @@ from npu_sim.cli.options import (
     Seed,
     Threads,
 )
-from npu_sim.cli.output import print_json, show, with_progress
+from npu_sim.cli.output import print_json, print_text, with_progress
 from npu_sim.cli.report_files import command_on
 from npu_sim.language import say
 
@@ -114,7 +114,7 @@ def determinism_command(
     if options.rows and not options.json_output:
         from npu_sim.show.open_rows import rows_view
 
-        show(rows_view(open_rows))
+        print_text(rows_view(open_rows))
 
 
 def precision_command(operator: str, arguments: dict[str, Any], options: PrecisionOptions) -> None:
@@ -208,4 +208,4 @@ def _show(
         return
     from npu_sim.show.layout import Paragraph, lines_table
 
-    show(Paragraph(headline, "bold green"), "", lines_table(lines))
+    print_text(Paragraph(headline, "bold green"), "", lines_table(lines))

@@ -11,7 +11,7 @@ import typer
 
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.options import Json, Report
-from npu_sim.cli.output import print_json, show
+from npu_sim.cli.output import print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.language.quantities import bytes_text
@@ -294,4 +294,4 @@ def _print_summary(
             lines.append(("different", place, values))
     if out is not None:
         lines.append(("written", str(out), ""))
-    show(lines_table(lines))
+    print_text(lines_table(lines))

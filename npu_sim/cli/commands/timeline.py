@@ -9,7 +9,7 @@ import typer
 
 from npu_sim.cli.call_times import call_times_command
 from npu_sim.cli.options import CallOptions, Json, Report, Trace
-from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.output import exit_unless_runs, print_json, print_text
 from npu_sim.cli.report_files import command_on, reproducing_command, write_report
 from npu_sim.language import Text, say
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
@@ -115,7 +115,7 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
     else:
         _print(rows)
     if len(rows) == 1 and rows[0].plan:
-        exit_with(rows[0].plan)
+        exit_unless_runs(rows[0].plan)
 
 
 def _write_report(options: TimelineOptions, chosen: "Profile", rows: list[Row]) -> None:
@@ -225,7 +225,9 @@ def _print(rows: list[Row]) -> None:
 
     if len(rows) == 1 and rows[0].plan and rows[0].timeline:
         overflow = [overflow_text(rows[0].plan), ""] if rows[0].plan.overflow else []
-        show(*overflow, timeline_view(rows[0].timeline))
+        print_text(*overflow, timeline_view(rows[0].timeline))
         return
     compared = [(row.name, row.profile.soc, row.timeline or row.error) for row in rows]
-    show(timelines_view([(name, soc, found) for name, soc, found in compared if found is not None]))
+    print_text(
+        timelines_view([(name, soc, found) for name, soc, found in compared if found is not None])
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.options import DeviceOptions, Json, LimitsOption, Report, Seed, Threads
-from npu_sim.cli.output import print_json, show, with_progress
+from npu_sim.cli.output import print_json, print_text, with_progress
 from npu_sim.cli.report_files import reproducing_command, write_report
 
 IMPOSSIBLE = 1
@@ -74,6 +74,6 @@ def verify_command(operator: str, arguments: dict[str, Any], options: VerifyOpti
     else:
         from npu_sim.show.verdicts import verification_view
 
-        show(verification_view(answer))
+        print_text(verification_view(answer))
     if answer.status == "unreachable":
         sys.exit(IMPOSSIBLE)

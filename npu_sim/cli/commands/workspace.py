@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cli.options import CallOptions, Json, Report
-from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.output import exit_unless_runs, print_json, print_text
 from npu_sim.cli.report_files import write_report
 
 
@@ -44,11 +44,11 @@ def workspace_command(operator: str, arguments: dict[str, Any], options: Workspa
 
         overflow = [overflow_text(result), ""] if result.overflow is not None else []
         source = lines_table([("rules", result.rules_source)] if result.rules_source else [])
-        show(
+        print_text(
             Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome], is_line=True),
             "",
             *overflow,
             workspace_tables(result.workspace),
             *(("", source) if result.rules_source else ()),
         )
-    exit_with(result)
+    exit_unless_runs(result)

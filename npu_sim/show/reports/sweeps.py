@@ -76,17 +76,12 @@ def sweep_curves(space: Space) -> dict[str, Any]:
         for name, value in areas[0].fixed.items()
         if name not in ("limits", "deterministic")
     }
-    call = fixed_call(space.operator, {**own, cut.axis.name: cut.at(0)})
+    call = fixed_call(space.operator, {**own, cut.name: cut.at(0)})
     assert isinstance(cut.axis, Number)
     bounds: dict[str, int | None] = {
         limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS
     }
-    ends = {
-        "first": cut.at(0),
-        "last": cut.at(cut.count - 1),
-        "values": cut.count,
-        "asked": len(positions),
-    }
+    ends = {"first": cut.at(0), "last": cut.last, "values": cut.count, "asked": len(positions)}
     planned = spread_positions(
         cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas)
     )
@@ -94,7 +89,7 @@ def sweep_curves(space: Space) -> dict[str, Any]:
         {**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas
     ]
     return {
-        "axis": cut.axis.name,
+        "axis": cut.name,
         **ends,
         "with": areas[0].fixed,
         "logarithmic": is_logarithmic(cut),
