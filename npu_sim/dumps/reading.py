@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -18,6 +18,7 @@ from npu_sim.operators import plan
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.status import NO_PLAN, NpuSimError, UsageError, without_internal_frames
+from npu_sim.verdicts.answers import Verification
 
 RUNS = "runs"
 UNREADABLE = "unreadable"
@@ -49,6 +50,8 @@ class CallInDump(Frozen):
         ``unreachable`` by result, see :func:`npu_sim.verify`.
     explanations
         Alternatives that give the bits of unreachable results.
+    details
+        What :func:`npu_sim.verify` found, by result that is not ``equal``: counts, worst elements.
     """
 
     operator: str
@@ -64,6 +67,12 @@ class CallInDump(Frozen):
     remarks: tuple[TextField, ...] = ()
     verdicts: FrozenDict[str] = Field(default_factory=ReadOnlyDict)
     explanations: tuple[TextField, ...] = ()
+    details: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the product cannot have written a value of this call."""
+        return bool(self.contradictions) or "unreachable" in self.verdicts.values()
 
 
 class FirstDifference(Frozen):
@@ -255,11 +264,36 @@ def _described(
         message = getattr(error, "message", str(error))
         return answer.model_copy(update={"outcome": UNREADABLE, "message": message})
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
-    found = {"path": planned.path, "timing": ReadOnlyDict(timing)}
-    if target is not None and (verdicts := verdicts_of(call, target, timing)) is not None:
-        found["verdicts"] = ReadOnlyDict(verdicts.statuses)
-        found["explanations"] = verdicts.explanations
+    found: dict[str, Any] = {"path": planned.path, "timing": ReadOnlyDict(timing)}
+    if target is not None and (verification := verdicts_of(call, target)) is not None:
+        found |= _verified(verification)
+        found["remarks"] = (*answer.remarks, *_casts(verification))
     return answer.model_copy(update=found)
+
+
+def _verified(verification: Verification) -> dict[str, Any]:
+    """Return verdicts, explanations and details of a call."""
+    outputs = verification.outputs
+    explanations = [one.alternative for verdict in outputs.values() for one in verdict.explanations]
+    different = {name: one.as_dict() for name, one in outputs.items() if one.status != "equal"}
+    return {
+        "verdicts": ReadOnlyDict({name: one.status for name, one in outputs.items()}),
+        "explanations": tuple(dict.fromkeys(explanations)),
+        "details": ReadOnlyDict(different),
+    }
+
+
+def _casts(verification: Verification) -> Iterator[str]:
+    """Yield a note on every result that was cast after the call, by autograd for instance."""
+    for name, verdict in verification.outputs.items():
+        if verdict.rounded_from:
+            yield Text(
+                "{output} is {dtype} in the dump, the product writes {written}: compared after "
+                "rounding",
+                output=name,
+                dtype=str(verdict.given.dtype),
+                written=verdict.rounded_from,
+            )
 
 
 def _plan(call: DumpedCall, profile: Profile, deterministic: bool) -> Plan:

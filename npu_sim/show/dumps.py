@@ -10,30 +10,23 @@ from npu_sim.show.layout import Column, Table, lines_table, render, stack
 
 MOST_KINDS = 6
 """Functions that are not modelled are listed up to this number."""
-COLUMNS = (
-    Column("step and rank"),
-    Column("entry", key=True),
-    Column("operator"),
-    Column("outcome", wraps=True),
-    Column("verdict", wraps=True),
-)
+HEADINGS = ("step and rank", "entry", "operator", "outcome", "verdict")
+COLUMNS = [
+    Column(name, key=name == "entry", wraps=name in ("outcome", "verdict")) for name in HEADINGS
+]
 
 
 def dump_view(reading: DumpReading) -> RenderableType:
     """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
-    several = len(reading.places) > 1
-    rows = [
-        (call.place if several else "", call.entry, call.operator, _outcome(call), _verdict(call))
-        for call in reading.calls
-    ]
-    parts: list[RenderableType] = [lines_table(_head(reading))]
+    rows = call_rows(reading)
+    parts: list[RenderableType] = [lines_table(head_lines(reading))]
     if rows:
         parts += ["", Table(COLUMNS, rows)]
-    details = [line for call in reading.calls for line in _details(call)]
+    details = [line for call in reading.calls for line in call_lines(call)]
     if details:
         parts += ["", lines_table(details, styles={"impossible": "red"})]
     if reading.against is not None:
-        parts += ["", lines_table(_comparison(reading))]
+        parts += ["", lines_table(comparison_lines(reading))]
     return stack(*parts)
 
 
@@ -42,7 +35,17 @@ def dump_text(reading: DumpReading) -> str:
     return render(dump_view(reading))
 
 
-def _head(reading: DumpReading) -> Iterator[tuple[str, str]]:
+def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
+    """Return the calls in their order, as cells under ``HEADINGS``."""
+    several = len(reading.places) > 1
+    return [
+        (call.place if several else "", call.entry, call.operator, _outcome(call), _verdict(call))
+        for call in reading.calls
+    ]
+
+
+def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
+    """Yield what the dump contains."""
     yield Text("dump folder"), reading.folder
     content = Text(
         "{entries} entries in {places} dump.json, task {tasks}",
@@ -84,7 +87,8 @@ def _verdict(call: CallInDump) -> str:
     return joined(texts, ", ")
 
 
-def _details(call: CallInDump) -> Iterator[tuple[str, str, str]]:
+def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
+    """Yield what deserves a look in a call, with its entry as the note."""
     for text in call.contradictions:
         yield Text("impossible"), text, call.entry
     for text in call.explanations:
@@ -93,7 +97,8 @@ def _details(call: CallInDump) -> Iterator[tuple[str, str, str]]:
         yield Text("note"), text, call.entry
 
 
-def _comparison(reading: DumpReading) -> Iterator[tuple[str, str]]:
+def comparison_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
+    """Yield the first differences from the other dump, and their cause."""
     yield Text("other dump"), reading.against or ""
     if not reading.differences:
         text = Text("no output differs ({compared} dump.json compared)", compared=reading.compared)

@@ -51,6 +51,11 @@ def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
                 unreachable=counts[3],
             ),
         )
+    if verdict.rounded_from:
+        yield (
+            Text("compared"),
+            Text("after rounding to {dtype}, in which it is given", dtype=str(verdict.given.dtype)),
+        )
     if verdict.order:
         yield Text("order of arrival"), verdict.order
     for one in verdict.explanations:

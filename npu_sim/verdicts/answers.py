@@ -92,7 +92,7 @@ class OutputVerdict(Printed):
     elements
         uint8 codes, in the shape of the output: positions in :data:`STATUSES`.
     given, expected
-        The measured values in the dtype of the output, and those of the sequential order.
+        The measured values, and those of the sequential order in the same dtype.
     order_dependent
         Which elements depend on the order of arrival.
     misfits
@@ -105,6 +105,9 @@ class OutputVerdict(Printed):
         ``examine(index)`` examines an order-dependent element; None when it has no contributions.
     explanations
         Alternatives that explain unreachable elements, the best first.
+    rounded_from
+        dtype of the output when it is given in a narrower one, to which computed values are
+        rounded; else empty.
     """
 
     output: str
@@ -117,6 +120,7 @@ class OutputVerdict(Printed):
     rules: tuple[OpenRule, ...]
     examine: Callable[[tuple[int, ...]], Examined | None]
     explanations: tuple[Explanation, ...] = ()
+    rounded_from: str = ""
 
     @property
     def status(self) -> str:
@@ -262,6 +266,7 @@ class OutputVerdict(Printed):
             "elements": dict(self.counts),
             "order_dependent": int(np.count_nonzero(self.order_dependent)),
             "order": self.order or None,
+            "rounded_from": self.rounded_from or None,
             "open_rules": [rule.reason for rule in self.rules],
             "worst": [
                 {

@@ -1,7 +1,7 @@
 """Verdicts on the outputs of one call on one device."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -65,9 +65,11 @@ class Measured:
     Attributes
     ----------
     given
-        Values in the dtype of the output; rounded where they do not fit.
+        Values in the dtype of the output, rounded where they do not fit. Those of an fp32 output
+        that is given in 16 bits stay: such a result was rounded afterwards, by autograd for
+        instance, and computed values are rounded likewise.
     misfits
-        Which values were not numbers of that dtype.
+        Which values were not numbers of the output's dtype.
     """
 
     given: NDArray[Any]
@@ -104,11 +106,20 @@ def measured_as(name: str, array: NDArray[Any], output: NDArray[Any]) -> Measure
     if output.dtype.kind in "iu":
         given = array.astype(output.dtype)
         return Measured(given, given != array)
+    if array.dtype.itemsize < output.dtype.itemsize:
+        return Measured(array, np.broadcast_to(np.False_, array.shape))
     with np.errstate(over="ignore", invalid="ignore"):
         single = array.astype(np.float32)
     given = narrow_array(single, canonical_dtype(output.dtype))
     wide, values = given.astype(np.float64), array.astype(np.float64)
     return Measured(given, (wide != values) & ~(np.isnan(wide) & np.isnan(values)))
+
+
+def _rounded_to(dtype: np.dtype[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Return computed values in the dtype in which an output is given."""
+    if values.dtype == dtype:
+        return values
+    return narrow_array(values.astype(np.float32), canonical_dtype(dtype))
 
 
 def equal_bits(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
@@ -145,8 +156,9 @@ def judge(
                 Text("{name} is given, but this call does not write it", name=name),
                 "leave it out",
             )
-        expected = result.outputs[name]
-        one = measured_as(name, array, expected)
+        output = result.outputs[name]
+        one = measured_as(name, array, output)
+        expected = _rounded_to(one.given.dtype, output)
         timing = order_dependent(result, name)
         elements = np.zeros(expected.shape, np.uint8)
         order, rules = "", tuple[OpenRule, ...]()
@@ -164,8 +176,10 @@ def judge(
                     _search(call, result, name, one.given, unsettled, elements, budget, report)
             rules = _apply_rules(call, result, name, one, elements)
         examine = partial(_examine, call, result, name, one.given, budget)
+        rounded_from = "" if expected is output else canonical_dtype(output.dtype)
         verdicts[name] = OutputVerdict(
-            name, elements, one.given, expected, timing, one.misfits, order, rules, examine
+            *(name, elements, one.given, expected, timing, one.misfits, order, rules, examine),
+            rounded_from=rounded_from,
         )
     return verdicts
 
@@ -202,7 +216,8 @@ def _named_order(
     for order in NAMED_ORDERS:
         if order not in runs:
             runs[order] = call.with_options(core_order=order).run().outputs
-        if not one.misfits.any() and equal_bits(one.given, runs[order][name]).all():
+        expected = _rounded_to(one.given.dtype, runs[order][name])
+        if not one.misfits.any() and equal_bits(one.given, expected).all():
             return order
     return ""
 
@@ -227,10 +242,18 @@ def _apply_rules(
         return ()
     with np.errstate(all="ignore"):
         rules = tuple(rule for rule in _open_rules(call, result) if rule.output == name)
+        if one.given.dtype != result.outputs[name].dtype:
+            rules = tuple(_rounded_rule(rule, one.given.dtype) for rule in rules)
     if rules:
         allowed = np.logical_or.reduce([allows(rule, one.given) for rule in rules])
         elements[doubtful & allowed] = UNDECIDED
     return rules
+
+
+def _rounded_rule(rule: OpenRule, dtype: np.dtype[Any]) -> OpenRule:
+    """Return a rule for values that are rounded to a dtype; rounding is monotonic."""
+    lowest, highest = _rounded_to(dtype, rule.lowest), _rounded_to(dtype, rule.highest)
+    return replace(rule, lowest=lowest, highest=highest)
 
 
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
@@ -288,15 +311,16 @@ def _search(
     report: Report,
 ) -> None:
     """Write the verdicts on the wanted elements, which depend on the order of arrival."""
-    output, flat = result.outputs[name], elements.reshape(-1)
+    flat = elements.reshape(-1)
     if call.operator.has_hook("writes"):
         for rows, values in call.operator.hook("writes")(call, result, name):
+            values = _rounded_to(given.dtype, values)
             found = equal_bits(values, np.broadcast_to(given[rows], values.shape)).any(axis=0)
             elements[rows] = np.where(
                 wanted[rows], np.where(found, REACHABLE, UNREACHABLE), elements[rows]
             )
         return
-    finish, total, done = _finish(call, output), int(np.count_nonzero(wanted)), 0
+    finish, total, done = _finish(call, given), int(np.count_nonzero(wanted)), 0
     verdict_of = np.array([VERDICT_OF[how] for how in range(len(VERDICT_OF))], np.uint8)
     for parts, firsts in parts_of(call, result, name):
         places = firsts[:, None] + np.arange(parts.values.shape[1])
@@ -380,7 +404,8 @@ def _examine_writes(
     for rows, values in operator.hook("writes")(call, result, name):
         if rows != index[: len(rows)]:
             continue
-        writes = values[(slice(None), *index[len(rows) :])].astype(np.float64)
+        writes = values[(slice(None), *index[len(rows) :])]
+        writes = _rounded_to(given.dtype, writes).astype(np.float64)
         nearest = writes[np.argmin(np.abs(writes - float(given[index])))]
         low, high = float(writes.min()), float(writes.max())
         return Examined(None, float(nearest), low, high, len(writes), len(writes), ())

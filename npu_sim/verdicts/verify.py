@@ -92,7 +92,8 @@ def verify(
         Called with the stage and the fraction done.
     **arguments
         The arguments of :func:`npu_sim.run`, and measured outputs under the names of the results. A
-        16-bit output may be given in a wider dtype.
+        16-bit output may be given in a wider dtype. An fp32 output that is given in 16 bits, such
+        as a gradient that autograd cast, is compared after that rounding.
 
     Raises
     ------

@@ -130,12 +130,19 @@ def test_a_flipped_bit_is_unreachable(tmp_path, file, operator, output):
 
 def test_a_gradient_that_was_cast_is_compared_after_the_cast(tmp_path):
     call = calls.rms_norm(300, 128, "bf16")
+    # Sums that cancel: their rounding errors differ between orders, in bfloat16 as well.
+    call["x"][150:], call["dy"][150:] = call["x"][:150], -call["dy"][:150]
     forward = npu_sim_package.run("rms_norm", x=call["x"], gamma=call["gamma"]).outputs
     call["rstd"] = forward["rstd"]
-    gradient = npu_sim_package.run("rms_norm_grad", **call).outputs
+    gradient, random = (
+        npu_sim_package.run("rms_norm_grad", core_order=order, **call, **DEVICE).outputs
+        for order in ("reverse", "random")
+    )
+    dtype = call["x"].dtype
     for cast, status in (
-        (gradient["dgamma"].astype(call["x"].dtype), "equal"),
-        (np.zeros(128, call["x"].dtype), "undecided"),
+        (gradient["dgamma"].astype(dtype), "equal"),
+        (random["dgamma"].astype(dtype), "reachable"),
+        (np.ones(128, dtype), "unreachable"),
     ):
         writer = Writer(tmp_path / status)
         writer.call(
@@ -248,3 +255,35 @@ def test_the_command_lists_calls_and_ends_with_1_at_a_difference(
     assert "Functional.embedding.0.backward" in shown.out
     answer = npu_sim(capsys, monkeypatch, "dump", "--no-verify", str(model), "--json").data
     assert len(answer["calls"]) == len(OPERATOR_NAMES)
+
+
+def test_the_report_has_the_calls_in_order_and_what_is_not_equal(
+    tmp_path, model, capsys, monkeypatch
+):
+    call = calls.permutation(20, 4, 16)
+    forward = npu_sim_package.run("moe_token_permute", **call).outputs
+    wrong = forward["permuted_tokens"].copy()
+    wrong[3, 5] += 1
+    for name, tokens in (("a", wrong), ("b", forward["permuted_tokens"])):
+        writer = Writer(tmp_path / name)
+        writer.call(
+            "NPU.npu_moe_token_permute.0",
+            (call["tokens"], call["indices"]),
+            (tokens, forward["sorted_indices"]),
+        )
+        writer.close()
+    path = tmp_path / "report.html"
+    shown = npu_sim(
+        *(capsys, monkeypatch, "dump", str(tmp_path / "a"), "--against", str(tmp_path / "b")),
+        *("--soc", "910B1", "--release", "9.1", "--report", str(path)),
+    )
+    assert shown.code == 1
+    page = path.read_text("utf-8")
+    for text in (
+        "1 calls, 1 with values that the product cannot have written",
+        "first difference",
+        "permuted_tokens unreachable, sorted_indices equal",
+        f"{wrong.size - 1} equal, 1 unreachable",
+        "<td>3, 5</td>",
+    ):
+        assert text in page, text

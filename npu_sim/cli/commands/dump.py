@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from npu_sim.cli.options import Deterministic, DeviceOptions, Json
+from npu_sim.cli.options import Deterministic, DeviceOptions, Json, Report
 from npu_sim.cli.output import print_json, print_text, with_progress
+from npu_sim.cli.report_files import reproducing_command, write_report
 
 Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with step and rank.")]
 Against = Annotated[
@@ -32,6 +33,7 @@ class DumpOptions(DeviceOptions):
     against: Against = None
     deterministic: Deterministic = False
     verify: Verify = True
+    report: Report = None
     json_output: Json = False
 
 
@@ -53,14 +55,15 @@ def dump_command(folder: Folder, options: DumpOptions) -> None:
             progress=report,
         )
     )
+    if options.report is not None:
+        from npu_sim.show.reports.dumps import dump_report
+
+        write_report(options.report, dump_report(reading, reproducing_command({})))
     if options.json_output:
         print_json("dump", reading.as_dict())
     else:
         from npu_sim.show.dumps import dump_view
 
         print_text(dump_view(reading))
-    impossible = any(
-        call.contradictions or "unreachable" in call.verdicts.values() for call in reading.calls
-    )
-    if reading.differences or impossible:
+    if reading.differences or any(call.impossible for call in reading.calls):
         sys.exit(DIFFERENT)

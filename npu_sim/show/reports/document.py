@@ -3,7 +3,7 @@
 :mod:`npu_sim.show.reports.html` renders it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,11 @@ class Lines:
     """Labelled lines, as the command line prints them: (label, value, note)."""
 
     lines: tuple[tuple[str, str, str], ...]
+
+
+def labelled(lines: Iterable[tuple[str, str]]) -> Lines:
+    """Return lines without notes."""
+    return Lines(tuple((label, value, "") for label, value in lines))
 
 
 @dataclass(frozen=True)

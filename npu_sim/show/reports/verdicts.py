@@ -5,7 +5,7 @@ from markupsafe import Markup
 
 from npu_sim.language import say
 from npu_sim.show.reports import svg
-from npu_sim.show.reports.document import Block, Document, Lines, Picture, Section, Table
+from npu_sim.show.reports.document import Block, Document, Picture, Section, Table, labelled
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.verdicts import HEADINGS, element_rows, place_lines, sentence, verdict_lines
 from npu_sim.verdicts.answers import STATUSES, OutputVerdict, Verification
@@ -20,14 +20,14 @@ def verification_report(answer: Verification, call: str = "") -> Document:
     """Return the report of an answer; ``call`` is the command that reproduces it."""
     sections = []
     for verdict in answer.outputs.values():
-        blocks: list[Block] = [Lines(_labelled(verdict_lines(verdict)))]
+        blocks: list[Block] = [labelled(verdict_lines(verdict))]
         if verdict.elements.size:
             note = "Elements in the order of memory; darker bars hold more of that verdict."
             blocks.append(Picture(element_map(verdict), note))
         if verdict.worst:
             blocks.append(Table(HEADINGS, tuple(element_rows(verdict)), "Worst elements"))
         sections.append(Section(sentence(verdict), tuple(blocks)))
-    sections.append(Section("Device", (Lines(_labelled(place_lines(answer))),)))
+    sections.append(Section("Device", (labelled(place_lines(answer)),)))
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
     return Document(headline, headline, tuple(sections), call, outcome)
@@ -36,10 +36,6 @@ def verification_report(answer: Verification, call: str = "") -> Document:
 def verification_html(answer: Verification) -> str:
     """Return the report of an answer for a notebook."""
     return embedded(verification_report(answer))
-
-
-def _labelled(lines: object) -> tuple[tuple[str, str, str], ...]:
-    return tuple((label, value, "") for label, value in lines)  # type: ignore[attr-defined]
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
