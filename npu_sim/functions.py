@@ -201,5 +201,5 @@ def model(
     if out is not None:
         recording.write(out)
     found = preflight(recording, products=products, soc=soc, release=release, timed=True)
-    found.recorded = recording.seen_besides()
+    found.recorded = recording.not_covered()
     return found

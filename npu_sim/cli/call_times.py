@@ -14,7 +14,7 @@ from npu_sim.cli.report_files import reproducing_command, write_report
 if TYPE_CHECKING:
     from npu_sim.questions.preflight import Matrix
 
-NOT_FINE = 1
+NOT_ACCEPTED = 1
 """Exit code if at least one call is not accepted, or a line is invalid."""
 Products = Annotated[
     str | None,
@@ -78,7 +78,7 @@ def call_times_command(ctx: typer.Context, options: CallTimesOptions) -> None:
     )
     print_call_times(matrix, options.calls.name, options.report, json_output=options.json_output)
     if matrix.faults():
-        sys.exit(NOT_FINE)
+        sys.exit(NOT_ACCEPTED)
 
 
 def print_call_times(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.call_times import NOT_FINE, Products, Releases, Socs, write_matrix_report
+from npu_sim.cli.call_times import NOT_ACCEPTED, Products, Releases, Socs, write_matrix_report
 from npu_sim.cli.options import Json, Report, require_writable
 from npu_sim.cli.output import print_json, print_text
 
@@ -101,7 +101,7 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
     _write(matrix, calls, options)
     _print(matrix, calls, options.json_output)
     if matrix.faults():
-        sys.exit(NOT_FINE)
+        sys.exit(NOT_ACCEPTED)
 
 
 def _write(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:

@@ -15,7 +15,7 @@ from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""What stands behind the script is the script's."""
+"""Arguments after the script belong to the script."""
 Script = Annotated[
     Path,
     typer.Argument(
@@ -53,7 +53,7 @@ def record_command(
     from npu_sim.show.recordings import recording_view
 
     file = out.absolute()  # the script may change the directory
-    # What the script prints must not get between the JSON.
+    # With --json, standard output holds the JSON alone.
     with (
         contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(),
         record(file) as recording,
@@ -78,15 +78,15 @@ def _with_frames_of(error: Exception, script: Path) -> Exception:
 
 def _run(script: Path, arguments: list[str]) -> None:
     """Run a script as ``python script.py`` does."""
-    words, path = sys.argv, sys.path
-    sys.argv, sys.path = [str(script), *arguments], [str(script.resolve().parent), *path]
+    arguments_before, path_before = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *arguments], [str(script.resolve().parent), *path_before]
     try:
         runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as done:
-        if done.code not in (None, 0):
+    except SystemExit as end:
+        if end.code not in (None, 0):
             raise
     except Exception as error:
         traceback.print_exception(_with_frames_of(error, script))
         sys.exit(1)
     finally:
-        sys.argv, sys.path = words, path
+        sys.argv, sys.path = arguments_before, path_before

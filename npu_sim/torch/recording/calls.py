@@ -201,27 +201,27 @@ class Recording:
                 "places": [{**place.as_dict(), "count": places[place]} for place in places],
             }
 
-    def seen_besides(self) -> dict[str, Any]:
+    def not_covered(self) -> dict[str, Any]:
         """Return the code that the calls do not cover, as plain data."""
         not_recognised = [
             {"what": what, "why": why, **place.as_dict(), "count": count}
             for (what, why, place), count in self.not_recognised.items()
         ]
         not_modelled = dict(self.not_modelled.most_common())
-        beside: dict[str, Any] = {"not_recognised": not_recognised, "not_modelled": not_modelled}
+        rest: dict[str, Any] = {"not_recognised": not_recognised, "not_modelled": not_modelled}
         if self.remarks:
-            beside["remarks"] = [
+            rest["remarks"] = [
                 {"what": what, "why": why, **place.as_dict(), "count": count}
                 for (what, why, place), count in self.remarks.items()
             ]
-        return beside | ({"processes": self.processes} if self.processes else {})
+        return rest | ({"processes": self.processes} if self.processes else {})
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data, the form ``--json`` prints."""
-        return {"calls": list(self), **self.seen_besides()}
+        return {"calls": list(self), **self.not_covered()}
 
     def write(self, path: str | Path) -> None:
         """Write one JSON object per line: the code not covered first, then the calls."""
-        head = {"schema": schema("calls"), "recorded": self.seen_besides()}
+        head = {"schema": schema("calls"), "recorded": self.not_covered()}
         lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in (head, *self))
         write_text(Path(path), "".join(lines))

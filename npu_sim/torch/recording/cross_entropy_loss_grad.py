@@ -168,55 +168,59 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
     tensors = [tensor for tensor in kernel.tensors if tensor.is_floating_point()][:2]
     if not tensors or not kernel.results or kernel.name not in NAMES:
         return []
-    one, *others = [_term(kernel, tensor) for tensor in tensors]
-    one = replace(one, steps=one.steps | {kernel.step})
+    first, *others = [_term(kernel, tensor) for tensor in tensors]
+    first = replace(first, steps=first.steps | {kernel.step})
     kind = None
     if kernel.name in COPIES:
         # A cast of logits gives other logits: the operator has the dtype of its input.
-        kind = one.kind if one.kind != "logits" else None
+        kind = first.kind if first.kind != "logits" else None
     elif kernel.name in PICKING:
-        return _picked(kernel, one)
-    elif reason := _listed(kernel, one, others):
+        return _picked(kernel, first)
+    elif reason := _listed(kernel, first, others):
         kernel.span.not_recognised("cross_entropy", BY_HAND[reason])
         return []
-    elif kernel.name == "_log_softmax" and not _of_last_axis(kernel, one):
+    elif kernel.name == "_log_softmax" and not _of_last_axis(kernel, first):
         kind = "column_log_softmax"
-    elif (kernel.name, one.kind) in REDUCTIONS and _of_last_axis(kernel, one):
-        kind = REDUCTIONS[kernel.name, one.kind]
-    elif kernel.name == "sub" and others and one.key == others[0].key:
-        target = one.target or others[0].target
-        one = replace(one, steps=one.steps | others[0].steps, target=target)
-        kind = _difference(one, others[0])
-    elif kernel.name == "add" and others and one.key == others[0].key:
+    elif (kernel.name, first.kind) in REDUCTIONS and _of_last_axis(kernel, first):
+        kind = REDUCTIONS[kernel.name, first.kind]
+    elif kernel.name == "sub" and others and first.key == others[0].key:
+        target = first.target or others[0].target
+        first = replace(first, steps=first.steps | others[0].steps, target=target)
+        kind = _difference(first, others[0])
+    elif kernel.name == "add" and others and first.key == others[0].key:
         # log(sum(exp(x - max))) + max
-        one = replace(one, steps=one.steps | others[0].steps, shifted=False)
-        kind = "logsumexp" if {one.kind, others[0].kind} == {"logsumexp", "max"} else None
+        first = replace(first, steps=first.steps | others[0].steps, shifted=False)
+        kind = "logsumexp" if {first.kind, others[0].kind} == {"logsumexp", "max"} else None
     else:
-        kind = ELEMENTWISE.get((kernel.name, one.kind))
+        kind = ELEMENTWISE.get((kernel.name, first.kind))
     if kind is None:
         return []
-    found = replace(one, kind=kind, shifted=one.shifted or kind == "shifted")
+    found = replace(first, kind=kind, shifted=first.shifted or kind == "shifted")
     if kind == "loss":
         _record(kernel, found)
     return [(kernel.results[0], found)]
 
 
-def _listed(kernel: Kernel, one: Term, others: list[Term]) -> str:
+def _listed(kernel: Kernel, first: Term, others: list[Term]) -> str:
     """Return why a kernel is listed as a part of a cross entropy; empty if it is none."""
-    if kernel.name == "log" and one.kind == "probability":
+    if kernel.name == "log" and first.kind == "probability":
         return "log"
-    if kernel.name == "mul" and others and {one.kind, others[0].kind} == {"log_softmax", "logits"}:
-        return "mul" if one.shape == others[0].shape else ""
-    if kernel.name not in ADDING or one.kind != "softmax":
+    if (
+        kernel.name == "mul"
+        and others
+        and {first.kind, others[0].kind} == {"log_softmax", "logits"}
+    ):
+        return "mul" if first.shape == others[0].shape else ""
+    if kernel.name not in ADDING or first.kind != "softmax":
         return ""
     labels = any(not tensor.is_floating_point() for tensor in kernel.tensors)
     return "gradient" if labels else ""
 
 
-def _difference(one: Term, other: Term) -> str | None:
-    kind = DIFFERENCES.get((one.kind, other.kind))
+def _difference(first: Term, other: Term) -> str | None:
+    kind = DIFFERENCES.get((first.kind, other.kind))
     # The maximum is subtracted on both sides, or on neither.
-    matches = kind == "shifted" or one.shifted == other.shifted
+    matches = kind == "shifted" or first.shifted == other.shifted
     return kind if matches else None
 
 

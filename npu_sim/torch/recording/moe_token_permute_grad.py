@@ -157,8 +157,11 @@ def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
 def _gathered(kernel: Kernel, choice: Choice | None, first: Block | None) -> Block | None:
     """Return the block of a gather of rows; None for other gathers."""
     source, result = kernel.tensors[0], kernel.results[0]
-    axes = _row_axes(kernel)
-    if not axes or not source.is_floating_point() or kernel.flow.parameter(source) is not None:
+    if (
+        not _gathers_rows(kernel)
+        or not source.is_floating_point()
+        or kernel.flow.parameter(source) is not None
+    ):
         return None
     hidden = source.shape[-1]
     tokens, rows = source.numel() // hidden, result.numel() // hidden
@@ -177,7 +180,7 @@ def _gathered(kernel: Kernel, choice: Choice | None, first: Block | None) -> Blo
     return block
 
 
-def _row_axes(kernel: Kernel) -> bool:
+def _gathers_rows(kernel: Kernel) -> bool:
     """Return whether a kernel gathers whole rows: elements of all axes but the last."""
     source, index = kernel.tensors[0], kernel.argument(1)
     dim = source.dim()
@@ -185,15 +188,16 @@ def _row_axes(kernel: Kernel) -> bool:
         return False  # scores, not rows
     if kernel.name == "index":
         indexed, taken = [], 0
-        for one in index:
-            width = one.dim() if one is not None and one.dtype == torch.bool else 1
-            indexed += [] if one is None else list(range(taken, taken + width))
+        for positions in index:
+            is_mask = positions is not None and positions.dtype == torch.bool
+            width = positions.dim() if is_mask else 1
+            indexed += [] if positions is None else list(range(taken, taken + width))
             taken += width
         return bool(indexed) and _are_rows(source, indexed)
     if kernel.name == "gather":
         positions = kernel.argument(2)
-        last = positions.stride(-1) == 0 and positions.shape[-1] == source.shape[-1]
-        return last and _are_rows(source, [index % dim])
+        same_in_row = positions.stride(-1) == 0 and positions.shape[-1] == source.shape[-1]
+        return same_in_row and _are_rows(source, [index % dim])
     return _are_rows(source, [index % dim])
 
 
