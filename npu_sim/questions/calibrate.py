@@ -162,7 +162,7 @@ def _fitting(
     group: MeasuredGroup, profile: Profile, measured: float, clock: float
 ) -> Iterator[str]:
     """Yield releases and SoCs with as many cores for which a group's counter is plausible."""
-    case = group.cases[0]
+    case = group.possible_calls[0]
     operator = load_operator(group.operator)
     for release in release_names():
         for soc in profile.product.socs:

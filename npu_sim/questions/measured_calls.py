@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_sim.files.measured_launch import MeasuredLaunch
-from npu_sim.questions.measured_cases import PossibleCall
+from npu_sim.questions.possible_calls import PossibleCall
 
 
 @dataclass(frozen=True)
 class MeasuredCall:
     """One call: its plan, and the measured launches in the order of the plan."""
 
-    case: PossibleCall
+    possible: PossibleCall
+    """The call that the launches are read as."""
     launches: tuple[MeasuredLaunch, ...]
+    """Its launches."""
 
     @property
     def total_us(self) -> float:
@@ -20,24 +22,24 @@ class MeasuredCall:
         return sum(launch.duration_us for launch in self.launches)
 
 
-def find_case(
-    stream: Sequence[MeasuredLaunch], place: int, cases: Sequence[PossibleCall]
+def find_possible_call(
+    stream: Sequence[MeasuredLaunch], place: int, candidates: Sequence[PossibleCall]
 ) -> PossibleCall | None:
-    """Return the case whose launches surround the launch at index ``place`` of its stream.
+    """Return the call whose launches surround the launch at index ``place`` of its stream.
 
-    Of several matching cases, the one with most launches is returned; None if none matches.
+    Of several matching calls, the one with most launches is returned; None if none matches.
     """
     matching = []
-    for case in cases:
-        first = place - case.place
-        around = stream[max(first, 0) : first + len(case.plan.launches)]
+    for call in candidates:
+        first = place - call.place
+        around = stream[max(first, 0) : first + len(call.plan.launches)]
         if (
             first >= 0
-            and len(around) == len(case.plan.launches)
-            and all(map(_matches, case.plan.launches, around))
+            and len(around) == len(call.plan.launches)
+            and all(map(_matches, call.plan.launches, around))
         ):
-            matching.append(case)
-    return max(matching, key=lambda case: len(case.plan.launches), default=None)
+            matching.append(call)
+    return max(matching, key=lambda call: len(call.plan.launches), default=None)
 
 
 def _matches(planned: object, measured: MeasuredLaunch) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.plans.model import Plan
 from npu_sim.questions.measured_calls import MeasuredCall
-from npu_sim.questions.measured_cases import PossibleCall
 from npu_sim.questions.nearby_plans import NearbyPlan
+from npu_sim.questions.possible_calls import PossibleCall
 from npu_sim.status import AclnnError
 from npu_sim.timelines.model import LaunchEstimate, OtherBound, VectorEstimate
 
@@ -33,10 +33,10 @@ class MeasuredGroup:
     """Operator of the kernel."""
     launches: tuple[MeasuredLaunch, ...]
     """The launches."""
-    cases: tuple[PossibleCall, ...]
-    """Possible calls; empty when all are refused."""
+    possible_calls: tuple[PossibleCall, ...]
+    """Calls that the launches may belong to; empty when all are refused."""
     refusal: AclnnError | None = None
-    """The refusal in that case."""
+    """Refusal of the first of them when all are refused."""
     bound_us: float = 0.0
     """Lower bound of the kernel; 0 without a plan."""
     binding_pipe: str = ""
@@ -90,8 +90,9 @@ class MeasuredGroup:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the group as plain data."""
-        first, case = self.launches[0], self.cases[0] if self.cases else None
-        plan = case.plan if case else None
+        first = self.launches[0]
+        call = self.possible_calls[0] if self.possible_calls else None
+        plan = call.plan if call else None
         middle, fastest = median(self.times), min(self.times)
         bound = self.bound_us if plan else None
         measured = self.measured_us if self.estimate else 0.0
@@ -118,14 +119,14 @@ class MeasuredGroup:
             "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
             "estimated_as_measured_us": measured or None,
             "off_by_more_than_the_band": self.is_outside_estimate,
-            "planned_block_dim": case.launch.block_dim if case else None,
+            "planned_block_dim": call.launch.block_dim if call else None,
             "measured_block_dim": first.block_dim,
             "binding_pipe": self.binding_pipe,
             "busiest_pipe": self.busiest_pipe,
             "path": plan.path if plan else None,
             "tiling_key": plan.tiling_key if plan else None,
             "arguments": plan.arguments if plan else None,
-            "cases": [_case(case.plan) for case in self.cases],
+            "cases": [_plan_facts(call.plan) for call in self.possible_calls],
             "nearest_changes": [change.as_dict() for change in self.nearby],
             "error": self.refusal.as_dict() if self.refusal else None,
         }
@@ -135,7 +136,7 @@ def _ratio(bound: float | None, measured: float) -> float | None:
     return None if bound is None or not measured else bound / measured
 
 
-def _case(plan: Plan) -> dict[str, Any]:
+def _plan_facts(plan: Plan) -> dict[str, Any]:
     return {
         "path": plan.path,
         "tiling_key": plan.tiling_key,
@@ -161,7 +162,7 @@ class CallGroup:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
-        plan, total = self.calls[0].case.plan, median(call.total_us for call in self.calls)
+        plan, total = self.calls[0].possible.plan, median(call.total_us for call in self.calls)
         launches = []
         for place, planned in enumerate(plan.launches):
             time = median(call.launches[place].duration_us for call in self.calls)

@@ -13,11 +13,11 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
-from npu_sim.questions.measured_calls import MeasuredCall, find_case
-from npu_sim.questions.measured_cases import PossibleCall, possible_calls, unknown_argument
+from npu_sim.questions.measured_calls import MeasuredCall, find_possible_call
 from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
+from npu_sim.questions.possible_calls import PossibleCall, possible_calls, unknown_argument
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
@@ -56,7 +56,12 @@ class MeasuredProfile(Printed):
 
     @cached_property
     def _covered(self) -> set[int]:
-        lines = {launch.line for group in self.groups if group.cases for launch in group.launches}
+        lines = {
+            launch.line
+            for group in self.groups
+            if group.possible_calls
+            for launch in group.launches
+        }
         calls = [call for group in self.calls for call in group.calls]
         return lines | {launch.line for call in calls for launch in call.launches}
 
@@ -193,29 +198,29 @@ class _Reading:
 
     def __init__(self, measured: _Measured, profile: Profile, measured_mhz: float) -> None:
         self.profile, self.clock_mhz, self.measured = profile, measured_mhz, measured
-        self.cases: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
+        self.possible_calls: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
         self.unknown: dict[int, str] = {}
         for kind, same in measured.equal.items():
             operator = load_operator(measured.entries[same[0].kernel].name)
             if unknown := unknown_argument(operator, same[0]):
                 self.unknown[kind] = unknown
-                self.cases[kind] = [], None
+                self.possible_calls[kind] = [], None
                 continue
             found, refusal = possible_calls(operator, same[0], profile)
             fastest = min(one.duration_us for one in same)
-            fitting = [case for case in found if self._fits(case, fastest)]
-            self.cases[kind] = fitting or found, refusal
+            fitting = [call for call in found if self._fits(call, fastest)]
+            self.possible_calls[kind] = fitting or found, refusal
         self.seen: set[int] = set()
-        """Identities of the cases that occur with all their launches."""
+        """Identities of the possible calls that occur with all their launches."""
         self.calls: list[MeasuredCall] = []
         for launches, kinds in measured.streams.values():
             self._find_calls(launches, kinds)
         self.explained = sum(len(call.launches) for call in self.calls)
 
-    def _fits(self, case: PossibleCall, fastest_us: float) -> bool:
+    def _fits(self, call: PossibleCall, fastest_us: float) -> bool:
         """Return whether no launch is faster than the bound, under any assumption about data."""
-        table = timeline(case.plan, self.profile)
-        bound = table.launches[case.place]
+        table = timeline(call.plan, self.profile)
+        bound = table.launches[call.place]
         least = [other.kernel_us for other in table.otherwise] if bound.planned else []
         return min((bound.us, *least)) <= fastest_us
 
@@ -223,11 +228,11 @@ class _Reading:
         """Find the calls in a stream; equal surroundings of a launch are compared once."""
         reach = {
             kind: (
-                max(case.place for case in cases),
-                max(len(case.plan.launches) - case.place for case in cases),
+                max(call.place for call in calls),
+                max(len(call.plan.launches) - call.place for call in calls),
             )
-            for kind, (cases, _) in self.cases.items()
-            if cases
+            for kind, (calls, _) in self.possible_calls.items()
+            if calls
         }
         known: dict[Any, PossibleCall | None] = {}
         for place, kind in enumerate(kinds):
@@ -236,20 +241,20 @@ class _Reading:
             before, after = reach[kind]
             around = min(place, before), tuple(kinds[max(place - before, 0) : place + after])
             if around not in known:
-                known[around] = find_case(launches, place, self.cases[kind][0])
-            case = known[around]
-            if case is not None:
-                self.seen.add(id(case))
-                first, count = place - case.place, len(case.plan.launches)
+                known[around] = find_possible_call(launches, place, self.possible_calls[kind][0])
+            call = known[around]
+            if call is not None:
+                self.seen.add(id(call))
+                first, count = place - call.place, len(call.plan.launches)
                 if count > 1:
-                    self.calls.append(MeasuredCall(case, tuple(launches[first : first + count])))
+                    self.calls.append(MeasuredCall(call, tuple(launches[first : first + count])))
 
     def groups(self) -> tuple[MeasuredGroup, ...]:
         """Return the groups of equal launches, largest total time first."""
         found = []
         for key, same in self.measured.equal.items():
-            cases, refusal = self.cases[key]
-            kept = [case for case in cases if id(case) in self.seen] or cases
+            calls, refusal = self.possible_calls[key]
+            kept = [call for call in calls if id(call) in self.seen] or calls
             entry = self.measured.entries[same[0].kernel]
             group = MeasuredGroup(
                 entry.name,
@@ -262,11 +267,12 @@ class _Reading:
         return tuple(sorted(found, key=lambda group: -sum(group.times)))
 
     def _bounded(self, group: MeasuredGroup) -> MeasuredGroup:
-        plan = group.cases[0].plan
+        """Return a group with its bound, estimate and nearby plans."""
+        plan = group.possible_calls[0].plan
         table = timeline(plan, self.profile)
-        bound = table.launches[group.cases[0].place]
+        bound = table.launches[group.possible_calls[0].place]
         call = fixed_call(
-            load_operator(plan.operator), group.cases[0].arguments, plan.deterministic
+            load_operator(plan.operator), group.possible_calls[0].arguments, plan.deterministic
         )
         nearby = tuple(
             one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path
@@ -278,22 +284,22 @@ class _Reading:
             assumptions=table.assumptions if bound.planned else (),
             otherwise=table.otherwise if bound.planned else (),
             nearby=nearby,
-            estimate=self._estimate(group.cases[0]),
+            estimate=self._estimate(group.possible_calls[0]),
         )
 
-    def _estimate(self, case: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
+    def _estimate(self, call: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
         """Return the estimate of a launch at the measured clock, or at the rated one."""
-        launches = estimator(case.plan, self.profile, mhz=self.clock_mhz)
-        return launches.estimate(case.launch)[0]
+        launches = estimator(call.plan, self.profile, mhz=self.clock_mhz)
+        return launches.estimate(call.launch)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return the groups of equal calls."""
         found: dict[int, list[MeasuredCall]] = {}
         for call in self.calls:
-            found.setdefault(id(call.case), []).append(call)
+            found.setdefault(id(call.possible), []).append(call)
         return tuple(self._call_group(tuple(calls)) for calls in found.values())
 
     def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
-        table = timeline(calls[0].case.plan, self.profile)
+        table = timeline(calls[0].possible.plan, self.profile)
         bounds = tuple(launch.us for launch in table.launches)
         return CallGroup(calls, bounds, table.assumptions, table.otherwise)

@@ -49,7 +49,7 @@ def measured_profile_view(answer: MeasuredProfile, details: str = "") -> Rendera
     ]
     columns = [Column(name, right=place > 0, key=place == 0) for place, name in enumerate(LAUNCHED)]
     for calls in answer.calls:
-        plan = calls.calls[0].case.plan
+        plan = calls.calls[0].possible.plan
         parts += [
             "",
             Paragraph(_call_title(calls), "bold", is_line=True),
@@ -185,7 +185,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         return [*lines, ("refused", group.refusal.message, why)]
     if group.unidentified_argument:
         return [*lines, ("unknown", group.unidentified_argument, "")]
-    if not group.cases:
+    if not group.possible_calls:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
     busy = "the file has no counters"
@@ -215,7 +215,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     if facts["tiling_key"] is not None:
         key = say(", tiling key {facts}", facts=facts["tiling_key"])
     lines.append(("path", Text("{path}{key}", path=facts["path"], key=key), ""))
-    for case in group.cases[1:]:
+    for case in group.possible_calls[1:]:
         differences = ", ".join(
             f"{name} {value}"
             for name, value in case.plan.arguments.items()
@@ -248,7 +248,7 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     bounds = {
         one.line: (group.bound_us, group.binding_pipe)
         for group in answer.groups
-        if group.cases
+        if group.possible_calls
         for one in group.launches
     }
     bounds |= {

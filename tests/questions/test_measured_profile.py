@@ -134,7 +134,10 @@ def test_an_argument_that_follows_from_missing_columns_is_unknown(
     (group,) = answer.groups
     said = "num_topk unknown: output shapes are not in the file"
     assert (said in " ".join(measured_profile_text(answer, 200).split())) is bool(without)
-    assert (group.as_dict()["unknown"] == said, bool(group.cases)) == (bool(without), not without)
+    assert (group.as_dict()["unknown"] == said, bool(group.possible_calls)) == (
+        bool(without),
+        not without,
+    )
     assert group.refusal is None
 
 

@@ -106,7 +106,6 @@ def profile_command(file: File, options: ProfileOptions) -> None:
     if options.json_output:
         print_json("profile", answer.as_dict())
         return
-
     print_text(measured_profile_view(answer, options.details))
 
 
@@ -134,5 +133,4 @@ def _calibrate(file: Path, options: ProfileOptions) -> None:
     if options.json_output:
         print_json("calibration", answer.as_dict())
         return
-
     print_text(calibration_view(answer))

@@ -64,7 +64,6 @@ def record_command(
     if json_output:
         print_json("calls", recording.as_dict())
         return
-
     print_text(recording_view(recording.as_dict(), str(out)))
 
 

@@ -43,7 +43,7 @@ ORIGIN = "Times were measured on a device; bounds and estimates are from publish
 def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     """Return the report of a profile; ``call`` is the command that reproduces it."""
     sections = [Section("The file", (Lines(tuple(file_lines(answer))),))]
-    bars = [(group, group.as_dict()) for group in answer.groups if group.cases]
+    bars = [(group, group.as_dict()) for group in answer.groups if group.possible_calls]
     if bars:
         named = [
             (
@@ -57,7 +57,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
         sections.append(Section("Measured beside bound", (Picture(time_bars(named), note),)))
     sections += [
         Section(
-            say("Call {operator}", calls.calls[0].case.plan),
+            say("Call {operator}", calls.calls[0].possible.plan),
             (
                 _call_picture(calls),
                 *_call_over_time(calls),
@@ -94,7 +94,7 @@ def _call_picture(calls: CallGroup) -> Picture:
 
 def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     """Draw the launches of a call in order, with measured times and bounds."""
-    facts, plan = calls.as_dict(), calls.calls[0].case.plan
+    facts, plan = calls.as_dict(), calls.calls[0].possible.plan
     launches, start = [], 0.0
     for one in facts["launches"]:
         bound = one["bound_us"] or 0.0

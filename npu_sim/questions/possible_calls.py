@@ -93,8 +93,8 @@ def _facts(planned: Plan) -> tuple[Any, ...]:
 
 def _same_tensors(planned: Launch, measured: MeasuredLaunch) -> bool:
     """Return whether dtypes and element counts of all recorded tensors agree."""
-    for ours, theirs in ((planned.inputs, measured.inputs), (planned.outputs, measured.outputs)):
-        for tensor, spec in zip(ours, theirs or (), strict=False):
+    for tensors, specs in ((planned.inputs, measured.inputs), (planned.outputs, measured.outputs)):
+        for tensor, spec in zip(tensors, specs or (), strict=False):
             if spec is not None and (tensor.dtype, prod(tensor.shape)) != (spec.dtype, spec.numel):
                 return False
     return True
