@@ -24,12 +24,14 @@ CALL = {
     "num_weights": 5,
 }
 OPERATOR = "embedding_dense_backward"
+SHAPES = {"grad": "4096x512:bf16", "indices": "4096:int32", "num_weights": 32000}
 
 
 @pytest.fixture(scope="module")
 def answers():
     """One answer of every type, with a word of its text."""
     result = npu_sim.run(OPERATOR, **CALL)
+    verified = npu_sim.verify(OPERATOR, **CALL, **result.outputs)
     return {
         "plan": (result.plan, "workspace"),
         "result": (result, "time"),
@@ -48,6 +50,12 @@ def answers():
         "invariance": (npu_sim.study.invariance(OPERATOR, **CALL), "same bits"),
         "precision": (npu_sim.study.precision(OPERATOR, **CALL), "ulp"),
         "certificate": (npu_sim.study.certificate(OPERATOR, **CALL)[0], "t0"),
+        "timeline": (npu_sim.timeline(OPERATOR, **SHAPES), "MTE2"),
+        "preflight": (npu_sim.preflight([{"op": OPERATOR, "inputs": SHAPES}]), "runs"),
+        "workspace": (npu_sim.workspace(OPERATOR, **SHAPES), "16.0 MiB"),
+        "diagnosis": (npu_sim.diagnose("EZ9999: inner error, error code is 507015"), "507015"),
+        "measured output": (verified.outputs["grad_weight"], "equal"),
+        "verification": (verified, "equal"),
         "profile": (npu_sim.load_profile("A3"), "atlas_a3"),
     }
 
@@ -64,6 +72,12 @@ NAMES = (
     "invariance",
     "precision",
     "certificate",
+    "timeline",
+    "preflight",
+    "workspace",
+    "diagnosis",
+    "measured output",
+    "verification",
     "profile",
 )
 
@@ -78,9 +92,10 @@ def test_the_repr_of_an_answer_is_its_text(answers, name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "profile"])
 def test_an_answer_has_an_html_repr(answers, name):
-    answer, _ = answers[name]
+    answer, word = answers[name]
     html = answer._repr_html_()
-    assert re.match(r"<(iframe|pre)\b", html)
+    assert html.startswith("<iframe")
+    assert word in html
     assert str(answer) == repr(answer)
 
 

@@ -35,7 +35,7 @@ from npu_sim.failures.reader import Reading, is_own_code, read_lines
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text, joined
-from npu_sim.plans.answers import Frozen, FrozenDict, ReadOnlyDict, TextField
+from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names
@@ -53,7 +53,7 @@ BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""
 
 
-class Diagnosis(Frozen):
+class Diagnosis(Printed, Frozen):
     """Reading of a failure."""
 
     operator: str | None = None

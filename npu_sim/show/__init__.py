@@ -6,48 +6,64 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-Printers = Mapping[type, Callable[[Any], str]]
-"""Types of answers, and the functions that print them."""
+Makers = Mapping[type, Callable[[Any], Any]]
+"""Types of answers, and the functions that make something of them: their text as a rich renderable,
+or their report."""
 
 
 def text_of(answer: Any) -> str | None:
     """Return an answer as text, or None if its type has no text."""
-    return _printed(answer, TEXTS)
+    from npu_sim.show.layout import render, stack
+
+    view = _made(answer, VIEWS)
+    return None if view is None else render(stack(view))
 
 
 def html_of(answer: Any) -> str | None:
-    """Return an answer as HTML for notebooks, or None if its type has no HTML."""
-    return _printed(answer, HTMLS)
+    """Return an answer as HTML for notebooks, or None if its type has no text.
+
+    It is the report, or a page of the text's tables where the type has no report.
+    """
+    from npu_sim.show.reports import embedded, view_report
+
+    document = _made(answer, DOCUMENTS)
+    if document is None:
+        view = _made(answer, VIEWS)
+        if view is None:
+            return None
+        document = view_report(view)
+    return embedded(document)
 
 
-def _printed(answer: Any, groups: Iterable[Callable[[], Printers]]) -> str | None:
+def _made(answer: Any, groups: Iterable[Callable[[], Makers]]) -> Any:
+    """Return what the function of the answer's type makes of it; None without a function."""
     for group in groups:
-        printers = group()
+        makers = group()
         for kind in type(answer).__mro__:
-            if kind in printers:
-                return printers[kind](answer)
+            if kind in makers:
+                return makers[kind](answer)
     return None
 
 
-def _plan_texts() -> Printers:
+def _plan_views() -> Makers:
     from npu_sim.framework.execution import OrderMask, Prepared, Result
     from npu_sim.plans.model import Plan, Workspace
-    from npu_sim.show.text import order_mask_text, plan_text, prepared_text, result_text
-    from npu_sim.show.timelines import timeline_text
-    from npu_sim.show.workspace import workspace_text
+    from npu_sim.show.text import order_mask_text, plan_view, result_view
+    from npu_sim.show.timelines import timeline_view
+    from npu_sim.show.workspace import workspace_view
     from npu_sim.timelines.model import Timeline
 
     return {
-        Plan: plan_text,
-        Workspace: workspace_text,
-        Prepared: prepared_text,
+        Plan: plan_view,
+        Workspace: workspace_view,
+        Prepared: lambda prepared: plan_view(prepared.plan),
         OrderMask: order_mask_text,
-        Result: result_text,
-        Timeline: timeline_text,
+        Result: result_view,
+        Timeline: timeline_view,
     }
 
 
-def _question_texts() -> Printers:
+def _question_views() -> Makers:
     from npu_sim.questions.calibrate import CalibrationAnswer
     from npu_sim.questions.compare import Comparison
     from npu_sim.questions.explain import Explanation
@@ -55,80 +71,104 @@ def _question_texts() -> Printers:
     from npu_sim.questions.measured_profile import MeasuredProfile
     from npu_sim.questions.preflight import Matrix
     from npu_sim.questions.upgrades import Upgrade
-    from npu_sim.show.calibration import calibration_text
-    from npu_sim.show.call_times import matrix_text
-    from npu_sim.show.compare import comparison_text, upgrade_text
-    from npu_sim.show.explain import explanation_text
-    from npu_sim.show.limits import limits_text
-    from npu_sim.show.measured_profile import measured_profile_text
+    from npu_sim.show.calibration import calibration_view
+    from npu_sim.show.call_times import preflight_view
+    from npu_sim.show.compare import comparison_view, upgrade_view
+    from npu_sim.show.explain import explanation_view
+    from npu_sim.show.limits import limits_view
+    from npu_sim.show.measured_profile import measured_profile_view
 
     return {
-        Comparison: comparison_text,
-        Upgrade: upgrade_text,
-        Explanation: explanation_text,
-        LimitTable: limits_text,
-        CalibrationAnswer: calibration_text,
-        MeasuredProfile: measured_profile_text,
-        Matrix: matrix_text,
+        Comparison: comparison_view,
+        Upgrade: upgrade_view,
+        Explanation: explanation_view,
+        LimitTable: limits_view,
+        CalibrationAnswer: calibration_view,
+        MeasuredProfile: lambda profile: measured_profile_view(profile, "all"),
+        Matrix: preflight_view,
     }
 
 
-def _study_texts() -> Printers:
-    from npu_sim.show import studies
+def _study_views() -> Makers:
+    from npu_sim.show.studies import certificate_view, study_view
     from npu_sim.studies.certificate import Certificate
     from npu_sim.studies.determinism import DeterminismStudy
     from npu_sim.studies.invariance import InvarianceStudy
     from npu_sim.studies.precision import PrecisionStudy
 
+    studies = dict.fromkeys((DeterminismStudy, InvarianceStudy, PrecisionStudy), study_view)
+    return {Certificate: certificate_view, **studies}
+
+
+def _failure_views() -> Makers:
+    from npu_sim.dumps.reading import DumpReading
+    from npu_sim.failures.diagnosis import Diagnosis
+    from npu_sim.show.dumps import dump_view
+    from npu_sim.show.failures import diagnosis_view
+
+    return {DumpReading: dump_view, Diagnosis: diagnosis_view}
+
+
+def _verdict_views() -> Makers:
+    from npu_sim.show.verdicts import output_verdict_view, verification_view
+    from npu_sim.verdicts.answers import OutputVerdict, Verification
+
+    return {Verification: verification_view, OutputVerdict: output_verdict_view}
+
+
+def _plan_documents() -> Makers:
+    from npu_sim.framework.execution import Prepared, Result
+    from npu_sim.plans.model import Plan
+    from npu_sim.show.reports.plans import plan_report, result_report, timeline_report
+    from npu_sim.timelines.model import Timeline
+
     return {
-        Certificate: studies.certificate_text,
-        DeterminismStudy: studies.determinism_text,
-        InvarianceStudy: studies.invariance_text,
-        PrecisionStudy: studies.precision_text,
+        Plan: plan_report,
+        Prepared: lambda prepared: plan_report(prepared.plan),
+        Result: result_report,
+        Timeline: lambda timeline: timeline_report([("as given", timeline)]),
     }
 
 
-def _dump_texts() -> Printers:
-    from npu_sim.dumps.reading import DumpReading
-    from npu_sim.show.dumps import dump_text
-
-    return {DumpReading: dump_text}
-
-
-def _verdict_texts() -> Printers:
-    from npu_sim.show.verdicts import output_verdict_text, verification_text
-    from npu_sim.verdicts.answers import OutputVerdict, Verification
-
-    return {Verification: verification_text, OutputVerdict: output_verdict_text}
-
-
-def _plan_htmls() -> Printers:
-    from npu_sim.framework.execution import Prepared, Result
-    from npu_sim.plans.model import Plan
-    from npu_sim.show.reports.plans import plan_html, prepared_html, result_html, timeline_html
-    from npu_sim.timelines.model import Timeline
-
-    return {Plan: plan_html, Prepared: prepared_html, Result: result_html, Timeline: timeline_html}
-
-
-def _question_htmls() -> Printers:
+def _question_documents() -> Makers:
+    from npu_sim.language import say
     from npu_sim.questions.compare import Comparison
+    from npu_sim.questions.limits import LimitTable
     from npu_sim.questions.measured_profile import MeasuredProfile
     from npu_sim.questions.preflight import Matrix
-    from npu_sim.show.reports.comparisons import diff_html
-    from npu_sim.show.reports.measured_profile import measured_html
-    from npu_sim.show.reports.preflight import preflight_html
+    from npu_sim.show.reports.comparisons import diff_report, limits_report
+    from npu_sim.show.reports.measured_profile import measured_report
+    from npu_sim.show.reports.preflight import preflight_report
 
-    return {Comparison: diff_html, MeasuredProfile: measured_html, Matrix: preflight_html}
+    return {
+        Comparison: diff_report,
+        LimitTable: limits_report,
+        MeasuredProfile: measured_report,
+        Matrix: lambda matrix: preflight_report(matrix, say("calls"), ""),
+    }
 
 
-def _verdict_htmls() -> Printers:
-    from npu_sim.show.reports.verdicts import verification_html
+def _study_documents() -> Makers:
+    from npu_sim.show.reports.studies import certificate_document, study_document
+    from npu_sim.studies.certificate import Certificate
+    from npu_sim.studies.determinism import DeterminismStudy
+    from npu_sim.studies.invariance import InvarianceStudy
+    from npu_sim.studies.precision import PrecisionStudy
+
+    studies = dict.fromkeys((DeterminismStudy, InvarianceStudy, PrecisionStudy), study_document)
+    return {Certificate: certificate_document, **studies}
+
+
+def _measured_documents() -> Makers:
+    from npu_sim.dumps.reading import DumpReading
+    from npu_sim.show.reports.dumps import dump_report
+    from npu_sim.show.reports.verdicts import verification_report
     from npu_sim.verdicts.answers import Verification
 
-    return {Verification: verification_html}
+    return {DumpReading: dump_report, Verification: verification_report}
 
 
-TEXTS = (_plan_texts, _question_texts, _study_texts, _dump_texts, _verdict_texts)
-"""Tried in this order: printing a plan imports neither questions nor studies."""
-HTMLS = (_plan_htmls, _question_htmls, _verdict_htmls)
+VIEWS = (_plan_views, _question_views, _study_views, _failure_views, _verdict_views)
+"""Texts, tried in this order: printing a plan imports neither questions nor studies."""
+DOCUMENTS = (_plan_documents, _question_documents, _study_documents, _measured_documents)
+"""Reports."""

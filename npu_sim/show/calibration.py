@@ -5,14 +5,9 @@ from rich.console import RenderableType
 
 from npu_sim.language import Text, say
 from npu_sim.questions.calibrate import CalibrationAnswer
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import Line
 from npu_sim.timelines.calibration import Calibration, Ceiling
-
-
-def calibration_text(answer: CalibrationAnswer, width: int | None = None) -> str:
-    """Return a calibration as text."""
-    return render(calibration_view(answer), width)
 
 
 def calibration_yaml(calibration: Calibration) -> str:

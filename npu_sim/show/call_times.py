@@ -9,7 +9,7 @@ from npu_sim.language import Text, joined, say
 from npu_sim.language.quantities import bytes_text, percent_text, short_bytes_text, time_text
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import Checked, Matrix, Row
-from npu_sim.show.layout import Column, Paragraph, Table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.preflight import SHOWN_ROWS, matrix_view, notes
 
 TOTALS = ("product", "calls", "runs", "launches", "lower bound", "estimate", "peak workspace")
@@ -171,6 +171,6 @@ def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     return Table(columns, rows)
 
 
-def matrix_text(matrix: Matrix) -> str:
-    """Return a preflight as text: its times if it has them, else its matrix."""
-    return render(call_times_view(matrix) if matrix.timed else matrix_view(matrix))
+def preflight_view(matrix: Matrix) -> Group:
+    """Return a preflight as a rich renderable: its times if it has them, else its outcomes."""
+    return call_times_view(matrix) if matrix.timed else matrix_view(matrix)

@@ -8,7 +8,7 @@ from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
 from npu_sim.releases import default_release
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import Line, overflow_text, socs_text
 from npu_sim.show.timelines import estimate_note, estimate_text
 
@@ -25,11 +25,6 @@ COLUMNS = (
     Column("order", plain=True),
     Column("caveats"),
 )
-
-
-def comparison_text(comparison: Comparison, width: int | None = None) -> str:
-    """Return a comparison as text."""
-    return render(comparison_view(comparison), width)
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
@@ -61,9 +56,9 @@ def _style(row: Compared) -> str:
     return "red" if row.plan.overflow else ""
 
 
-def upgrade_text(upgrade: Upgrade) -> str:
-    """Return an upgrade from one release to another as text."""
-    return f"{_upgrade_title(upgrade)}\n{render(lines_table(upgrade_lines(upgrade)))}"
+def upgrade_view(upgrade: Upgrade) -> RenderableType:
+    """Return an upgrade from one release to another as a rich renderable."""
+    return stack(_upgrade_title(upgrade), lines_table(upgrade_lines(upgrade)))
 
 
 def _upgrade_title(upgrade: Upgrade) -> str:

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 
 from npu_sim.dumps.reading import RUNS, CallInDump, DumpReading
 from npu_sim.language import Text, joined
-from npu_sim.show.layout import Column, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Table, lines_table, stack
 
 MOST_KINDS = 6
 """Functions that are not modelled are listed up to this number."""
@@ -28,11 +28,6 @@ def dump_view(reading: DumpReading) -> RenderableType:
     if reading.against is not None:
         parts += ["", lines_table(comparison_lines(reading))]
     return stack(*parts)
-
-
-def dump_text(reading: DumpReading) -> str:
-    """Return a dump as text."""
-    return render(dump_view(reading))
 
 
 def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
 from npu_sim.questions.nearby_plans import NearbyPlan
-from npu_sim.show.layout import Column, Paragraph, Table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import (
     EVIDENCE_NOTES,
@@ -33,11 +33,6 @@ EQUAL_ALIGNMENT = 2
 """Cycle factor of two sources that start in the same bank group (specification page ``estimate``,
 "Bank groups")."""
 Row = Sequence[str]
-
-
-def explanation_text(explanation: Explanation, width: int | None = None) -> str:
-    """Return an explanation as text."""
-    return render(explanation_view(explanation), width)
 
 
 def explanation_view(explanation: Explanation) -> RenderableType:

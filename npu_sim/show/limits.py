@@ -8,16 +8,11 @@ from rich.console import RenderableType
 from npu_sim.language import Verbatim, count_text, say
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import socs_text
 from npu_sim.status import SUCCESS, NotModelledError, Unplanned
 
 SHOWN_RANGES = 3
-
-
-def limits_text(table: LimitTable, width: int | None = None) -> str:
-    """Return the limits as text."""
-    return render(limits_view(table), width)
 
 
 def limits_view(table: LimitTable) -> RenderableType:

@@ -10,7 +10,7 @@ from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line
 from npu_sim.show.timelines import assumption_lines, estimate_note, estimate_text
@@ -19,11 +19,6 @@ SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""
 LAUNCHED = ("launch", "measured", "share", "bound", "cores")
 NOTE = "bound: published rates, never measured; no execution of the plan can be faster"
-
-
-def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> str:
-    """Return a measured profile as text."""
-    return render(measured_profile_view(answer, "all"), width)
 
 
 def headline(answer: MeasuredProfile) -> str:

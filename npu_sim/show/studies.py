@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from rich.console import RenderableType
+
 from npu_sim.language import Text, joined, say
-from npu_sim.show.layout import lines_table, render
+from npu_sim.show.layout import Paragraph, lines_table, stack
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
@@ -11,6 +13,7 @@ from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, PrecisionStudy
 from npu_sim.studies.verdicts import MEANINGS, Verdict
 
+Study = DeterminismStudy | PrecisionStudy | InvarianceStudy
 SHOWN_STEPS = 6
 SHOWN_TREE = 400
 """Number of characters shown of a tree; ``--json`` has all of it."""
@@ -145,32 +148,27 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
     return lines
 
 
-def determinism_text(study: DeterminismStudy) -> str:
-    """Return a determinism study as text."""
-    return _study_text(study, determinism_lines(study))
+def certificate_view(certificate: Certificate) -> RenderableType:
+    """Return one certificate as a rich renderable."""
+    return lines_table(certificate_lines([certificate]))
 
 
-def precision_text(study: PrecisionStudy) -> str:
-    """Return a precision study as text."""
-    return _study_text(study, precision_lines(study))
+def study_view(study: Study) -> RenderableType:
+    """Return a study as a rich renderable."""
+    return stack(
+        Paragraph(study_headline(study), "bold green"), "", lines_table(study_lines(study))
+    )
 
 
-def invariance_text(study: InvarianceStudy) -> str:
-    """Return an invariance study as text."""
-    return _study_text(study, invariance_lines(study))
+def study_lines(study: Study) -> list[Line]:
+    """Return a study as lines."""
+    if isinstance(study, DeterminismStudy):
+        return determinism_lines(study)
+    if isinstance(study, PrecisionStudy):
+        return precision_lines(study)
+    return invariance_lines(study)
 
 
-def certificate_text(certificate: Certificate) -> str:
-    """Return one certificate as text."""
-    return render(lines_table(certificate_lines([certificate])))
-
-
-def study_headline(study: DeterminismStudy | PrecisionStudy | InvarianceStudy) -> str:
+def study_headline(study: Study) -> str:
     """Return the operator and the device of a study in one line."""
     return say("{operator} on {product}, {soc}", study)
-
-
-def _study_text(
-    study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]
-) -> str:
-    return f"{study_headline(study)}\n\n{render(lines_table(lines))}"

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from rich.console import Group
 
-from npu_sim.framework.execution import OrderMask, Prepared, Result
+from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
 from npu_sim.numbers.formats import TensorSpec, shape_text
@@ -25,7 +25,7 @@ from npu_sim.plans.model import (
     Workspace,
 )
 from npu_sim.releases import release_words
-from npu_sim.show.layout import Paragraph, lines_table, render, stack
+from npu_sim.show.layout import Paragraph, lines_table, stack
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
@@ -203,11 +203,6 @@ def values_text(decision: Decision) -> str:
     return joined(texts, ", ")
 
 
-def plan_text(plan: Plan, width: int | None = None) -> str:
-    """Return a plan as text."""
-    return render(plan_view(plan), width)
-
-
 def plan_view(plan: Plan) -> Group:
     """Return a plan as a rich renderable."""
     return _view(plan, [])
@@ -222,6 +217,11 @@ def _view(plan: Plan, results: list[Line]) -> Group:
 def result_view(result: Result) -> Group:
     """Return a run as a rich renderable: its plan and its results."""
     return _view(result.plan, result_lines(result))
+
+
+def order_mask_text(mask: OrderMask) -> str:
+    """Return the share of an output that depends on the order."""
+    return say("{count} of {size} {axis}s depend on timing", mask, size=mask.mask.size)
 
 
 def result_lines(result: Result) -> list[Line]:
@@ -241,21 +241,6 @@ def result_lines(result: Result) -> list[Line]:
     )
     lines.append(("time", value, note))
     return lines
-
-
-def result_text(result: Result, width: int | None = None) -> str:
-    """Return a run as text."""
-    return render(result_view(result), width)
-
-
-def prepared_text(prepared: Prepared) -> str:
-    """Return the plan of a prepared call as text."""
-    return plan_text(prepared.plan)
-
-
-def order_mask_text(mask: OrderMask) -> str:
-    """Return the share of an output that depends on the order."""
-    return say("{count} of {size} {axis}s depend on timing", mask, size=mask.mask.size)
 
 
 LAUNCH_COLUMNS = (

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from npu_sim.language import Text, joined, say
 from npu_sim.language.quantities import bytes_text, percent_text, time_text
 from npu_sim.plans.answers import Evidence
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import Line, socs_text
 from npu_sim.status import Unplanned
 from npu_sim.timelines.model import (
@@ -292,11 +292,6 @@ def _cells(timeline: Timeline) -> tuple[str, ...]:
         busy,
         f"{timeline.imbalance:.3f}",
     )
-
-
-def timeline_text(timeline: Timeline, width: int | None = None) -> str:
-    """Return one timeline as text."""
-    return render(timeline_view(timeline), width)
 
 
 def timeline_view(timeline: Timeline) -> Group:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 
 from npu_sim.language import Text, joined
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.verdicts.answers import WORST_ELEMENTS, Combination, OutputVerdict, Verification
 
 SENTENCES = {
@@ -109,22 +109,14 @@ def verification_view(answer: Verification) -> RenderableType:
     parts: list[RenderableType] = []
     columns = [Column(name, key=name == "element", wraps=name == "reason") for name in HEADINGS]
     for verdict in answer.outputs.values():
-        parts += [
-            Paragraph(sentence(verdict), STYLES.get(verdict.status, "bold")),
-            lines_table(verdict_lines(verdict)),
-        ]
+        parts.append(output_verdict_view(verdict))
         if verdict.worst:
             parts += ["", Table(columns, element_rows(verdict, MOST_ROWS), indent=2)]
         parts.append("")
     return stack(*parts, lines_table(place_lines(answer)))
 
 
-def verification_text(answer: Verification) -> str:
-    """Return an answer as text."""
-    return render(verification_view(answer))
-
-
-def output_verdict_text(verdict: OutputVerdict) -> str:
-    """Return the verdict on one output as text."""
+def output_verdict_view(verdict: OutputVerdict) -> RenderableType:
+    """Return the verdict on one output as a rich renderable."""
     heading = Paragraph(sentence(verdict), STYLES.get(verdict.status, "bold"))
-    return render(stack(heading, lines_table(verdict_lines(verdict))))
+    return stack(heading, lines_table(verdict_lines(verdict)))

@@ -8,7 +8,7 @@ from npu_sim.language import Text, count_text, joined, say
 from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.model import Plan, Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
-from npu_sim.show.layout import Column, Paragraph, Table, render, stack
+from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.text import name_text
 
 KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
@@ -38,6 +38,11 @@ def workspace_headline(workspace: Workspace) -> str:
     )
 
 
+def workspace_view(workspace: Workspace) -> RenderableType:
+    """Return a workspace as a rich renderable."""
+    return stack(workspace_headline(workspace), "", workspace_tables(workspace))
+
+
 def workspace_tables(workspace: Workspace) -> RenderableType:
     """Return kernels, areas and buckets as tables."""
     if not workspace.nodes:
@@ -49,11 +54,6 @@ def workspace_tables(workspace: Workspace) -> RenderableType:
     )
     kernels, areas, buckets = (_table(names, rows) for names, rows in tables)
     return stack(kernels, "", areas, "", buckets)
-
-
-def workspace_text(workspace: Workspace, width: int | None = None) -> str:
-    """Return a workspace as text."""
-    return render(stack(workspace_headline(workspace), "", workspace_tables(workspace)), width)
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -22,7 +22,8 @@ from npu_sim.language import (
 from npu_sim.language.text import language_of
 from npu_sim.plans.model import Caveat
 from npu_sim.registry import OPERATORS, load_operator
-from npu_sim.show.text import plan_text
+from npu_sim.show.layout import render
+from npu_sim.show.text import plan_view
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,7 +157,7 @@ def test_plans_are_chinese(operator):
         for one in (False, True)
     ]
     with speaking("zh"):
-        text = "\n".join(plan_text(plan, 10_000) for plan in plans)
+        text = "\n".join(render(plan_view(plan), 10_000) for plan in plans)
     assert re.search("切分|路径", text)
     assert [line for line in text.splitlines() if ENGLISH.search(line)] == []
 

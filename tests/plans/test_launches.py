@@ -7,7 +7,8 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.releases import release_names
-from npu_sim.show.text import plan_text
+from npu_sim.show.layout import render
+from npu_sim.show.text import plan_view
 from tests.timelines.calls import CALLS
 
 VOCABULARY = {"grad": "1x4096x1024:bf16", "indices": "1x4096:int64", "num_weights": 151936}
@@ -193,7 +194,7 @@ def test_a_plan_shows_its_launches_in_one_line_and_an_explanation_in_full():
         "bias": "2:fp32",
     }
     assert CONVOLUTION in " ".join(
-        plan_text(npu_sim.plan("conv_tbc_backward", **arguments), 400).split()
+        render(plan_view(npu_sim.plan("conv_tbc_backward", **arguments)), 400).split()
     )
     text = " ".join(str(npu_sim.explain("conv_tbc_backward", **arguments)).split())
     assert "launches: 14, one after the other" in text

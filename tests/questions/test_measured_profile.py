@@ -9,7 +9,8 @@ import npu_sim
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.questions import measured_device
 from npu_sim.questions.measured_profile import MeasuredProfile
-from npu_sim.show.measured_profile import measured_profile_text, measured_trace
+from npu_sim.show.layout import render
+from npu_sim.show.measured_profile import measured_profile_view, measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv, write_database
 
 ROWS = (OTHER, *EMBEDDING, GRAD, GRAD, *EMBEDDING)
@@ -114,9 +115,8 @@ def test_a_launch_with_a_counter_outside_the_band_is_flagged(
     assert data["off_by_more_than_the_band"] is off
     assert data["estimate"]["vector_us"] == pytest.approx(66209 / 1800, rel=1e-4)
     assert data["estimated_as_measured_us"] == (vector_us or None)
-    text = measured_profile_text(
-        npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200
-    )
+    answer = npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3")
+    text = render(measured_profile_view(answer, "all"), 200)
     assert ("outside the estimate" in text) is off
 
 
@@ -133,7 +133,8 @@ def test_an_argument_that_follows_from_missing_columns_is_unknown(
     answer = npu_sim.read_profile(path, soc="Ascend910B3")
     (group,) = answer.groups
     said = "num_topk unknown: output shapes are not in the file"
-    assert (said in " ".join(measured_profile_text(answer, 200).split())) is bool(without)
+    text = render(measured_profile_view(answer, "all"), 200)
+    assert (said in " ".join(text.split())) is bool(without)
     assert (group.as_dict()["unknown"] == said, bool(group.possible_calls)) == (
         bool(without),
         not without,
@@ -160,7 +161,7 @@ def test_a_bound_stands_beside_the_fastest_launch_and_its_assumptions(tmp_path: 
     (other,) = group["otherwise"]
     assert other["assumption"] == "every probs is 0"
     assert 0 < other["bound_us"] < group["bound_us"]
-    text = " ".join(measured_profile_text(answer, 200).split())
+    text = " ".join(render(measured_profile_view(answer, "all"), 200).split())
     assert "of the fastest" in text
     assert "no probs is 0" in text
     assert "if every probs is 0" in text

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.cli.report_files import write_report
 from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, step_table, timeline, tracks
 from npu_sim.show.reports import (
@@ -23,7 +24,7 @@ from npu_sim.show.reports import (
 )
 from npu_sim.show.reports.comparisons import range_bars
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.studies import rounding_errors, write_study_report
+from npu_sim.show.reports.studies import rounding_errors, study_report
 from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
 
@@ -361,7 +362,7 @@ def test_the_error_histogram_has_a_logarithmic_axis_and_every_count(tmp_path):
         {"up_to_ulp": None, "elements": 3},
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
-    write_study_report(tmp_path / "study.html", "study", [], data, "npu-sim study")
+    write_report(tmp_path / "study.html", study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
     assert figure["layout"]["yaxis"]["type"] == "log"
     assert figure["data"][0]["text"] == ["2000000", "", "3"]
@@ -390,7 +391,7 @@ def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
             }
         ]
     }
-    write_study_report(tmp_path / "study.html", "study", [], data, "npu-sim study")
+    write_report(tmp_path / "study.html", study_report("study", [], data, "npu-sim study"))
     (figure,) = figures_of(tmp_path / "study.html")
     assert [trace["y"] for trace in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.cli.report_files import write_report
 from npu_sim.framework.execution import OrderMask
 from npu_sim.show.reports import Document, Picture, Section, plan_report, render
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.studies import write_study_report
+from npu_sim.show.reports.studies import study_report
 from tests.timelines.calls import rms
 
 FEW, MANY = 3, 2_000_000
@@ -91,7 +92,7 @@ def test_a_few_failing_elements_have_a_visible_bar_beside_millions(drawn, tmp_pa
         {"up_to_ulp": None, "elements": FEW},
     ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
-    write_study_report(tmp_path / "page.html", "study", [], data, "npu-sim study")
+    write_report(tmp_path / "page.html", study_report("study", [], data, "npu-sim study"))
     script = f"""{PLOT}
         const bars = [...plot.querySelectorAll(".bars .point path")].map((bar) =>
             bar.getBoundingClientRect());
@@ -118,13 +119,8 @@ def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
         "steps_to_highest": steps[:1],
     }
     worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 1.0, "spread_ulp": 9, **ends}
-    write_study_report(
-        tmp_path / "page.html",
-        "study",
-        [],
-        {"outputs": [{"output": "dx", "worst": worst}]},
-        "npu-sim study",
-    )
+    data = {"outputs": [{"output": "dx", "worst": worst}]}
+    write_report(tmp_path / "page.html", study_report("study", [], data, "npu-sim study"))
     script = f"""{PLOT}
         return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range,
             axis._length];

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import npu_sim
 from npu_sim.plans.answers import Printed
-from npu_sim.show import HTMLS, TEXTS
+from npu_sim.show import DOCUMENTS, VIEWS
 
 OPERATOR = "moe_token_permute_grad"
 CALL = {"permuted_output_grad": "64x20:bf16", "sorted_indices": "64:int32", "num_topk": 4}
@@ -24,8 +24,8 @@ def test_every_answer_has_a_text():
             name = path.relative_to(Path(npu_sim.__file__).parents[1]).with_suffix("")
             import_module(".".join(name.parts))
     answers = {kind for kind in Printed.__subclasses__() if kind.__module__.startswith("npu_sim.")}
-    assert types_in(TEXTS) == answers
-    assert types_in(HTMLS) < answers
+    assert types_in(VIEWS) == answers
+    assert types_in(DOCUMENTS) < answers
 
 
 def test_every_answer_of_a_question_has_a_text():

@@ -11,7 +11,8 @@ from npu_sim.files.device_profile import read_device_profile
 from npu_sim.operators.timelines import timeline
 from npu_sim.questions.measured_ceilings import SCATTERED
 from npu_sim.registry import operator_of_launch
-from npu_sim.show.timelines import timeline_text
+from npu_sim.show.layout import render
+from npu_sim.show.timelines import timeline_view
 from npu_sim.timelines.rates import moving_cycles
 from tests.timelines.calls import (
     CONV,
@@ -164,7 +165,7 @@ def test_a_bound_under_the_other_assumption_stands_beside_it(operator, arguments
     assert other.assumption == assumption
     assert 0 < other.kernel_us < table.kernel_us
     assert other.bound_us == pytest.approx(table.bound_us - table.kernel_us + other.kernel_us)
-    text = " ".join(timeline_text(table, 300).split())
+    text = " ".join(render(timeline_view(table), 300).split())
     assert assumption in text
     assert table.as_dict()["otherwise"][0]["bound_us"] == other.bound_us
 

@@ -20,7 +20,7 @@ from npu_sim.cli.options import (
     Threads,
 )
 from npu_sim.cli.output import print_json, print_text, with_progress
-from npu_sim.cli.report_files import command_on
+from npu_sim.cli.report_files import command_on, write_report
 from npu_sim.language import say
 
 if TYPE_CHECKING:
@@ -200,9 +200,9 @@ def _show(
     open_rows: "Sequence[OpenRows]" = (),
 ) -> None:
     if options.report is not None:
-        from npu_sim.show.reports.studies import write_study_report
+        from npu_sim.show.reports.studies import study_report
 
-        write_study_report(options.report, headline, lines, data, command, open_rows)
+        write_report(options.report, study_report(headline, lines, data, command, open_rows))
     if options.json_output:
         print_json("study", data)
         return

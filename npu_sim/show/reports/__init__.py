@@ -19,6 +19,7 @@ from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
 from npu_sim.show.reports.html import embedded, render
 from npu_sim.show.reports.pictures import order_strips
 from npu_sim.show.reports.plans import plan_report, result_report, timeline_report
+from npu_sim.show.reports.views import view_report
 
 __all__ = [
     "Axis",
@@ -40,4 +41,5 @@ __all__ = [
     "result_report",
     "table_report",
     "timeline_report",
+    "view_report",
 ]

@@ -14,7 +14,6 @@ from npu_sim.show.compare import estimate_lines, upgrade_lines
 from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Picture, Table, table_report
 from npu_sim.show.reports.figures import Axis, Curve, curve_figure
-from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.svg import WIDTH, bar, caption, element, picture
 from npu_sim.show.text import overflow_text
 from npu_sim.status import AclnnError, NotModelledError, Unplanned
@@ -88,11 +87,6 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     ]
     report = table_report(sentence, sentence, [one for one in tables if one.rows], call=call)
     return replace(report, outcome="good" if running else "bad")
-
-
-def diff_html(comparison: Comparison) -> str:
-    """Return a comparison as HTML for notebooks."""
-    return embedded(diff_report(comparison))
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:

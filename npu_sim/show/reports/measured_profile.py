@@ -26,7 +26,6 @@ from npu_sim.show.reports.document import (
     Section,
     Table,
 )
-from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.plans import PERFETTO
 from npu_sim.show.reports.svg import WIDTH, bar, caption, picture
 
@@ -72,11 +71,6 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     ]
     sentence = headline(answer)
     return Document(sentence, sentence, tuple(sections), call, origin=ORIGIN)
-
-
-def measured_html(answer: MeasuredProfile) -> str:
-    """Return a measured profile as HTML for notebooks."""
-    return embedded(measured_report(answer))
 
 
 def _title(group: MeasuredGroup) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from npu_sim.framework.execution import Prepared, Result
+from npu_sim.framework.execution import Result
 from npu_sim.language import Text, joined, say
 from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan
@@ -23,7 +23,6 @@ from npu_sim.show.reports.document import (
     Section,
     Table,
 )
-from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.pictures import (
     core_map,
     memory_colours,
@@ -271,26 +270,6 @@ def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
     if not is_timed(plan):
         return ()
     return (*((time_section(work),) if work else ()), steps_section(plan))
-
-
-def plan_html(plan: Plan) -> str:
-    """Return the report of a plan as HTML for notebooks."""
-    return embedded(plan_report(plan))
-
-
-def result_html(result: Result) -> str:
-    """Return the report of a run as HTML for notebooks."""
-    return embedded(result_report(result))
-
-
-def prepared_html(prepared: Prepared) -> str:
-    """Return the plan of a prepared call as HTML for notebooks."""
-    return plan_html(prepared.plan)
-
-
-def timeline_html(timeline: Timeline) -> str:
-    """Return a timeline as HTML for notebooks."""
-    return embedded(timeline_report([("as given", timeline)]))
 
 
 MOST_DRAWN = 4

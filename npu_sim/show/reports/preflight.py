@@ -16,7 +16,6 @@ from npu_sim.show.preflight import (
     timing_lines,
 )
 from npu_sim.show.reports.document import Cell, Document, Table, table_report
-from npu_sim.show.reports.html import embedded
 
 COUNTS = (
     *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
@@ -94,8 +93,3 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     title = say("preflight of {file}", file=file)
     document = table_report(title, sentence, tables, notes=notes, call=call)
     return replace(document, outcome="bad" if bad else "good")
-
-
-def preflight_html(matrix: Matrix) -> str:
-    """Return a preflight as HTML for notebooks."""
-    return embedded(preflight_report(matrix, say("calls"), ""))

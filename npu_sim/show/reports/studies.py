@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npu_sim.files.writing import write_text
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import say
 from npu_sim.show.reports.document import (
@@ -21,26 +19,39 @@ from npu_sim.show.reports.document import (
     Section,
 )
 from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.html import render
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.reports.plans import rows_sections
+from npu_sim.show.studies import Study, certificate_lines, study_headline, study_lines
+from npu_sim.studies.certificate import Certificate
+from npu_sim.studies.determinism import DeterminismStudy
 from npu_sim.studies.open_rows import OpenRows
 
 MOST_TERMS = 10_000
 """Maximum number of terms of all drawn summation trees; further classes are counted."""
 
 
-def write_study_report(
-    path: Path,
+def study_document(study: Study) -> Document:
+    """Return the report of a study."""
+    every = study.outputs if isinstance(study, DeterminismStudy) else ()
+    rows = [output.rows for output in every]
+    return study_report(study_headline(study), study_lines(study), study.as_dict(), rows=rows)
+
+
+def certificate_document(certificate: Certificate) -> Document:
+    """Return the report of one certificate."""
+    lines = certificate_lines([certificate])
+    return study_report(lines[0][1], lines, {"certificates": [certificate.as_dict()]})
+
+
+def study_report(
     headline: str,
     lines: list[tuple[str, str, str]],
     data: dict[str, Any],
-    call: str,
+    call: str = "",
     rows: Sequence[OpenRows] = (),
-) -> None:
-    """Write the report of a study.
+) -> Document:
+    """Return the report of a study.
 
-    - ``path``: file to write.
     - ``headline``, ``lines``: text of the study.
     - ``data``: the study in JSON form.
     - ``call``: command that reproduces the report.
@@ -53,7 +64,7 @@ def write_study_report(
     figures = [*_running_errors(data), *_histograms(data)]
     if figures:
         sections.append(Section("Curves", tuple(figures)))
-    write_text(path, render(Document(headline, headline, tuple(sections), call)))
+    return Document(headline, headline, tuple(sections), call)
 
 
 def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:

@@ -6,7 +6,6 @@ from markupsafe import Markup
 from npu_sim.language import say
 from npu_sim.show.reports import svg
 from npu_sim.show.reports.document import Block, Document, Picture, Section, Table, labelled
-from npu_sim.show.reports.html import embedded
 from npu_sim.show.verdicts import HEADINGS, element_rows, place_lines, sentence, verdict_lines
 from npu_sim.verdicts.answers import STATUSES, OutputVerdict, Verification
 
@@ -31,11 +30,6 @@ def verification_report(answer: Verification, call: str = "") -> Document:
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
     return Document(headline, headline, tuple(sections), call, outcome)
-
-
-def verification_html(answer: Verification) -> str:
-    """Return the report of an answer for a notebook."""
-    return embedded(verification_report(answer))
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
