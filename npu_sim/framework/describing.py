@@ -23,7 +23,7 @@ from npu_sim.tiling.fields import vendor_fields
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that a planner asks, and what follows from it.
+    """A condition that a planner tests, and what follows from it.
 
     Attributes
     ----------
@@ -32,11 +32,11 @@ class Condition:
     text
         The condition, over named values.
     holds
-        ``holds(row, device, rules)``: the function that the planner asks.
+        ``holds(row, device, rules)``: the function with which the planner tests it.
     yes, no
         What follows when it holds, and when it does not.
     vary
-        Axes whose nearest value that turns it around is searched.
+        Axes of which the nearest value that flips it is searched.
     """
 
     name: str
@@ -75,10 +75,10 @@ def decided(
     effects: tuple[str, str],
     *flips: tuple[str, int | str],
 ) -> Decision:
-    """Return a decision.
+    """Return a decision whose outcome and flips the caller has computed; else see :func:`decision`.
 
     ``effects`` are what follows when it holds and when not, ``flips`` arguments and values that
-    turn it around.
+    flip it.
     """
     return Decision(
         name=name,
@@ -91,10 +91,10 @@ def decided(
 
 
 def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[Flip]:
-    """Search the nearest value of one axis, on both sides, that turns a condition around."""
+    """Search the nearest value of one axis, on both sides, that flips a condition."""
     axis, now = case.operator.axis(name), int(getattr(case.row, name))
 
-    def turned(value: int) -> bool:
+    def flipped(value: int) -> bool:
         return (
             bool(condition.holds(case.row._replace(**{name: value}), case.device, case.rules))
             != outcome
@@ -105,11 +105,11 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
         return [
             Flip(argument=name, value=str(axis.value(code)).lower())
             for code in words
-            if code != now and turned(code)
+            if code != now and flipped(code)
         ][:1]
     found = [
         value
-        for value in (_nearest(turned, now, axis.low), _nearest(turned, now, axis.high))
+        for value in (_nearest(flipped, now, axis.low), _nearest(flipped, now, axis.high))
         if value is not None
     ]
     return (
@@ -117,15 +117,15 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
     )
 
 
-def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
+def _nearest(flipped: Callable[[int], bool], now: int, end: int) -> int | None:
     """Return the nearest value towards ``end`` that changes a condition, by bisection."""
     direction, step, last = (1 if end > now else -1), 1, now
     while last != end:
         value = min(now + step, end) if direction > 0 else max(now - step, end)
-        if turned(value):
+        if flipped(value):
             while abs(value - last) > 1:
                 middle = (value + last) // 2
-                value, last = (middle, last) if turned(middle) else (value, middle)
+                value, last = (middle, last) if flipped(middle) else (value, middle)
             return value
         last, step = value, 2 * step
     return None
@@ -134,12 +134,12 @@ def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
 def spread(counts: Sequence[int], unit: str) -> str:
     """Describe how evenly work is spread over cores: ``86 rows each, the last one 54``."""
     first = Text(
-        "{shares} {unit} each", shares=counts[0], unit=unit if counts[0] == 1 else unit + "s"
+        "{count} {unit} each", count=counts[0], unit=unit if counts[0] == 1 else unit + "s"
     )
     if len(set(counts)) == 1:
         return first
     if len(set(counts[:-1])) == 1:
-        return Text("{first}, the last one {shares}", first=first, shares=counts[-1])
+        return Text("{first}, the last one {count}", first=first, count=counts[-1])
     return Text(
         "{most} {unit}s on {most_count} cores, {fewest} on {fewest_count}",
         most=max(counts),

@@ -33,7 +33,7 @@ from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
 from npu_sim.status import UsageError, closest
 from npu_sim.tiling.fields import FP32_VALUE, table
 
-Fault = tuple[str, str, str]
+Problem = tuple[str, str, str]
 """The field of a declaration, what is wrong with it, and what is allowed."""
 
 
@@ -123,9 +123,11 @@ def _line_of(error: BaseException, path: Path) -> str:
     return str(lines[-1]) if lines else "?"
 
 
-def _file_error(path: Path, fault: str, hint: str) -> UsageError:
+def _file_error(path: Path, problem: str, hint: str) -> UsageError:
     return UsageError(
-        "operators", Text("operators = {path} {fault}", path=repr(str(path)), fault=fault), hint
+        "operators",
+        Text("operators = {path} {problem}", path=repr(str(path)), problem=problem),
+        hint,
     )
 
 
@@ -135,22 +137,22 @@ def check_declaration(operator: Operator) -> None:
     Checks of dtypes must stand next to each other, because sweeps run them as one; a check that
     sweeps omit, such as :class:`~npu_sim.framework.checks.Formats`, may stand between them.
 
-    Raises UsageError with the first fault.
+    Raises UsageError with the first problem.
     """
     for find in (
-        _name_faults,
-        _axis_faults,
-        _argument_faults,
-        _check_faults,
-        _tiling_faults,
-        _order_faults,
+        _name_problems,
+        _axis_problems,
+        _argument_problems,
+        _check_problems,
+        _tiling_problems,
+        _order_problems,
     ):
         for field, problem, hint in find(operator):
             message = Text("{name}: {field}: {message}", operator, field=field, message=problem)
             raise UsageError(field, message, hint)
 
 
-def _name_faults(operator: Operator) -> Iterator[Fault]:
+def _name_problems(operator: Operator) -> Iterator[Problem]:
     if not operator.name.isidentifier() or operator.name != operator.name.lower():
         message = Text("{name} is no name", name=repr(operator.name))
         yield "name", message, "a Python name in lower case, such as scale_rows"
@@ -171,7 +173,7 @@ def _name_faults(operator: Operator) -> Iterator[Fault]:
         yield "arguments", "there is no output", 'Output("y", ...) among the arguments'
 
 
-def _axis_faults(operator: Operator) -> Iterator[Fault]:
+def _axis_problems(operator: Operator) -> Iterator[Problem]:
     attributes = {one.name for one in operator.attributes}
     dtypes = {one.dtype for one in operator.tensors}
     sizes = {
@@ -209,13 +211,13 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
             message = Text("{name} is no axis of numbers", name=repr(name))
             yield "shards", message, Text("one of: {numbers}", numbers=", ".join(numbers))
     for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
-        yield from _expression_faults(place, text, known)
+        yield from _expression_problems(place, text, known)
     for axis in operator.axes:
         if isinstance(axis, Number) and axis.read:
-            yield from _expression_faults(f"axes.{axis.name}.read", axis.read, known)
+            yield from _expression_problems(f"axes.{axis.name}.read", axis.read, known)
 
 
-def _argument_faults(operator: Operator) -> Iterator[Fault]:
+def _argument_problems(operator: Operator) -> Iterator[Problem]:
     known = _numbers(operator)
     words = {axis.name for axis in operator.axes if isinstance(axis, Word)}
     for one in operator.arguments:
@@ -226,14 +228,14 @@ def _argument_faults(operator: Operator) -> Iterator[Fault]:
         if not isinstance(one, Tensor):
             continue
         if isinstance(one.shape, str):
-            yield from _pattern_faults(f"{place}.shape", one.shape, known)
+            yield from _pattern_problems(f"{place}.shape", one.shape, known)
         if one.dtype not in words and not _is_dtype(one.dtype):
             message = Text("{dtype} is neither an axis of words nor a dtype", dtype=repr(one.dtype))
             hint = Text("one of: {words}, float32 ...", words=", ".join(sorted(words)))
             yield f"{place}.dtype", message, hint
 
 
-def _check_faults(operator: Operator) -> Iterator[Fault]:
+def _check_problems(operator: Operator) -> Iterator[Problem]:
     tensors, attributes, known = (
         operator.tensor_names,
         {one.name for one in operator.attributes},
@@ -261,7 +263,7 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
                     )
                     yield place, Text("{name} is no attribute", name=repr(name)), hint
         if isinstance(check, Holds | NothingToDo):
-            yield from _expression_faults(
+            yield from _expression_problems(
                 f"{place}.condition", check.condition, known | set(operator.rule_names)
             )
         if (
@@ -274,7 +276,7 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
             yield f"{place}.blames", message, hint
 
 
-def _tiling_faults(operator: Operator) -> Iterator[Fault]:
+def _tiling_problems(operator: Operator) -> Iterator[Problem]:
     if "status" not in getattr(operator.tiling, "_fields", ()):
         message = Text("{tiling} has no field status", tiling=repr(operator.tiling))
         yield "tiling", message, "a NamedTuple with status and fields, see npu_sim.tiling.fields"
@@ -287,14 +289,16 @@ def _tiling_faults(operator: Operator) -> Iterator[Fault]:
     known = {axis.name for axis in operator.all_axes} | set(Device._fields) | set(operator.bounds)
     for column in columns:
         if column.field.bound and column.field.bound != FP32_VALUE:
-            yield from _expression_faults(f"tiling.{column.path}.bound", column.field.bound, known)
+            yield from _expression_problems(
+                f"tiling.{column.path}.bound", column.field.bound, known
+            )
     for name in ("tile", "describe", "compute"):
         found = getattr(operator, name)
         if not callable(found):
             yield name, Text("{found} is no function", found=repr(found)), "a function"
 
 
-def _order_faults(operator: Operator) -> Iterator[Fault]:
+def _order_problems(operator: Operator) -> Iterator[Problem]:
     positions = [
         position for position, check in enumerate(operator.checks) if isinstance(check, DtypeCheck)
     ]
@@ -315,7 +319,7 @@ def _numbers(operator: Operator) -> set[str]:
     )
 
 
-def _expression_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
+def _expression_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
     try:
         unknown = [name for name in names(text) if name not in known]
     except ExpressionError as error:
@@ -328,7 +332,7 @@ def _expression_faults(place: str, text: str, known: set[str]) -> Iterator[Fault
         yield place, Text("{name} in {text} is not known", name=repr(name), text=repr(text)), hint
 
 
-def _pattern_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
+def _pattern_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
     try:
         unknown = [name for name in patterns.names(text) if name not in known]
     except patterns.PatternError as error:

@@ -226,7 +226,7 @@ class Decision(Frozen):
     effect: TextField
     """What follows from the outcome."""
     flips: tuple[Flip, ...] = ()
-    """Nearest values of single arguments that turn the outcome around; empty when none does."""
+    """Nearest values of single arguments that flip the outcome; empty when none does."""
 
 
 class Allocation(Frozen):

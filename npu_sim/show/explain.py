@@ -56,7 +56,9 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("nearest changes", changes, styles=styles)
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
     parts += _section("cores", [(cores, plan.cores_note), (plan.per_core,)])
-    launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
+    launches = say("launches: {launches}", launches=len(plan.launches))
+    if len(plan.launches) > 1:
+        launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
     parts += _section(launches, _launch_rows(plan.launches))
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)

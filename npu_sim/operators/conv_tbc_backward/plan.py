@@ -190,19 +190,19 @@ def _model_note(tiling: CubeTiling) -> str:
     parts = tiling.sample_blocks * tiling.time_blocks
     if parts <= 1:
         return _blocks_text(tiling)
-    shares = Text(
+    pieces = Text(
         "{sample_blocks} x {single_samples} samples",
         sample_blocks=tiling.sample_blocks,
         single_samples=tiling.single_samples,
     )
     if tiling.time_blocks > 1:
-        shares = Text(
-            "{shares} and {time_blocks} x {single_reduction} time steps",
-            shares=shares,
+        pieces = Text(
+            "{pieces} and {time_blocks} x {single_reduction} time steps",
+            pieces=pieces,
             time_blocks=tiling.time_blocks,
             single_reduction=tiling.single_reduction,
         )
-    split = Text("reduction split {parts} ways ({shares})", parts=parts, shares=shares)
+    split = Text("reduction split {parts} ways ({pieces})", parts=parts, pieces=pieces)
     return Text("{blocks}; {split}", blocks=_blocks_text(tiling), split=split)
 
 
