@@ -1,6 +1,8 @@
 """The Python interface: prompt, notebook, editor and traceback."""
 
+import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -123,6 +125,27 @@ def test_dir_lists_public_names_only(answers):
     assert brought.isdisjoint(listed)
     assert {"tiling", "workspace", "as_dict", "idle_cores"} <= set(listed)
     assert all(hasattr(answers["plan"][0], name) for name in listed if not name.startswith("_"))
+
+
+def test_dir_of_a_plan_lists_every_documented_field(answers):
+    plan = answers["plan"][0]
+    documented = re.findall(r"^    ([a-z_]+(?:, [a-z_]+)*)$", type(plan).__doc__, re.M)
+    names = {name for line in documented for name in line.split(", ")} - {"deferred"}
+    assert len(names) > 25
+    assert names <= set(dir(plan))
+
+
+def test_tensors_of_a_plan_have_shape_and_dtype_and_are_text():
+    call = {"dy": "4x64x128:bf16", "gamma": "128:fp32"}
+    plan = npu_sim.plan("rms_norm_grad", **call)
+    for given in (
+        plan,
+        pickle.loads(pickle.dumps(plan)),
+        npu_sim.timeline("rms_norm_grad", **call),
+    ):
+        dy = given.arguments["dy"]
+        assert (dy, dy.shape, dy.dtype) == ("4x64x128:bf16", (4, 64, 128), "bfloat16")
+    assert json.dumps(plan.as_dict()["arguments"]).startswith('{"dy": "4x64x128:bf16"')
 
 
 @pytest.mark.parametrize("wrong", ["pln", "rms_norm_gard"])

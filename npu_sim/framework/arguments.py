@@ -11,7 +11,7 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array
-from npu_sim.numbers.formats import TensorSpec, canonical_dtype
+from npu_sim.numbers.formats import SpecText, TensorSpec, canonical_dtype
 from npu_sim.status import UsageError, closest, shown
 
 OPTIONS: dict[str, Any] = {
@@ -204,9 +204,9 @@ class Arguments(Mapping[str, Any]):
         return {name: value for name in names if (value := values[name]) is not None}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the arguments as plain data: tensors as text, attributes as they are."""
+        """Return the arguments as plain data: tensors as ``SpecText``, attributes as they are."""
         return {
-            name: str(value) if isinstance(value, TensorSpec) else value
+            name: SpecText(value) if isinstance(value, TensorSpec) else value
             for name, value in self.items()
             if value is not None
         }

@@ -25,6 +25,7 @@ __all__ = [
     "ORDERED_ADDITIONS",
     "SHORT_NAMES",
     "Format",
+    "SpecText",
     "TensorSpec",
     "as_array",
     "canonical_dtype",
@@ -304,6 +305,27 @@ class TensorSpec:
         marks = "" if self.contiguous else f":{_STRIDED}"
         layout = "" if self.storage_format == "ND" else f":{self.storage_format}"
         return f"{sizes}:{SHORT_NAMES[self.dtype]}{marks}{layout}"
+
+
+class SpecText(str):
+    """A :class:`TensorSpec` as text, such as ``4096x512:bf16``, with its fields."""
+
+    __slots__ = ()
+
+    @property
+    def spec(self) -> TensorSpec:
+        """The description that the text stands for."""
+        return TensorSpec.parse(self)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, outermost first."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> str:
+        """Canonical name of the dtype, such as ``bfloat16``."""
+        return self.spec.dtype
 
 
 @lru_cache(maxsize=1024)

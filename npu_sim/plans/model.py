@@ -341,7 +341,8 @@ class Plan(Printed, Frozen):
     deterministic, limits
         The switches of the call.
     arguments
-        The call: shapes and dtypes as text, attributes as they are.
+        The call: tensors as text with ``shape`` and ``dtype``
+        (:class:`~npu_sim.numbers.formats.SpecText`), attributes as they are.
     kernel
         Vendor kernel that runs; empty when none does.
     path
