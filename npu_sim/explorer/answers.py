@@ -130,7 +130,7 @@ def document_answer(document: Document) -> dict[str, Any]:
 
 
 def _changes(call: Call, result: Plan) -> list[dict[str, Any]]:
-    """Return the flips of a decision, each with the resulting path."""
+    """Return the nearest changes that select another path, each with that path."""
     fixed = fixed_call(load_operator(call.operator), call.arguments, call.target.deterministic)
     nearby = nearby_plans(result, fixed, call.target.profile, call.target.limits)
     return [

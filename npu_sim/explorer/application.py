@@ -131,23 +131,24 @@ class Explorer:
         self.dropped.forget()
 
 
-Answer = Callable[[Explorer, State], Response]
+Handler = Callable[[Explorer, State], Response]
+"""Function that answers a request; the state is its query, or the JSON object of its body."""
 
 
 def application(explorer: Explorer) -> Starlette:
     """Return the web application of an explorer."""
 
-    def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    def endpoint_of(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return await _answer(answer, explorer, _query(request))
+            return await _respond(handler, explorer, _query(request))
 
         return endpoint
 
     async def run(request: Request) -> Response:
-        return await _answer(run_answer, explorer, await _json_body(request))
+        return await _respond(start_run, explorer, await _json_body(request))
 
     async def cancel(request: Request) -> Response:
-        return await _answer(cancel_answer, explorer, await _json_body(request))
+        return await _respond(cancel_run, explorer, await _json_body(request))
 
     async def upload(request: Request) -> Response:
         length = _body_length(request, BYTES, DROPPED_BYTES)
@@ -155,8 +156,8 @@ def application(explorer: Explorer) -> Starlette:
         with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
             await _receive(request, body)
             body.seek(0)
-            answer = partial(file_answer, body=body, length=length)
-            return await _answer(answer, explorer, state)
+            handler = partial(receive_file, body=body, length=length)
+            return await _respond(handler, explorer, state)
 
     async def guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
         """Refuse requests of other pages and programs, and set the headers of every response."""
@@ -176,8 +177,8 @@ def application(explorer: Explorer) -> Starlette:
         response.headers.update(HEADERS)
         return response
 
-    gets = [Route(path, answering(answer)) for path, answer in GET_ANSWERS.items()]
-    files = [Route(path, answering(partial(file_of_page, path=path))) for path in FILES]
+    gets = [Route(path, endpoint_of(handler)) for path, handler in GET_HANDLERS.items()]
+    files = [Route(path, endpoint_of(partial(file_of_page, path=path))) for path in FILES]
     posts = [
         Route(path, endpoint, methods=["POST"])
         for path, endpoint in (("/api/run", run), ("/api/cancel", cancel), ("/api/file", upload))
@@ -280,17 +281,17 @@ def json_answer(content: Mapping[str, Any]) -> Response:
     return JSONResponse({"schema": schema("explorer"), **content})
 
 
-async def _answer(answer: Answer, explorer: Explorer, state: State) -> Response:
-    """Return an answer, computed in a thread; a bug becomes a response with status 500."""
+async def _respond(handler: Handler, explorer: Explorer, state: State) -> Response:
+    """Return a handler's response, computed in a thread; a bug becomes one with status 500."""
 
-    def computed() -> Response:
+    def response() -> Response:
         with speaking(language_of(state)):
             try:
-                return answer(explorer, state)
+                return handler(explorer, state)
             except Exception as error:
                 return refused(HTTPStatus.INTERNAL_SERVER_ERROR, failure(error)["text"])
 
-    return await run_in_threadpool(computed)
+    return await run_in_threadpool(response)
 
 
 def file_of_page(explorer: Explorer, state: State, path: str) -> Response:
@@ -317,11 +318,12 @@ def _catalog(explorer: Explorer, state: State) -> Response:
 
 
 def _job(explorer: Explorer, state: State) -> Response:
+    """Return the progress of a computation, or its answer."""
     unknown = {"stage": "done", "answer": {"outcome": "failed", "text": translated("no such run")}}
     return json_answer(explorer.jobs.report(state.get("number", "")) or unknown)
 
 
-def _download(make: Callable[..., str], kind: str, file_name: str) -> Answer:
+def _download(make: Callable[..., str], kind: str, file_name: str) -> Handler:
     def answer(explorer: Explorer, state: State) -> Response:
         try:
             content = make(state, explorer.products)
@@ -333,7 +335,7 @@ def _download(make: Callable[..., str], kind: str, file_name: str) -> Answer:
     return answer
 
 
-GET_ANSWERS: Mapping[str, Answer] = MappingProxyType(
+GET_HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         "/api/catalog": _catalog,
         "/api/plan": lambda explorer, state: json_answer(plan_answer(state, explorer.products)),
@@ -350,18 +352,18 @@ GET_ANSWERS: Mapping[str, Answer] = MappingProxyType(
 )
 
 
-def run_answer(explorer: Explorer, state: State) -> Response:
+def start_run(explorer: Explorer, state: State) -> Response:
     """Start a run on generated data."""
     return _started(explorer, Task(state, explorer.products))
 
 
-def cancel_answer(explorer: Explorer, state: State) -> Response:
+def cancel_run(explorer: Explorer, state: State) -> Response:
     """End a computation."""
     explorer.jobs.cancel(state.get("number", ""))
     return json_answer({})
 
 
-def file_answer(explorer: Explorer, state: State, body: IO[bytes], length: int) -> Response:
+def receive_file(explorer: Explorer, state: State, body: IO[bytes], length: int) -> Response:
     """Store a dropped file; add the product it describes, or start the computation on it."""
     name = state.get(FILE_NAME, "")
     try:

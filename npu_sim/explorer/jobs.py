@@ -64,10 +64,10 @@ class Worker:
 
     def _start(self) -> None:
         context = get_context("spawn")  # a fork would inherit locks of the server's threads
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self._connection, worker_end = context.Pipe()
+        self._process = context.Process(target=_work, args=(worker_end,), daemon=True)
         self._process.start()
-        theirs.close()
+        worker_end.close()
 
 
 def _work(connection: "Connection[Message, Task]") -> None:
