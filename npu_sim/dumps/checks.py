@@ -1,4 +1,4 @@
-"""What the statistics of a dumped call say about it: values that the product cannot have written.
+"""Contradictions in the statistics of a dumped call: values that the product cannot write.
 
 Max and Min are exact. Mean and Norm were computed in the tensor's own dtype, so those of 16-bit
 tensors are only compared within 2^-6.

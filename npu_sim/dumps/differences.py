@@ -10,7 +10,10 @@ from npu_sim.dumps.folder import Dump, DumpedTensor, Entry, tensors_of
 
 
 class Comparison(IntEnum):
-    """How two tensors compare; the most certain evidence in both dumps decides."""
+    """How two tensors compare, by the most certain evidence in both dumps.
+
+    Answers give the name in lower case.
+    """
 
     EQUAL = 0
     """Equal bits: of the values, or of a checksum."""
@@ -19,15 +22,6 @@ class Comparison(IntEnum):
     UNKNOWN = 2
     """Neither values nor checksums nor statistics in both."""
     DIFFERENT = 3
-
-
-WORDS = {
-    Comparison.EQUAL: "equal",
-    Comparison.SIMILAR: "similar",
-    Comparison.UNKNOWN: "unknown",
-    Comparison.DIFFERENT: "different",
-}
-"""Comparisons as answers name them."""
 
 
 @dataclass(frozen=True)

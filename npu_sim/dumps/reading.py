@@ -10,9 +10,9 @@ from pydantic import Field
 from npu_sim.cores import Profile, load_profile
 from npu_sim.dumps.calls import APIS, DumpedCall, calls_of, entry_kind
 from npu_sim.dumps.checks import contradictions, remarks
-from npu_sim.dumps.differences import WORDS, Comparison, Difference, first_difference
+from npu_sim.dumps.differences import Comparison, Difference, first_difference
 from npu_sim.dumps.folder import NAME, Dump, DumpedTensor, read_dumps
-from npu_sim.dumps.verdicts import verdicts_of
+from npu_sim.dumps.verification import verify_call
 from npu_sim.language import Text
 from npu_sim.operators import plan
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
@@ -246,6 +246,7 @@ def _described(
     deterministic: bool,
     target: dict[str, Any] | None,
 ) -> CallInDump:
+    """Return a call with its plan, contradictions and, if ``target`` is given, verdicts."""
     answer = CallInDump(
         operator=call.operator,
         entry=call.entry,
@@ -265,7 +266,7 @@ def _described(
         return answer.model_copy(update={"outcome": UNREADABLE, "message": message})
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
     found: dict[str, Any] = {"path": planned.path, "timing": ReadOnlyDict(timing)}
-    if target is not None and (verification := verdicts_of(call, target)) is not None:
+    if target is not None and (verification := verify_call(call, target)) is not None:
         found |= _verified(verification)
         found["remarks"] = (*answer.remarks, *_casts(verification))
     return answer.model_copy(update=found)
@@ -331,7 +332,7 @@ def _explained(
         place=difference.place,
         entry=difference.entry,
         outputs=difference.outputs,
-        inputs=WORDS[difference.inputs],
+        inputs=difference.inputs.name.lower(),
         operator=call.operator if call is not None else None,
         can_differ=None if timing is None else bool(timing),
         reason=_reason(difference, timing),

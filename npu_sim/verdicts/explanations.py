@@ -46,22 +46,22 @@ def explained(
     budget, report
         As for :func:`npu_sim.verdicts.judging.judge`.
     """
-    of = verdict.counts["unreachable"]
-    if not of:
+    total = verdict.counts["unreachable"]
+    if not total:
         return ()
     name, unreachable = verdict.output, verdict.elements == UNREACHABLE
     found: dict[str, Explanation] = {}
-    effort = Budget(min(budget.sums, MOST_SUMS), budget.seed)
+    smaller = Budget(min(budget.sums, MOST_SUMS), budget.seed)
     for text, changed in alternatives(call, verdict, tried):
         report(text, 0.0)
         try:
-            other = judge(changed, {name: array}, effort, report)[name]
+            other = judge(changed, {name: array}, smaller, report)[name]
         except NpuSimError:  # refused, or of another shape
             continue
         count = int(np.count_nonzero(other.elements[unreachable] <= REACHABLE))
-        if 2 * count >= of and text not in found:
+        if 2 * count >= total and text not in found:
             whole = bool((other.elements <= REACHABLE).all())
-            found[text] = Explanation(text, count, of, whole)
+            found[text] = Explanation(text, count, total, whole)
     best = sorted(found.values(), key=lambda one: (-one.whole, -one.explained))
     return tuple(best[:MOST_EXPLANATIONS])
 

@@ -157,28 +157,45 @@ def judge(
                 "leave it out",
             )
         output = result.outputs[name]
-        one = measured_as(name, array, output)
-        expected = _rounded_to(one.given.dtype, output)
+        measured_output = measured_as(name, array, output)
+        expected = _rounded_to(measured_output.given.dtype, output)
         timing = order_dependent(result, name)
         elements = np.zeros(expected.shape, np.uint8)
         order, rules = "", tuple[OpenRule, ...]()
         if _same_bytes(array, expected):
             order = "sequential" if result.order_dependent[name].count else ""
         else:
-            same = equal_bits(one.given, expected) & ~one.misfits
-            order = _named_order(call, one, same, timing, name, named)
+            same = equal_bits(measured_output.given, expected) & ~measured_output.misfits
+            order = _named_order(call, measured_output, same, timing, name, named)
             if not order:
                 elements[~same] = UNREACHABLE
                 elements[timing & same] = REACHABLE
-                unsettled = timing & ~same & ~one.misfits
+                unsettled = timing & ~same & ~measured_output.misfits
                 elements[unsettled] = UNDECIDED
                 if search and unsettled.any():
-                    _search(call, result, name, one.given, unsettled, elements, budget, report)
-            rules = _apply_rules(call, result, name, one, elements)
-        examine = partial(_examine, call, result, name, one.given, budget)
+                    _search(
+                        call,
+                        result,
+                        name,
+                        measured_output.given,
+                        unsettled,
+                        elements,
+                        budget,
+                        report,
+                    )
+            rules = _apply_rules(call, result, name, measured_output, elements)
+        examine = partial(_examine, call, result, name, measured_output.given, budget)
         rounded_from = "" if expected is output else canonical_dtype(output.dtype)
         verdicts[name] = OutputVerdict(
-            *(name, elements, one.given, expected, timing, one.misfits, order, rules, examine),
+            output=name,
+            elements=elements,
+            given=measured_output.given,
+            expected=expected,
+            order_dependent=timing,
+            misfits=measured_output.misfits,
+            order=order,
+            rules=rules,
+            examine=examine,
             rounded_from=rounded_from,
         )
     return verdicts
@@ -199,7 +216,7 @@ def _bits(array: NDArray[Any]) -> NDArray[Any]:
 
 def _named_order(
     call: StudyCall,
-    one: Measured,
+    measured_output: Measured,
     same: NDArray[np.bool_],
     timing: NDArray[np.bool_],
     name: str,
@@ -216,8 +233,8 @@ def _named_order(
     for order in NAMED_ORDERS:
         if order not in runs:
             runs[order] = call.with_options(core_order=order).run().outputs
-        expected = _rounded_to(one.given.dtype, runs[order][name])
-        if not one.misfits.any() and equal_bits(one.given, expected).all():
+        expected = _rounded_to(measured_output.given.dtype, runs[order][name])
+        if not measured_output.misfits.any() and equal_bits(measured_output.given, expected).all():
             return order
     return ""
 
@@ -231,21 +248,25 @@ def order_dependent(result: Result, name: str) -> NDArray[np.bool_]:
 
 
 def _apply_rules(
-    call: StudyCall, result: Result, name: str, one: Measured, elements: NDArray[np.uint8]
+    call: StudyCall,
+    result: Result,
+    name: str,
+    measured_output: Measured,
+    elements: NDArray[np.uint8],
 ) -> tuple[OpenRule, ...]:
     """Make elements undecided that a part of the rule allows which is not published.
 
     Returns these parts; none when no element needs them.
     """
-    doubtful = (elements >= UNDECIDED) & ~one.misfits
+    doubtful = (elements >= UNDECIDED) & ~measured_output.misfits
     if not doubtful.any():
         return ()
     with np.errstate(all="ignore"):
         rules = tuple(rule for rule in _open_rules(call, result) if rule.output == name)
-        if one.given.dtype != result.outputs[name].dtype:
-            rules = tuple(_rounded_rule(rule, one.given.dtype) for rule in rules)
+        if measured_output.given.dtype != result.outputs[name].dtype:
+            rules = tuple(_rounded_rule(rule, measured_output.given.dtype) for rule in rules)
     if rules:
-        allowed = np.logical_or.reduce([allows(rule, one.given) for rule in rules])
+        allowed = np.logical_or.reduce([allows(rule, measured_output.given) for rule in rules])
         elements[doubtful & allowed] = UNDECIDED
     return rules
 
@@ -326,14 +347,14 @@ def _search(
         places = firsts[:, None] + np.arange(parts.values.shape[1])
         chosen = np.argwhere(wanted.reshape(-1)[places])
         for begin in range(0, len(chosen), ELEMENTS_TOGETHER):
-            some = np.ascontiguousarray(chosen[begin : begin + ELEMENTS_TOGETHER])
-            at = places[some[:, 0], some[:, 1]]
-            targets = widen_array(given.reshape(-1)[at])
+            batch = np.ascontiguousarray(chosen[begin : begin + ELEMENTS_TOGETHER])
+            positions = places[batch[:, 0], batch[:, 1]]
+            targets = widen_array(given.reshape(-1)[positions])
             outcome, _ = arrival_search.search(
-                _contributions(parts), some, targets, finish, budget.sums, budget.seed
+                _contributions(parts), batch, targets, finish, budget.sums, budget.seed
             )
-            flat[at] = verdict_of[outcome.how]
-            done += len(some)
+            flat[positions] = verdict_of[outcome.how]
+            done += len(batch)
             report(name, done / total)
 
 

@@ -119,11 +119,11 @@ def verify(
     declared.require_given(arguments)
     require_limits(limits)
     report: Report = progress or (lambda stage, fraction: None)
-    effort = Budget(int(budget), int(seed))
+    search_budget = Budget(int(budget), int(seed))
     call = study_call(declared.name, {**arguments, "limits": limits})
     switches = (False, True) if deterministic is None else (deterministic,)
     groups = _groups(call, _profiles(product, soc, release), switches)
-    best = _judged(groups, measured, effort, report)
+    best = _judged(groups, measured, search_budget, report)
     verdicts = best.verdicts
     assert verdicts is not None
     if explain:
@@ -131,7 +131,7 @@ def verify(
             name: replace(
                 one,
                 explanations=explained(
-                    best.call, one, measured[name], list(groups), effort, report
+                    best.call, one, measured[name], list(groups), search_budget, report
                 ),
             )
             for name, one in verdicts.items()
@@ -193,7 +193,7 @@ def _groups(
 def _judged(
     groups: Mapping[Any, _Group],
     measured: Mapping[str, NDArray[Any]],
-    effort: Budget,
+    budget: Budget,
     report: Report,
 ) -> _Group:
     """Judge every group; return the first with the fewest unreachable elements.
@@ -203,12 +203,12 @@ def _judged(
     """
 
     def judge_group(group: _Group, search: bool) -> None:
-        group.verdicts = judge(group.call, measured, effort, report, search)
+        group.verdicts = judge(group.call, measured, budget, report, search)
         group.searched = search or not group.undecided
 
     alone = len(groups) == 1
     for number, group in enumerate(groups.values()):
-        report(_place(group), number / len(groups))
+        report(_label(group), number / len(groups))
         judge_group(group, search=alone)
         if not group.searched and not group.unreachable:
             judge_group(group, search=True)
@@ -217,7 +217,7 @@ def _judged(
     return best
 
 
-def _place(group: _Group) -> str:
+def _label(group: _Group) -> str:
     profile = group.profiles[0]
     return Text("{soc}, release {release}", soc=profile.soc, release=profile.release)
 

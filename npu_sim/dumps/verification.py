@@ -8,7 +8,7 @@ from npu_sim.verdicts.answers import Verification
 from npu_sim.verdicts.verify import verify
 
 
-def verdicts_of(call: DumpedCall, target: dict[str, Any]) -> Verification | None:
+def verify_call(call: DumpedCall, target: dict[str, Any]) -> Verification | None:
     """Return the verdicts on the results of a call; None where a tensor has no file.
 
     - ``target``: product, SoC and release as for :func:`npu_sim.verify`; None tries all.
