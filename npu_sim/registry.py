@@ -110,7 +110,9 @@ def offered_operators() -> tuple[OperatorEntry, ...]:
     from importlib.metadata import entry_points  # slow to import
 
     points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return tuple(OperatorEntry(one.name, _title(one.name), home=one.value) for one in points)
+    return tuple(
+        OperatorEntry(point.name, _title(point.name), home=point.value) for point in points
+    )
 
 
 def _title(name: str) -> str:

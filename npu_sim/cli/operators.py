@@ -135,7 +135,7 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
 
     parameters = [*map(_parameter, fields.values()), *own]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = handler.__doc__
     single = typer.Typer(add_completion=False)
     single.command(

@@ -52,8 +52,8 @@ def compare_tensors(first: DumpedTensor, second: DumpedTensor) -> Comparison:
     if first.shape != second.shape or first.dtype != second.dtype:
         return Comparison.DIFFERENT
     if first.file is not None and second.file is not None:
-        one, other = first.values(), second.values()
-        same = one.dtype == other.dtype and _same_bits(one, other)
+        array, other = first.values(), second.values()
+        same = array.dtype == other.dtype and _same_bits(array, other)
         return Comparison.EQUAL if same else Comparison.DIFFERENT
     if first.checksum is not None and second.checksum is not None:
         same = first.checksum == second.checksum
@@ -96,9 +96,9 @@ def first_difference(first: Dump, second: Dump) -> Difference | None:
 def _different_outputs(entry: Entry, other: Entry) -> dict[int, DumpedTensor]:
     pairs = zip(tensors_of(entry.outputs), tensors_of(other.outputs), strict=False)
     return {
-        place: one
-        for place, (one, another) in enumerate(pairs)
-        if compare_tensors(one, another) is Comparison.DIFFERENT
+        place: output
+        for place, (output, another) in enumerate(pairs)
+        if compare_tensors(output, another) is Comparison.DIFFERENT
     }
 
 

@@ -203,7 +203,9 @@ def read_dump(
         calls=tuple(calls),
         not_modelled=ReadOnlyDict(_not_modelled(dumps)),
         unnamed_files=sum(len(dump.unnamed_files) for dump in dumps),
-        differences=tuple(_explained(one, found_calls, calls) for _, one in found if one),
+        differences=tuple(
+            _explained(combination, found_calls, calls) for _, combination in found if combination
+        ),
         compared=len(pairs),
     )
 
@@ -275,10 +277,16 @@ def _described(
 def _verified(verification: Verification) -> dict[str, Any]:
     """Return verdicts, explanations and details of a call."""
     outputs = verification.outputs
-    explanations = [one.alternative for verdict in outputs.values() for one in verdict.explanations]
-    different = {name: one.as_dict() for name, one in outputs.items() if one.status != "equal"}
+    explanations = [
+        explanation.alternative
+        for verdict in outputs.values()
+        for explanation in verdict.explanations
+    ]
+    different = {
+        name: output.as_dict() for name, output in outputs.items() if output.status != "equal"
+    }
     return {
-        "verdicts": ReadOnlyDict({name: one.status for name, one in outputs.items()}),
+        "verdicts": ReadOnlyDict({name: output.status for name, output in outputs.items()}),
         "explanations": tuple(dict.fromkeys(explanations)),
         "details": ReadOnlyDict(different),
     }

@@ -69,7 +69,7 @@ class ExceptionLog:
         if name := facts.get("fault_kernel_name"):
             answer["kernel_name_parts"] = kernel_parts(name)
         if "pc_start" in facts:
-            start, current = (_address(facts[one]) for one in ("pc_start", "pc_current"))
+            start, current = (_address(facts[name]) for name in ("pc_start", "pc_current"))
             answer["pc_offset"] = hex(current - start) if current >= start else None
         return {**answer, "words_found": len(self.words), **self._tiling()}
 
@@ -86,9 +86,9 @@ class ExceptionLog:
         answer: dict[str, Any] = {"words_pointing_into_args": targets}
         if not targets:
             return answer
-        first = min(targets, key=lambda one: one["points_to_word"])
+        first = min(targets, key=lambda target: target["points_to_word"])
         start = first["points_to_word"]
-        later = [one["points_to_word"] for one in targets if one["points_to_word"] > start]
+        later = [target["points_to_word"] for target in targets if target["points_to_word"] > start]
         stop = min(later, default=len(words))
         answer |= {
             "tiling_pointer_word": first["word"],

@@ -242,7 +242,9 @@ def _own_name(name: str) -> str:
     entry = operator_of_launch(bare)
     if entry is None and name.startswith(("aclnn", "npu_")):
         title = plain_name(bare.removeprefix("aclnn"))
-        entry = next((one for one in OPERATORS if plain_name(one.title) == title), None)
+        entry = next(
+            (operator for operator in OPERATORS if plain_name(operator.title) == title), None
+        )
     return entry.name if entry else name
 
 
@@ -281,7 +283,7 @@ def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> 
     except NO_PLAN as error:
         places = compare(operator, release="all", deterministic=call["deterministic"], **arguments)
         profiles = (row.profile for row in places.rows if row.plan is not None)
-        names = (f"{one.product.title} {one.soc} {one.release}" for one in profiles)
+        names = (f"{profile.product.title} {profile.soc} {profile.release}" for profile in profiles)
         return PlannedCall(None, error, tuple(names))
 
 

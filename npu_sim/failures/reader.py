@@ -58,7 +58,10 @@ class Reading:
 
     def values(self, name: str) -> list[Finding]:
         """Return the findings of one name, by form and then by position in the text."""
-        return sorted((one for one in self.findings if one.name == name), key=lambda one: one.rank)
+        return sorted(
+            (finding for finding in self.findings if finding.name == name),
+            key=lambda finding: finding.rank,
+        )
 
     def _add(self, finding: Finding) -> None:
         if len(self.findings) < MOST_FINDINGS:
@@ -139,8 +142,8 @@ def read_lines(lines: Iterable[str]) -> Reading:
     """Return the findings of a text, given as lines."""
     reading, process = Reading(), ""
     for line in lines:
-        for one in _unescaped(line):
-            process = reading.read(one, process)
+        for part in _unescaped(line):
+            process = reading.read(part, process)
     return reading
 
 

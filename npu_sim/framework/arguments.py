@@ -251,15 +251,15 @@ def build_arguments(known: Mapping[str, Argument], values: Mapping[str, Any]) ->
     """
     require_known(known, values)
     built: dict[str, Any] = {}
-    for name, one in known.items():
-        if isinstance(one, Tensor):
+    for name, argument in known.items():
+        if isinstance(argument, Tensor):
             built[name] = spec_of(name, values.get(name))
         elif name in values:
-            built[name] = plain_value(one, values[name])
-        elif one.required:
-            raise UsageError(name, Text("{name} is missing", name=name), one.help)
+            built[name] = plain_value(argument, values[name])
+        elif argument.required:
+            raise UsageError(name, Text("{name} is missing", name=name), argument.help)
         else:
-            built[name] = one.default
+            built[name] = argument.default
     return Arguments(built)
 
 

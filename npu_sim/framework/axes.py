@@ -100,7 +100,10 @@ class Word:
             except (ValueError, TypeError):
                 word = str(value).lower()
         if word not in self.words:
-            names = (*self.words, *(SHORT_NAMES[one] for one in self.words if one in SHORT_NAMES))
+            names = (
+                *self.words,
+                *(SHORT_NAMES[word] for word in self.words if word in SHORT_NAMES),
+            )
             message = Text("{name} = {value} is not one of its values", self, value=shown(value))
             hint = Text(
                 "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)

@@ -31,7 +31,7 @@ from npu_sim.status import (
     shown,
 )
 
-Words = Callable[[Any], tuple[str, str]]
+Explanation = Callable[[Any], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
 
 
@@ -67,10 +67,12 @@ class Given(Check):
     """Every tensor that is not optional is given: 161001."""
 
     def __call__(self, call: Inspection) -> None:
-        for one in call.operator.inputs:
-            if not one.optional and call.arguments[one.name] is None:
-                message = Text("{name} is missing", one)
-                raise AclnnError(NULL_POINTER, one.name, message, Text("{name}: {help}", one))
+        for argument in call.operator.inputs:
+            if not argument.optional and call.arguments[argument.name] is None:
+                message = Text("{name} is missing", argument)
+                raise AclnnError(
+                    NULL_POINTER, argument.name, message, Text("{name}: {help}", argument)
+                )
 
 
 class Supported(Check):
@@ -122,7 +124,7 @@ class Attributes(Check):
         texts = []
         for name in self.attributes.split():
             axis = next(
-                (one for one in operator.axes if one.name == name and hasattr(one, "low")), None
+                (axis for axis in operator.axes if axis.name == name and hasattr(axis, "low")), None
             )
             if axis is not None and axis.low < operator.argument(name).low:
                 texts.append(f"row.{name} < {operator.argument(name).low}")
@@ -210,7 +212,7 @@ class Holds(Check):
         documented limits and other rules.
     blames
         The argument at fault, or a function of the call that names it.
-    words
+    message
         Message and hint from the call; made of the condition when None.
     status
         Status of the refusal.
@@ -221,7 +223,7 @@ class Holds(Check):
 
     condition: str
     blames: str | Callable[[Any], str]
-    words: Words | None = None
+    message: Explanation | None = None
     status: Status = TILING_FAILURE
     documented: bool = False
 
@@ -244,8 +246,8 @@ class Holds(Check):
     def _refusal(self, call: Inspection) -> AclnnError:
         known = self._stated(call)
         blamed = self.blames(call) if callable(self.blames) else self.blames
-        if self.words is not None:
-            return AclnnError(self.status, blamed, *self.words(call))
+        if self.message is not None:
+            return AclnnError(self.status, blamed, *self.message(call))
         values = ", ".join(
             f"{name} = {call.size(name)}" for name in names(self.condition) if name not in known
         )
@@ -281,12 +283,12 @@ class Fits(Check):
 
     fits: Callable[[Any, Any, Any], bool]
     blames: str
-    words: Words
+    message: Explanation
     status: Status = TILING_FAILURE
 
     def __call__(self, call: Inspection) -> None:
         if not self.fits(call.row, call.device, call.rules):
-            raise AclnnError(self.status, self.blames, *self.words(call))
+            raise AclnnError(self.status, self.blames, *self.message(call))
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """Call the function under a name that no other check of the operator has."""
@@ -387,7 +389,7 @@ class DtypeTable(DtypeCheck):
 
     def __call__(self, call: Inspection) -> None:
         names = self.tensors.split()
-        outputs = {one.name: one for one in call.operator.outputs}
+        outputs = {output.name: output for output in call.operator.outputs}
         given = tuple(
             call.specs[name].dtype
             if name in call.specs
@@ -452,16 +454,19 @@ class Contiguous(Check):
     """Inputs are contiguous: 161002."""
 
     def __call__(self, call: Inspection) -> None:
-        for one in call.operator.inputs:
-            spec = call.specs.get(one.name)
+        for argument in call.operator.inputs:
+            spec = call.specs.get(argument.name)
             if spec is not None and not spec.contiguous:
                 message = Text(
                     "{name} is not contiguous, which {title} does not support",
-                    one,
+                    argument,
                     title=call.operator.title,
                 )
                 raise AclnnError(
-                    INVALID, one.name, message, Text("pass a contiguous copy of {name}", one)
+                    INVALID,
+                    argument.name,
+                    message,
+                    Text("pass a contiguous copy of {name}", argument),
                 )
 
 
@@ -583,19 +588,25 @@ class Shapes(Check):
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]
         wanted.update(name for text in read if text for name in names(text))
         others = (
-            one for one in call.operator.inputs if one is not tensor and one.name in call.bound
+            argument
+            for argument in call.operator.inputs
+            if argument is not tensor and argument.name in call.bound
         )
         formulas = call.operator.expressions.items() if call.bound else ()
         modes = (
-            [one.name for one in call.operator.attributes if one.kind in (bool, str)]
+            [
+                attribute.name
+                for attribute in call.operator.attributes
+                if attribute.kind in (bool, str)
+            ]
             if callable(tensor.shape)
             else []
         )
         return [
             *(
-                f"{one.name} {call.specs[one.name]}"
-                for one in others
-                if wanted & set(patterns.names(call.pattern(one)))
+                f"{other_tensor.name} {call.specs[other_tensor.name]}"
+                for other_tensor in others
+                if wanted & set(patterns.names(call.pattern(other_tensor)))
             ),
             *(
                 f"{name} = {text} = {call.size(name)}"

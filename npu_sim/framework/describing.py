@@ -194,11 +194,11 @@ def vector_plan(
     system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
     fixed = (
         OutputOrder(
-            output=one.output,
+            output=output.output,
             fixed=True,
             reason=Text("every {unit} belongs to one core", unit=unit),
         )
-        for one in case.outputs
+        for output in case.outputs
     )
     mode = getattr(tiling, "schedule_mode", -1)
     return {

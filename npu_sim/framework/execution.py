@@ -227,8 +227,8 @@ def output_array(
         return OutputArray(array, array, array)
     target = _view_to_write(name, out, spec)
     if taken is not None:
-        for other, one in taken:
-            if np.may_share_memory(target, one):
+        for other, taken_tensor in taken:
+            if np.may_share_memory(target, taken_tensor):
                 message = Text("{name} shares memory with {other}", name=name, other=other)
                 raise UsageError(name, message, "pass a separate array")
         taken.append((name, target))
@@ -523,7 +523,7 @@ def _output_arrays(
     """Return the memory of every result that is written, by name."""
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
-        names = ", ".join(one.output for one in outputs)
+        names = ", ".join(output.output for output in outputs)
         message = Text("out has {outs_count} arrays", outs_count=len(outs))
         raise UsageError("out", message, Text("one for every output: {names}", names=names))
     others = [out for out in outs if out is not None]
@@ -555,10 +555,11 @@ def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
 
 def _order_masks(run: Run) -> dict[str, OrderMask]:
     masks = {}
-    for one in run.case.outputs:
-        found = run.masks.get(one.output)
-        masks[one.output] = OrderMask(
-            one.parts, _no_part(run.outputs[one.output], one.parts) if found is None else found
+    for output in run.case.outputs:
+        found = run.masks.get(output.output)
+        masks[output.output] = OrderMask(
+            output.parts,
+            _no_part(run.outputs[output.output], output.parts) if found is None else found,
         )
     return masks
 

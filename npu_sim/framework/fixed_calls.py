@@ -66,13 +66,13 @@ def fixed_call(
     Raises UsageError for an unknown name.
     """
     axes = {axis.name: axis for axis in operator.axes}
-    known = {one.name for one in operator.arguments} - axes.keys()
+    known = {argument.name for argument in operator.arguments} - axes.keys()
     natural: Values = {}
     for name, value in given.items():
         if name not in known:
             axis = operator.axis(name)
             natural[axis.name] = axis.value(axis.code(value))
-    attributes = [one.name for one in operator.attributes]
+    attributes = [attribute.name for attribute in operator.attributes]
     shared = {name: natural.get(name, axes[name].default) for name in attributes if name in axes}
     built = operator.build(
         {**shared, **{name: value for name, value in given.items() if name in known}}

@@ -304,12 +304,13 @@ class Operator:
     def inputs_of_same_form(self) -> dict[str, tuple[str, ...]]:
         """Other inputs of the same shape and dtype, by tensor."""
         return {
-            one.name: tuple(
+            tensor.name: tuple(
                 other.name
                 for other in self.inputs
-                if other is not one and (other.shape, other.dtype) == (one.shape, one.dtype)
+                if other is not tensor
+                and (other.shape, other.dtype) == (tensor.shape, tensor.dtype)
             )
-            for one in self.tensors
+            for tensor in self.tensors
         }
 
     @cached_property
@@ -343,13 +344,15 @@ class Operator:
     @cached_property
     def expressions(self) -> dict[str, str]:
         """Expressions of the integers that follow from others in a given call."""
-        read = {one.name: one.read for one in self.axes if isinstance(one, Number) and one.read}
-        return read | {one.name: one.swept for one in self.derived}
+        read = {
+            axis.name: axis.read for axis in self.axes if isinstance(axis, Number) and axis.read
+        }
+        return read | {derived.name: derived.swept for derived in self.derived}
 
     @cached_property
     def readers(self) -> dict[str, Callable[[Mapping[str, Any]], int]]:
         """Functions that read derived numbers from the specs of a call."""
-        return {one.name: one.read for one in self.derived if one.read is not None}
+        return {derived.name: derived.read for derived in self.derived if derived.read is not None}
 
     @cached_property
     def rule_names(self) -> tuple[str, ...]:
@@ -425,7 +428,9 @@ class Operator:
         ``groups`` are the axes of a given call; its tensors keep their ranks.
         """
         sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
-        needed = {name for one in self.inputs for name in patterns.names(self.pattern(one, values))}
+        needed = {
+            name for tensor in self.inputs for name in patterns.names(self.pattern(tensor, values))
+        }
         swept = {derived.name: derived.swept for derived in self.derived}
 
         def size_of(name: str) -> int:
@@ -433,15 +438,18 @@ class Operator:
             return sizes[name] if is_known else int(evaluate(swept[name], size_of))
 
         sizes |= {name: max(size_of(name), 0) for name in swept if name in needed}
-        given = {tensor: values[name] for name, tensor in self.switches.items()}
+        is_given = {switched: values[name] for name, switched in self.switches.items()}
         call: dict[str, Any] = {}
-        for one in self.inputs:
-            if given.get(one.name, not one.optional):
-                shape = patterns.build(self.pattern(one, values), sizes, groups)
-                call[one.name] = TensorSpec(shape, str(values.get(one.dtype, one.dtype)))
+        for tensor in self.inputs:
+            if is_given.get(tensor.name, not tensor.optional):
+                shape = patterns.build(self.pattern(tensor, values), sizes, groups)
+                dtype = str(values.get(tensor.dtype, tensor.dtype))
+                call[tensor.name] = TensorSpec(shape, dtype)
         named = {axis.name for axis in self.axes}
         return call | {
-            one.name: one.kind(values[one.name]) for one in self.attributes if one.name in named
+            attribute.name: attribute.kind(values[attribute.name])
+            for attribute in self.attributes
+            if attribute.name in named
         }
 
     def plan_arguments(self, values: Mapping[str, Value]) -> dict[str, Any]:
@@ -491,9 +499,9 @@ class Operator:
         """Return the sizes that the given tensors bind; contradicting tensors are skipped."""
         sizes = patterns.Sizes()
         given = [
-            (self.pattern(one, arguments), spec.shape)
-            for one in self.inputs
-            if (spec := arguments.get(one.name)) is not None
+            (self.pattern(tensor, arguments), spec.shape)
+            for tensor in self.inputs
+            if (spec := arguments.get(tensor.name)) is not None
         ]
         for pattern, shape in sorted(
             dict.fromkeys(given), key=lambda entry: patterns.openness(entry[0])
@@ -539,14 +547,14 @@ class Operator:
         """
         built = build_arguments(self.by_name, values)
         missing = (
-            [one for one in self.inputs if not one.optional and one.name not in values]
+            [tensor for tensor in self.inputs if not tensor.optional and tensor.name not in values]
             if infer
             else []
         )
         if missing:
             given = built
             built = self.inferred(given, missing)
-            unknown = {one.name for one in missing if built[one.name] is None}
+            unknown = {tensor.name for tensor in missing if built[tensor.name] is None}
             if unknown and None not in [values.get(name, 0) for name in self.input_names]:
                 self._require_fitting(given)
             self.require_given(set(self.input_names) - unknown)
@@ -561,25 +569,25 @@ class Operator:
             For the first input whose shape contradicts that of an input before it.
         """
         given: list[Tensor] = []
-        for one in self.inputs:
-            spec = arguments[one.name]
+        for tensor in self.inputs:
+            spec = arguments[tensor.name]
             if spec is None:
                 continue
             for other in given:
                 sizes = patterns.Sizes()
                 patterns.bind(self.pattern(other, arguments), arguments[other.name].shape, sizes)
-                pattern = self.pattern(one, arguments)
+                pattern = self.pattern(tensor, arguments)
                 alone = patterns.bind(pattern, spec.shape, patterns.Sizes())
                 if alone and not patterns.bind(pattern, spec.shape, sizes):
                     message = Text(
                         "{name} {spec} does not fit {other} {other_spec}",
-                        one,
+                        tensor,
                         spec=spec,
                         other=other.name,
                         other_spec=arguments[other.name],
                     )
-                    raise UsageError(one.name, message, Text("{name}: {help}", one))
-            given.append(one)
+                    raise UsageError(tensor.name, message, Text("{name}: {help}", tensor))
+            given.append(tensor)
 
     def require_given(self, names: Collection[str]) -> None:
         """Check that a call gives every required tensor; None counts, as the null pointer.
@@ -589,45 +597,50 @@ class Operator:
         UsageError
             For an unknown name, which may be meant for a missing one; else for the first missing.
         """
-        missing = [one for one in self.inputs if not one.optional and one.name not in names]
+        missing = [
+            tensor for tensor in self.inputs if not tensor.optional and tensor.name not in names
+        ]
         if missing:
             require_known(self.by_name, names)
-        for one in sorted(missing, key=lambda one: one.name in self.implied):
+        for tensor in sorted(missing, key=lambda tensor: tensor.name in self.implied):
             # Sorted: an input that no other implies is named first.
-            raise UsageError(one.name, Text("{name} is missing", one), Text("{name}: {help}", one))
+            raise UsageError(
+                tensor.name, Text("{name} is missing", tensor), Text("{name}: {help}", tensor)
+            )
 
     @cached_property
     def implied(self) -> frozenset[str]:
         """Inputs that may be left out when planning, as others imply them."""
         call = self.call(self.defaults())
         whole = {
-            **{one.name: None for one in self.tensors},
-            **{one.name: one.default for one in self.attributes},
+            **{tensor.name: None for tensor in self.tensors},
+            **{attribute.name: attribute.default for attribute in self.attributes},
             **call,
         }
         return frozenset(
-            one.name
-            for one in self.inputs
-            if self.inferred(Arguments({**whole, one.name: None}), [one])[one.name] is not None
+            tensor.name
+            for tensor in self.inputs
+            if self.inferred(Arguments({**whole, tensor.name: None}), [tensor])[tensor.name]
+            is not None
         )
 
     def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
         """Return the arguments with the missing tensors that follow from the others."""
         filled, sizes = dict(arguments.items()), None
         specs = {name: spec for name in self.tensor_names if (spec := filled[name]) is not None}
-        for one in missing:
-            same_form = [name for name in self.inputs_of_same_form[one.name] if name in specs]
+        for tensor in missing:
+            same_form = [name for name in self.inputs_of_same_form[tensor.name] if name in specs]
             if same_form:
-                filled[one.name] = specs[same_form[0]]
+                filled[tensor.name] = specs[same_form[0]]
                 continue
             sizes = self.bound(arguments, guess=False) if sizes is None else sizes
             try:
-                pattern = self.pattern(one, filled)
+                pattern = self.pattern(tensor, filled)
                 values = {
                     name: self.size(name, sizes, arguments) for name in patterns.names(pattern)
                 }
-                filled[one.name] = TensorSpec(
-                    patterns.build(pattern, values, sizes.groups), self.dtype_of(one, specs)
+                filled[tensor.name] = TensorSpec(
+                    patterns.build(pattern, values, sizes.groups), self.dtype_of(tensor, specs)
                 )
             except (KeyError, TypeError, ValueError, ArithmeticError):
                 continue  # nothing determines it
@@ -656,7 +669,7 @@ class Operator:
     def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
         """Inputs by the dtype axis that they have."""
         return {
-            name: tuple(one.name for one in self.inputs if one.dtype == name)
+            name: tuple(tensor.name for tensor in self.inputs if tensor.dtype == name)
             for name in self.dtype_names
         }
 
@@ -769,7 +782,9 @@ class Operator:
             for axis in self.axes
         ]
         common = [int(call.limits == "hardware"), int(call.deterministic)]
-        return self.planner.row(*values, *common, *(call.size(one.name) for one in self.derived))
+        return self.planner.row(
+            *values, *common, *(call.size(derived.name) for derived in self.derived)
+        )
 
     def _code(self, axis: Word | Switch, call: Inspection) -> int:
         try:
@@ -792,9 +807,9 @@ class Operator:
         for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):
             chosen = dict(zip((axis.name for axis in self.dtype_axes), words, strict=True))
             specs = {
-                one.name: TensorSpec((), chosen.get(one.dtype, one.dtype))
-                for one in self.inputs
-                if not one.optional
+                tensor.name: TensorSpec((), chosen.get(tensor.dtype, tensor.dtype))
+                for tensor in self.inputs
+                if not tensor.optional
             }
             call = Inspection(
                 self, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None

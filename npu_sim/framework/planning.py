@@ -224,7 +224,7 @@ def _try_flip(
         )
     except UsageError:
         return None
-    before, after = ((one.path, one.tiling_key, one.kernel) for one in (plan, changed))
+    before, after = ((either.path, either.tiling_key, either.kernel) for either in (plan, changed))
     # Of several decisions with one name, the first counts.
     effects = {other.name: other.effect for other in reversed(changed.decisions)}
     return flip.model_copy(

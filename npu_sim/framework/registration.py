@@ -159,33 +159,33 @@ def _name_problems(operator: Operator) -> Iterator[Problem]:
     if operator.name in OPERATOR_NAMES:
         hint = Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
         yield "name", Text("{name} is an operator of npu_sim", operator), hint
-    for place, names_of in (
+    for place, entries in (
         ("arguments", operator.arguments),
         ("axes", operator.all_axes),
         ("derived", operator.derived),
     ):
         seen: set[str] = set()
-        for one in names_of:
-            if one.name in seen:
-                yield place, Text("{name} is there twice", one), "every name once"
-            seen.add(one.name)
+        for entry in entries:
+            if entry.name in seen:
+                yield place, Text("{name} is there twice", entry), "every name once"
+            seen.add(entry.name)
     if not operator.outputs:
         yield "arguments", "there is no output", 'Output("y", ...) among the arguments'
 
 
 def _axis_problems(operator: Operator) -> Iterator[Problem]:
-    attributes = {one.name for one in operator.attributes}
-    dtypes = {one.dtype for one in operator.tensors}
+    attributes = {attribute.name for attribute in operator.attributes}
+    dtypes = {tensor.dtype for tensor in operator.tensors}
     sizes = {
         name
-        for one in operator.tensors
-        if isinstance(one.shape, str)
-        for name in _names_in(one.shape)
+        for tensor in operator.tensors
+        if isinstance(tensor.shape, str)
+        for name in _names_in(tensor.shape)
     }
     known = _numbers(operator)
     for axis in operator.axes:
         place = f"axes.{axis.name}"
-        if axis.name in {one.name for one in COMMON_AXES}:
+        if axis.name in {axis.name for axis in COMMON_AXES}:
             yield place, Text("{name} is an axis of every operator", axis), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
             hint = Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes)))
@@ -210,7 +210,9 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
         if name not in numbers:
             message = Text("{name} is no axis of numbers", name=repr(name))
             yield "shards", message, Text("one of: {numbers}", numbers=", ".join(numbers))
-    for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
+    for text, place in (
+        (derived.swept, f"derived.{derived.name}.swept") for derived in operator.derived
+    ):
         yield from _expression_problems(place, text, known)
     for axis in operator.axes:
         if isinstance(axis, Number) and axis.read:
@@ -220,17 +222,25 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
 def _argument_problems(operator: Operator) -> Iterator[Problem]:
     known = _numbers(operator)
     words = {axis.name for axis in operator.axes if isinstance(axis, Word)}
-    for one in operator.arguments:
-        place = f"arguments.{one.name}"
-        if isinstance(one, Attribute) and one.kind not in (int, float, bool, str, IntArray):
-            message = Text("kind = {kind}", kind=repr(one.kind))
+    for argument in operator.arguments:
+        place = f"arguments.{argument.name}"
+        if isinstance(argument, Attribute) and argument.kind not in (
+            int,
+            float,
+            bool,
+            str,
+            IntArray,
+        ):
+            message = Text("kind = {kind}", kind=repr(argument.kind))
             yield place, message, "int, float, bool, str or IntArray"
-        if not isinstance(one, Tensor):
+        if not isinstance(argument, Tensor):
             continue
-        if isinstance(one.shape, str):
-            yield from _pattern_problems(f"{place}.shape", one.shape, known)
-        if one.dtype not in words and not _is_dtype(one.dtype):
-            message = Text("{dtype} is neither an axis of words nor a dtype", dtype=repr(one.dtype))
+        if isinstance(argument.shape, str):
+            yield from _pattern_problems(f"{place}.shape", argument.shape, known)
+        if argument.dtype not in words and not _is_dtype(argument.dtype):
+            message = Text(
+                "{dtype} is neither an axis of words nor a dtype", dtype=repr(argument.dtype)
+            )
             hint = Text("one of: {words}, float32 ...", words=", ".join(sorted(words)))
             yield f"{place}.dtype", message, hint
 
@@ -238,7 +248,7 @@ def _argument_problems(operator: Operator) -> Iterator[Problem]:
 def _check_problems(operator: Operator) -> Iterator[Problem]:
     tensors, attributes, known = (
         operator.tensor_names,
-        {one.name for one in operator.attributes},
+        {attribute.name for attribute in operator.attributes},
         _numbers(operator),
     )
     for position, check in enumerate(operator.checks):
@@ -269,10 +279,12 @@ def _check_problems(operator: Operator) -> Iterator[Problem]:
         if (
             isinstance(check, Holds | Fits)
             and isinstance(check.blames, str)
-            and check.blames not in {one.name for one in operator.arguments}
+            and check.blames not in {argument.name for argument in operator.arguments}
         ):
             message = Text("{blames} is no argument", blames=repr(check.blames))
-            hint = Text("one of: {name}", name=", ".join(one.name for one in operator.arguments))
+            hint = Text(
+                "one of: {name}", name=", ".join(argument.name for argument in operator.arguments)
+            )
             yield f"{place}.blames", message, hint
 
 
@@ -311,11 +323,11 @@ def _order_problems(operator: Operator) -> Iterator[Problem]:
 
 def _numbers(operator: Operator) -> set[str]:
     """Return every name of an integer of a call."""
-    axes = {one.name for one in (*operator.axes, *operator.derived)}
+    axes = {derived.name for derived in (*operator.axes, *operator.derived)}
     return (
         axes
-        | {one.name for one in operator.attributes if one.kind in (int, bool)}
-        | {one.name for one in COMMON_AXES}
+        | {attribute.name for attribute in operator.attributes if attribute.kind in (int, bool)}
+        | {axis.name for axis in COMMON_AXES}
     )
 
 

@@ -48,7 +48,9 @@ class RowPlanner(NamedTuple):
 def row_planner(operator: Any) -> RowPlanner:
     """Make the row planner of an operator."""
     axes = (*operator.axes, *COMMON_AXES)
-    row = _named("Row", [*(axis.name for axis in axes), *(one.name for one in operator.derived)])
+    row = _named(
+        "Row", [*(axis.name for axis in axes), *(derived.name for derived in operator.derived)]
+    )
     rules = _named("Rules", ["supported", "dtypes", *operator.rule_names])
     record = _named("Record", ["status", "overflows", "tiling"])
     scope: dict[str, Any] = {
@@ -86,14 +88,14 @@ def _make_row_lines(operator: Any, axes: tuple[Any, ...]) -> list[str]:
     """Write the function from codes to a row: derived numbers follow from the others."""
     parameters = ", ".join(axis.name for axis in axes)
     values = [axis.name for axis in axes] + [
-        f"({_inlined(operator, one.name)})" for one in operator.derived
+        f"({_inlined(operator, derived.name)})" for derived in operator.derived
     ]
     return [f"def make_row({parameters}):", f"    return Row({', '.join(values)})"]
 
 
 def _inlined(operator: Any, name: str) -> str:
     """Return a derived number over axes alone."""
-    derived = {one.name: one.swept for one in operator.derived}
+    derived = {derived.name: derived.swept for derived in operator.derived}
     text = str(derived[name])
     for other in names(text):
         if other in derived:

@@ -279,16 +279,16 @@ def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float
     for line in range(count):
         taken[0, line] = 0
     for step in range(terms.size):
-        for one in range(kept):
+        for entry in range(kept):
             for line in range(count):
-                place = one * count + line
+                place = entry * count + line
                 done = taken[old, place]
                 if done == lines[1, line]:
                     beam[3, place] = np.inf
                     continue
                 term = terms[lines[0, line] + done]
-                total = np.float64(np.float32(beam[0, one]) + term)
-                distance = abs(total - (beam[1, one] + np.float64(term)) - needed)
+                total = np.float64(np.float32(beam[0, entry]) + term)
+                distance = abs(total - (beam[1, entry] + np.float64(term)) - needed)
                 beam[3, place] = distance if distance == distance else LARGEST
         new = 0
         while new < width:
@@ -298,11 +298,11 @@ def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float
                     best = place
             if beam[3, best] == np.inf:
                 break
-            one, line = best // count, best % count
+            entry, line = best // count, best % count
             beam[3, best] = np.inf
             term = terms[lines[0, line] + taken[old, best]]
-            total = np.float64(np.float32(beam[0, one]) + term)
-            sum_of = beam[1, one] + np.float64(term)
+            total = np.float64(np.float32(beam[0, entry]) + term)
+            sum_of = beam[1, entry] + np.float64(term)
             again = False
             for other in range(new):  # of equal sums one is enough
                 again |= beam[2, 2 * other] == total and beam[2, 2 * other + 1] == sum_of
@@ -310,21 +310,21 @@ def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float
                 continue
             beam[2, 2 * new], beam[2, 2 * new + 1] = total, sum_of
             for core in range(count):
-                taken[1 - old, new * count + core] = taken[old, one * count + core]
+                taken[1 - old, new * count + core] = taken[old, entry * count + core]
             taken[1 - old, new * count + line] += 1
-            own.steps[0, step * width + new] = one
+            own.steps[0, step * width + new] = entry
             own.steps[1, step * width + new] = line
             new += 1
-        for one in range(new):
-            beam[0, one], beam[1, one] = beam[2, 2 * one], beam[2, 2 * one + 1]
+        for entry in range(new):
+            beam[0, entry], beam[1, entry] = beam[2, 2 * entry], beam[2, 2 * entry + 1]
         kept, old = new, 1 - old
     nearest = finished(beam[0, 0], goal)
-    for one in range(kept):
-        value = finished(beam[0, one], goal)
+    for entry in range(kept):
+        value = finished(beam[0, entry], goal)
         if _nearer(value, nearest, goal):
             nearest = value
         if key_of(value) == key_of(goal.target):
-            at = one
+            at = entry
             for line in range(count):
                 lines[2, line] = lines[1, line]
             for step in range(terms.size - 1, -1, -1):

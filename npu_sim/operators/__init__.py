@@ -189,9 +189,15 @@ def _function_of(operator: Operator) -> Callable[..., Any]:
     """Return the function of an operator: signature and help follow from its declaration."""
     signature = signature_of(operator)
     positions = [
-        one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
-    required = {one.name for one in signature.parameters.values() if one.default is one.empty}
+    required = {
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty
+    }
 
     def function(*args: Any, **kwargs: Any) -> Any:
         call = dict(zip(positions, args, strict=False)) | kwargs
@@ -213,16 +219,18 @@ def signature_of(operator: Operator) -> inspect.Signature:
     """Return the signature of an operator's function: inputs, attributes, then options."""
     parameters: list[inspect.Parameter] = []
     default: Any = inspect.Parameter.empty
-    for one in reversed([one for one in operator.arguments if one not in operator.outputs]):
+    for output in reversed(
+        [argument for argument in operator.arguments if argument not in operator.outputs]
+    ):
         # From the last one back: an optional tensor before one that must be given has no default,
         # but may be None.
         is_last = not parameters or parameters[-1].default is not inspect.Parameter.empty
-        if isinstance(one, Tensor):
-            default = None if one.optional and is_last else inspect.Parameter.empty
+        if isinstance(output, Tensor):
+            default = None if output.optional and is_last else inspect.Parameter.empty
         else:
-            default = inspect.Parameter.empty if one.required else one.default
+            default = inspect.Parameter.empty if output.required else output.default
         parameters.append(
-            inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+            inspect.Parameter(output.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
         )
     parameters.reverse()
     options = [
@@ -235,9 +243,9 @@ def signature_of(operator: Operator) -> inspect.Signature:
 def _help(operator: Operator) -> str:
     """Write the docstring: arguments, results, and what is raised."""
     lines = [operator.summary, "", "Parameters", "----------"]
-    for one in operator.arguments:
-        if one not in operator.outputs:
-            lines += [one.name, f"    {_argument_help(operator, one)}"]
+    for argument in operator.arguments:
+        if argument not in operator.outputs:
+            lines += [argument.name, f"    {_argument_help(operator, argument)}"]
     lines += [", ".join(OPTIONS), "    See :func:`npu_sim.run`.", "", "Returns", "-------"]
     for output in operator.outputs:
         lines += [f"{output.output} : ndarray", f"    {_argument_help(operator, output)}"]
@@ -248,13 +256,13 @@ def _help(operator: Operator) -> str:
     return "\n".join(lines)
 
 
-def _argument_help(operator: Operator, one: Tensor | Attribute) -> str:
-    text = one.help[0].upper() + one.help[1:]
-    if isinstance(one, Attribute):
+def _argument_help(operator: Operator, argument: Tensor | Attribute) -> str:
+    text = argument.help[0].upper() + argument.help[1:]
+    if isinstance(argument, Attribute):
         return f"{text}."
     words = {axis.name: " or ".join(axis.words) for axis in operator.dtype_axes}
-    shape = "" if callable(one.shape) else f": {patterns.text(one.shape)}"
-    return f"{text}{shape}, {words.get(one.dtype, one.dtype)}."
+    shape = "" if callable(argument.shape) else f": {patterns.text(argument.shape)}"
+    return f"{text}{shape}, {words.get(argument.dtype, argument.dtype)}."
 
 
 __all__ = ["plan", "prepare", "public_function", "run", "signature_of"]

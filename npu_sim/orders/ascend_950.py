@@ -24,7 +24,7 @@ def padded(values: Values, count: int) -> list[Tree | None]:
 
 def added(first: Values, second: Values) -> list[Tree | None]:
     """Return the sums of two registers, or of two rows of columns, element by element."""
-    return [join(one, other) for one, other in zip(first, second, strict=True)]
+    return [join(left, other) for left, other in zip(first, second, strict=True)]
 
 
 def fold(values: Values, power: int) -> list[Tree | None]:
@@ -56,7 +56,7 @@ def halve(rows: Sequence[Values]) -> Values:
     """Add the second half of a power of two of rows to the first, down to one row."""
     while len(rows) > 1:
         half = len(rows) // 2
-        rows = [added(one, other) for one, other in zip(rows[:half], rows[half:], strict=True)]
+        rows = [added(left, other) for left, other in zip(rows[:half], rows[half:], strict=True)]
     return rows[0]
 
 
@@ -100,7 +100,7 @@ def paired(values: Values, count: int, power: int) -> Tree | None:
     """Return the sum ``paired(v, c, P)`` of the page."""
     own = registers(fold(padded(values, count), power))
     pairs = zip(own[::2], own[1::2], strict=True)
-    return tree64([tree64(added(one, other)) for one, other in pairs])
+    return tree64([tree64(added(left, other)) for left, other in pairs])
 
 
 def level(slots: Values) -> Tree | None:

@@ -482,7 +482,11 @@ class Plan(Printed, Frozen):
     @property
     def fullest_memory(self) -> Memory | None:
         """On-chip memory of which the largest part is used; None without one."""
-        return max(self.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
+        return max(
+            self.memories,
+            key=lambda memory: memory.used_bytes / memory.capacity_bytes,
+            default=None,
+        )
 
     @property
     def outcome(self) -> str:

@@ -43,12 +43,16 @@ def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
 def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
     """Return the needed arguments: inputs are left out, last first, if the rest implies them."""
     inputs = {
-        one.name: given[one.name]
-        for one in operator.inputs
-        if not one.optional and given.get(one.name) is not None
+        tensor.name: given[tensor.name]
+        for tensor in operator.inputs
+        if not tensor.optional and given.get(tensor.name) is not None
     }
-    attributes = {one.name: given[one.name] for one in operator.attributes if one.name in given}
-    tensors = {one.name: one for one in operator.inputs}
+    attributes = {
+        attribute.name: given[attribute.name]
+        for attribute in operator.attributes
+        if attribute.name in given
+    }
+    tensors = {tensor.name: tensor for tensor in operator.inputs}
     for name in [*inputs][::-1]:
         rest = {other: value for other, value in inputs.items() if other != name}
         if (
@@ -57,9 +61,9 @@ def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
         ):
             inputs = rest
     return tuple(
-        one.name
-        for one in operator.arguments
-        if one.name in inputs or (isinstance(one, Attribute) and one.required)
+        argument.name
+        for argument in operator.arguments
+        if argument.name in inputs or (isinstance(argument, Attribute) and argument.required)
     )
 
 

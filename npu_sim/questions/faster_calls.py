@@ -66,7 +66,7 @@ def _changed_calls(
     if call.marks:
         plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
         yield "contiguous tensors", "", {**plan.arguments, **plain}
-    if any(one.name in call.marks for one in operator.outputs):
+    if any(output.name in call.marks for output in operator.outputs):
         return  # a changed call would lack the strided output and its copy
     for axis in operator.dtype_axes:
         for word in axis.words:

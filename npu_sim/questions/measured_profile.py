@@ -51,7 +51,7 @@ class MeasuredProfile(Printed):
     def modelled_share(self) -> float:
         """Measured time of the launches with a plan, as a fraction of that of all."""
         whole = sum(launch.duration_us for launch in self.launches)
-        covered = (one.duration_us for one in self.launches if one.line in self._covered)
+        covered = (launch.duration_us for launch in self.launches if launch.line in self._covered)
         return sum(covered) / whole if whole else 0.0
 
     @cached_property
@@ -175,22 +175,22 @@ class _Measured:
         """Launches and their kinds by stream."""
         self.entries = {
             kernel: entry
-            for kernel in {one.kernel for one in launches}
+            for kernel in {launch.kernel for launch in launches}
             if (entry := operator_of_launch(kernel)) is not None
         }
         kinds: dict[Any, int] = {}
         same_objects: dict[Any, int] = {}  # equal rows have the same tensor objects
-        for one in launches:
-            identity = one.kernel, id(one.inputs), id(one.outputs), one.block_dim
+        for launch in launches:
+            identity = launch.kernel, id(launch.inputs), id(launch.outputs), launch.block_dim
             if identity not in same_objects:
-                facts = one.kernel, one.inputs, one.outputs, one.block_dim
+                facts = launch.kernel, launch.inputs, launch.outputs, launch.block_dim
                 same_objects[identity] = kinds.setdefault(facts, len(kinds))
             kind = same_objects[identity]
-            in_order, its_kinds = self.streams.setdefault(one.stream, ([], []))
-            in_order.append(one)
+            in_order, its_kinds = self.streams.setdefault(launch.stream, ([], []))
+            in_order.append(launch)
             its_kinds.append(kind)
-            if one.kernel in self.entries:
-                self.equal.setdefault(kind, []).append(one)
+            if launch.kernel in self.entries:
+                self.equal.setdefault(kind, []).append(launch)
 
 
 class _Reading:
@@ -207,7 +207,7 @@ class _Reading:
                 self.possible_calls[kind] = [], None
                 continue
             found, refusal = possible_calls(operator, same[0], profile)
-            fastest = min(one.duration_us for one in same)
+            fastest = min(launch.duration_us for launch in same)
             fitting = [call for call in found if self._fits(call, fastest)]
             self.possible_calls[kind] = fitting or found, refusal
         self.seen: set[int] = set()
@@ -275,7 +275,9 @@ class _Reading:
             load_operator(plan.operator), group.possible_calls[0].arguments, plan.deterministic
         )
         nearby = tuple(
-            one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path
+            change
+            for change in nearby_plans(plan, call, self.profile, "documented")
+            if change.changes_path
         )
         return replace(
             group,

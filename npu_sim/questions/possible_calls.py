@@ -74,9 +74,9 @@ def unknown_argument(operator: Operator, launch: MeasuredLaunch) -> str:
     if launch.outputs is not None:
         return ""
     names = [
-        one.name
-        for one in operator.attributes
-        if one.required and not isinstance(_axis(operator, one), Word | Switch)
+        attribute.name
+        for attribute in operator.attributes
+        if attribute.required and not isinstance(_axis(operator, attribute), Word | Switch)
     ]
     if names:
         return Text("{name} unknown: output shapes are not in the file", name=", ".join(names))
@@ -102,13 +102,13 @@ def _same_tensors(planned: Launch, measured: MeasuredLaunch) -> bool:
 
 def _trials(operator: Operator, launch: MeasuredLaunch) -> Iterator[tuple[dict[str, Any], bool]]:
     given = {
-        one.name: spec
-        for one, spec in zip(operator.inputs, launch.inputs or (), strict=False)
+        tensor.name: spec
+        for tensor, spec in zip(operator.inputs, launch.inputs or (), strict=False)
         if spec is not None
     }
     dtypes = [_dtype_choices(operator, name, spec) for name, spec in given.items()]
-    attributes = [_choices(operator, one, launch) for one in operator.attributes]
-    names = [one.name for one in operator.attributes]
+    attributes = [_choices(operator, attribute, launch) for attribute in operator.attributes]
+    names = [attribute.name for attribute in operator.attributes]
     for chosen in itertools.product(*dtypes):
         tensors = dict(zip(given, chosen, strict=True))
         for values in itertools.product(*attributes):
@@ -157,6 +157,9 @@ def _numbers(launch: MeasuredLaunch) -> list[int]:
     sizes = [size for spec in (launch.outputs or ()) if spec is not None for size in spec.shape]
     counts = [spec.numel for spec in tensors if spec.numel]
     ratios = [
-        one // other for one in counts for other in counts if one > other and one % other == 0
+        count // other
+        for count in counts
+        for other in counts
+        if count > other and count % other == 0
     ]
     return list(dict.fromkeys([*sizes, *ratios])) or [1]

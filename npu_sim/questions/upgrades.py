@@ -86,17 +86,21 @@ def changed_bits(before: Plan | Unplanned, after: Plan | Unplanned) -> tuple[str
 
 
 def _launches(plan: Plan) -> str:
-    return ", ".join(
-        f"{one.kernel} {'/'.join(dict.fromkeys(tensor.dtype for tensor in one.inputs))}".strip()
-        for one in plan.launches
-    )
+    launches = []
+    for launch in plan.launches:
+        dtypes = "/".join(dict.fromkeys(tensor.dtype for tensor in launch.inputs))
+        launches.append(f"{launch.kernel} {dtypes}".strip())
+    return ", ".join(launches)
 
 
 def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
     if switch.keys:
         return bool({before.tiling_key, after.tiling_key} & set(switch.keys))
     if switch.decision:
-        old, new = ({one.name: one.outcome for one in plan.decisions} for plan in (before, after))
+        old, new = (
+            {decision.name: decision.outcome for decision in plan.decisions}
+            for plan in (before, after)
+        )
         return old.get(switch.decision) != new.get(switch.decision)
     return (before.path, before.tiling_key, _launches(before)) != (
         after.path,
@@ -121,7 +125,7 @@ def _facts(outcome: Plan | Unplanned) -> dict[str, str]:
             outcome.workspace,
             unknown=" + unknown" if outcome.workspace.unknown else "",
         ),
-        "order": ", ".join(one.in_words for one in outcome.order),
+        "order": ", ".join(order.in_words for order in outcome.order),
         "caveats": ", ".join(caveat.code for caveat in outcome.caveats) or "none",
         "evidence": outcome.evidence.value,
     }

@@ -44,7 +44,7 @@ def number_of(call: FixedCall, name: str) -> Number:
             raise UsageError("vary", message, Text("vary one of: {sizes}", sizes=sizes))
     axis = operator.axis(name)
     if not isinstance(axis, Number):
-        numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
+        numbers = [axis.name for axis in operator.all_axes if isinstance(axis, Number)]
         message = Text("vary: {name} is not a number", name=name)
         raise UsageError("vary", message, Text("numbers: {numbers}", numbers=", ".join(numbers)))
     return axis

@@ -83,7 +83,7 @@ def _share(row: Row, label: str, total_us: float) -> str:
 
 
 def _largest_bound(row: Row) -> float:
-    times = [one.facts["time"]["bound_us"] for one in row.cells.values() if "time" in one.facts]
+    times = [cell.facts["time"]["bound_us"] for cell in row.cells.values() if "time" in cell.facts]
     return row.count * max((bound or 0.0 for bound in times), default=0.0)
 
 

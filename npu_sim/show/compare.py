@@ -70,9 +70,9 @@ def _upgrade_title(upgrade: Upgrade) -> str:
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     """Return the changes of an upgrade as labelled lines."""
     lines: list[Line] = [
-        (one.fact, Text("{before} -> {after}", one), "") for one in upgrade.changes
+        (change.fact, Text("{before} -> {after}", change), "") for change in upgrade.changes
     ]
-    if any(one.fact == OUTCOME for one in upgrade.changes):
+    if any(change.fact == OUTCOME for change in upgrade.changes):
         return lines
     effect = "can differ" if upgrade.bits else "no bit of the result changes"
     return [*lines, ("bits", effect, joined(upgrade.bits))]

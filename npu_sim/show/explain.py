@@ -48,11 +48,13 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     reason = [(plan.path_reason,)] if plan.path_reason else []
     parts += _section("path", [(Text("{path}{key}", plan, key=key),), *reason])
-    decisions = (_decision_rows(number, one) for number, one in enumerate(plan.decisions, 1))
+    decisions = (
+        _decision_rows(number, decision) for number, decision in enumerate(plan.decisions, 1)
+    )
     parts += _section("decisions", [row for rows in decisions for row in rows])
     nearby = explanation.nearby[:SHOWN_NEARBY]
-    changes = [_nearby_row(one) for one in nearby] or [("nothing nearby takes another path",)]
-    styles = ["red" if one.refusal else "" for one in nearby]
+    changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
+    styles = ["red" if change.refusal else "" for change in nearby]
     parts += _section("nearest changes", changes, styles=styles)
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
     parts += _section("cores", [(cores, plan.cores_note), (plan.per_core,)])
@@ -69,7 +71,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("order", _order_rows(plan, explanation.other_mode))
     priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
     parts += _section("deterministic computation off and on", priced)
-    keys = [(f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
+    keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
     parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
@@ -149,7 +151,10 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
                 "{instructions} instructions start up in {start_up} us", estimate, start_up=start_up
             )
             rows.append((text, "half as many, each twice as long, would save half of this"))
-            rows += [_conflict_row(one, estimate) for one in estimate.conflicts[:SHOWN_CONFLICTS]]
+            rows += [
+                _conflict_row(conflict, estimate)
+                for conflict in estimate.conflicts[:SHOWN_CONFLICTS]
+            ]
     return rows
 
 
@@ -180,7 +185,7 @@ def _memory_title(memory: Memory) -> str:
 
 def _memory_rows(memory: Memory) -> list[Row]:
     largest_first = sorted(memory.allocations, key=lambda allocation: -allocation.bytes)
-    sizes = [(one.name, one.bytes, one.note) for one in largest_first]
+    sizes = [(area.name, area.bytes, area.note) for area in largest_first]
     return [
         (name, str(size), percent_text(size / memory.capacity_bytes), note)
         for name, size, note in [*sizes, ("free", memory.free_bytes, "")]
@@ -189,11 +194,11 @@ def _memory_rows(memory: Memory) -> list[Row]:
 
 def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
     rows: list[Row] = []
-    for one in limits:
-        documented = say("documented {bound}", bound=bound_text(one.documented))
-        hardware = say("hardware {bound}", bound=bound_text(one.hardware))
-        rows.append((f"{one.name} = {one.now}", documented, hardware))
-        binding = one.documented.above or one.hardware.above
+    for limit in limits:
+        documented = say("documented {bound}", bound=bound_text(limit.documented))
+        hardware = say("hardware {bound}", bound=bound_text(limit.hardware))
+        rows.append((f"{limit.name} = {limit.now}", documented, hardware))
+        binding = limit.documented.above or limit.hardware.above
         if binding is not None:
             rows.append(("", binding.message, ""))
     return rows
@@ -220,12 +225,12 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 
 
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
-    rows: list[Row] = [(one.in_words, one.reason) for one in plan.order]
+    rows: list[Row] = [(order.in_words, order.reason) for order in plan.order]
     if other is not None and other.order != plan.order:
         mode = "without deterministic computation"
         if other.deterministic:
             mode = "with deterministic computation"
-        states = joined((one.in_words for one in other.order), ", ")
+        states = joined((order.in_words for order in other.order), ", ")
         size = bytes_text(other.workspace.total_bytes)
         text = say("{states}; {path}; {size} of workspace", other, states=states, size=size)
         rows.append((mode, text))

@@ -135,18 +135,24 @@ def _call_title(calls: CallGroup) -> str:
 def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
     """Return one row per launch of a call, under ``LAUNCHED``; unknown cells are empty."""
     rows: list[tuple[str, ...]] = []
-    for one in calls.as_dict()["launches"]:
-        bound = "" if one["bound_us"] is None else time_text(one["bound_us"])
-        blocks = "" if one["measured_block_dim"] is None else str(one["measured_block_dim"])
+    for call in calls.as_dict()["launches"]:
+        bound = "" if call["bound_us"] is None else time_text(call["bound_us"])
+        blocks = "" if call["measured_block_dim"] is None else str(call["measured_block_dim"])
         rows.append(
-            (one["kernel"], time_text(one["median_us"]), percent_text(one["share"]), bound, blocks)
+            (
+                call["kernel"],
+                time_text(call["median_us"]),
+                percent_text(call["share"]),
+                bound,
+                blocks,
+            )
         )
     return rows
 
 
 def call_assumption_lines(calls: CallGroup) -> list[Line]:
     """Return what the bound of a call assumes."""
-    others = [(one.assumption, one.bound_us) for one in calls.otherwise]
+    others = [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
     return assumption_lines(calls.assumptions, others)
 
 
@@ -219,7 +225,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         mode = "deterministic" if case.plan.deterministic else differences
         note = say("{mode}: not stated in the file", mode=mode)
         lines.append(("or", say("{path}, tiling key {tiling_key}", case.plan), note))
-    return lines + [("changes", nearby_text(one, ()), "") for one in group.nearby[:1]]
+    return lines + [("changes", nearby_text(change, ()), "") for change in group.nearby[:1]]
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:
@@ -241,21 +247,21 @@ MEASURED, BOUND = 1, 2
 def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     """Return Chrome trace events: one process per stream, with a measured and a bound lane."""
     bounds = {
-        one.line: (group.bound_us, group.binding_pipe)
+        launch.line: (group.bound_us, group.binding_pipe)
         for group in answer.groups
         if group.possible_calls
-        for one in group.launches
+        for launch in group.launches
     }
     bounds |= {
-        one.line: (bound, "")
+        launch.line: (bound, "")
         for calls in answer.calls
         for call in calls.calls
-        for one, bound in zip(call.launches, calls.bounds_us, strict=True)
-        if bound is not None and one.line not in bounds
+        for launch, bound in zip(call.launches, calls.bounds_us, strict=True)
+        if bound is not None and launch.line not in bounds
     }
     names = dict.fromkeys(launch.stream for launch in answer.launches)
     streams = {stream: number for number, stream in enumerate(names, start=1)}
-    begin = min((one.start_us for one in answer.launches), default=0.0)
+    begin = min((measured.start_us for measured in answer.launches), default=0.0)
     events: list[dict[str, Any]] = []
     for stream, process in streams.items():
         title = say("device/stream {stream}", stream=stream)
@@ -264,22 +270,22 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
             _name("thread_name", process, MEASURED, "measured"),
             _name("thread_name", process, BOUND, "lower bound"),
         ]
-    for one in answer.launches:
+    for measured in answer.launches:
         place = {
             "ph": "X",
-            "pid": streams[one.stream],
-            "ts": one.start_us - begin,
-            "name": one.kernel,
+            "pid": streams[measured.stream],
+            "ts": measured.start_us - begin,
+            "name": measured.kernel,
         }
         arguments = {
-            "line": one.line,
-            "block_dim": one.block_dim,
-            "inputs": [str(spec) for spec in one.inputs or ()],
+            "line": measured.line,
+            "block_dim": measured.block_dim,
+            "inputs": [str(spec) for spec in measured.inputs or ()],
         }
-        events.append({**place, "tid": MEASURED, "dur": one.duration_us, "args": arguments})
-        if one.line in bounds:
-            bound, binding = bounds[one.line]
-            facts = {"line": one.line, "binds": binding}
+        events.append({**place, "tid": MEASURED, "dur": measured.duration_us, "args": arguments})
+        if measured.line in bounds:
+            bound, binding = bounds[measured.line]
+            facts = {"line": measured.line, "binds": binding}
             events.append({**place, "tid": BOUND, "dur": bound, "args": facts})
     label = "measured launches as the file has them; lower bounds from published rates"
     return {

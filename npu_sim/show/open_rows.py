@@ -31,16 +31,16 @@ def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:
     """Return the worst rows as cells under ``HEADINGS``."""
     return [
         (
-            f"{one['axis']} {one['place']}",
-            str(one["terms"]),
-            str(one["contributions"]),
-            str(one["cores"]),
-            f"{one['spread']:.3g}",
-            str(one["spread_ulp"]),
-            f"{one['relative']:.2g}",
-            ", ".join(map(str, one["element"])),
+            f"{row['axis']} {row['place']}",
+            str(row["terms"]),
+            str(row["contributions"]),
+            str(row["cores"]),
+            f"{row['spread']:.3g}",
+            str(row["spread_ulp"]),
+            f"{row['relative']:.2g}",
+            ", ".join(map(str, row["element"])),
         )
-        for one in rows.as_dicts()
+        for row in rows.as_dicts()
     ]
 
 
@@ -51,10 +51,10 @@ def rows_csv(every: Sequence[OpenRows]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("output", "axis", *names))
     for rows in every:
-        for one in rows.as_dicts(rows.table):
-            element = " ".join(map(str, one["element"]))
+        for row in rows.as_dicts(rows.table):
+            element = " ".join(map(str, row["element"]))
             writer.writerow(
-                element if name == "element" else one[name] for name in ("output", "axis", *names)
+                element if name == "element" else row[name] for name in ("output", "axis", *names)
             )
     return text.getvalue()
 

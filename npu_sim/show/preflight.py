@@ -312,8 +312,8 @@ def write_results(path: Path, matrix: Matrix) -> None:
     Lone surrogates are escaped.
     """
     lines = (
-        json.dumps({"schema": schema("preflight_result"), **one}, ensure_ascii=False) + "\n"
-        for one in matrix.results(whole=True)
+        json.dumps({"schema": schema("preflight_result"), **result}, ensure_ascii=False) + "\n"
+        for result in matrix.results(whole=True)
     )
     write_atomically(
         path,

@@ -22,16 +22,16 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     parts: list[RenderableType] = [
         say(
             "{total} calls, {distinct} of them distinct, in {file}",
-            total=sum(one["count"] for one in calls),
+            total=sum(call["count"] for call in calls),
             distinct=len(calls),
             file=visible(str(file)),
         )
     ]
     if calls:
         rows = []
-        for one in calls:
-            inputs = ", ".join(f"{name} {value}" for name, value in one["inputs"].items())
-            rows.append((f"{one['count']}x", one["op"], inputs, one.get("name", "")))
+        for call in calls:
+            inputs = ", ".join(f"{name} {value}" for name, value in call["inputs"].items())
+            rows.append((f"{call['count']}x", call["op"], inputs, call.get("name", "")))
         columns = (
             *_COUNTED,
             Column("op", key=True),
@@ -60,9 +60,9 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
 def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of code with a reason and a place."""
     rows = []
-    for one in entries:
-        place = one.get("name") or (f"{one['file']}:{one['line']}" if "file" in one else "")
-        rows.append((f"{one['count']}x", one["what"], one["why"], place))
+    for entry in entries:
+        place = entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else "")
+        rows.append((f"{entry['count']}x", entry["what"], entry["why"], place))
     columns = (
         *_COUNTED,
         Column(title, key=True),

@@ -129,22 +129,24 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
 def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
     """Return certificates as lines."""
     lines: list[Line] = []
-    for one in certificates:
-        index = ", ".join(map(str, one.element))
+    for certificate in certificates:
+        index = ", ".join(map(str, certificate.element))
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
-            one.agrees
+            certificate.agrees
         ]
         value = say(
             "{output}[{index}], {elements} elements alike, {terms} terms",
-            one,
+            certificate,
             index=index,
-            terms=len(one.terms),
+            terms=len(certificate.terms),
         )
-        lines.append((one.hash, value, Text("{agreed} ({probe})", one, agreed=agreed)))
-        formula = one.text
+        lines.append(
+            (certificate.hash, value, Text("{agreed} ({probe})", certificate, agreed=agreed))
+        )
+        formula = certificate.text
         if len(formula) > SHOWN_TREE:
             formula = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
-        lines.append(("", formula, f"t0 = {one.terms[0]}, ..."))
+        lines.append(("", formula, f"t0 = {certificate.terms[0]}, ..."))
     return lines
 
 

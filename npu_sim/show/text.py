@@ -91,7 +91,7 @@ def plan_lines(plan: Plan) -> list[Line]:
     lines += [("order", order.in_words, order.reason) for order in plan.order]
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
     keys = plan.profile_keys
-    lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in keys]
+    lines += [("profile", f"{key.key} {key.value}", profile_key_text(plan, key)) for key in keys]
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, EVIDENCE_NOTES[plan.evidence]))
     if plan.rules_source:
@@ -257,7 +257,9 @@ LAUNCH_COLUMNS = (
 
 def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
     """Return tensors with shape and dtype: ``grad 4096x512:bf16, indices 4096:int32``."""
-    named = (f"{name_text(one.name)} {TensorSpec(one.shape, one.dtype)}" for one in tensors)
+    named = (
+        f"{name_text(tensor.name)} {TensorSpec(tensor.shape, tensor.dtype)}" for tensor in tensors
+    )
     return joined(named, ", ")
 
 

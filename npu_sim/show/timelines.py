@@ -137,8 +137,8 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return the evidence of all estimates of a comparison; empty if there are none."""
     estimates = [
         launch.estimate.evidence
-        for one in timelines
-        for launch in one.launches
+        for timeline in timelines
+        for launch in timeline.launches
         if launch.estimate is not None
     ]
     if estimates:
@@ -307,16 +307,16 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
 
     - ``compared``: name of the call, SoC, and timeline or refusal.
     """
-    shown = [one for _, _, one in compared if isinstance(one, Timeline)]
-    fastest = min(shown, key=lambda one: one.bound_us)
+    shown = [timeline for _, _, timeline in compared if isinstance(timeline, Timeline)]
+    fastest = min(shown, key=lambda timeline: timeline.bound_us)
     socs: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
-    for name, soc, one in compared:
-        if isinstance(one, Timeline):
-            cells = _cells(one)
+    for name, soc, timeline in compared:
+        if isinstance(timeline, Timeline):
+            cells = _cells(timeline)
         else:
-            cells = ("", say(one.label))
-            reasons.setdefault(one.message, {})[f"{name}, {soc}"] = None
+            cells = ("", say(timeline.label))
+            reasons.setdefault(timeline.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
     headline = Paragraph(
@@ -333,9 +333,9 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     evidence = evidence_of_estimates(shown)
     if evidence:
         parts.append(Paragraph(evidence, "dim"))
-    sources = dict.fromkeys(one.rules_source for one in shown if one.rules_source)
+    sources = dict.fromkeys(timeline.rules_source for timeline in shown if timeline.rules_source)
     parts += [Paragraph(say("rules: {source}", source=source), "dim") for source in sources]
-    cautions = dict.fromkeys(line for one in shown for line in caution_lines(one))
+    cautions = dict.fromkeys(line for timeline in shown for line in caution_lines(timeline))
     return stack(
         *parts,
         *(

@@ -58,11 +58,11 @@ def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
         )
     if verdict.order:
         yield Text("order of arrival"), verdict.order
-    for one in verdict.explanations:
+    for explanation in verdict.explanations:
         text = "{alternative}: possible there, with every other element"
-        if not one.whole:
+        if not explanation.whole:
             text = "{alternative}: {explained} of {of} elements are possible there"
-        yield (Text("explained by"), Text(text, one))
+        yield (Text("explained by"), Text(text, explanation))
     if not verdict.possible and not verdict.explanations:
         yield Text("explained by"), Text("none of the alternatives that were simulated")
 
@@ -89,18 +89,18 @@ def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
         Text("{soc}, release {release}, deterministic computation {mode}", answer, mode=Text(mode)),
     )
     if len(answer.combinations) > 1:
-        for one in answer.possible:
-            yield Text("possible on"), _combination(one)
+        for combination in answer.possible:
+            yield Text("possible on"), _combination(combination)
         if not answer.possible:
             yield Text("possible on"), Text("none of the combinations that were tried")
 
 
-def _combination(one: Combination) -> str:
+def _combination(combination: Combination) -> str:
     return Text(
         "{socs}; release {releases}; deterministic computation {mode}",
-        socs=joined(one.socs, ", "),
-        releases=joined(one.releases, ", "),
-        mode=Text("on" if one.deterministic else "off"),
+        socs=joined(combination.socs, ", "),
+        releases=joined(combination.releases, ", "),
+        mode=Text("on" if combination.deterministic else "off"),
     )
 
 

@@ -258,9 +258,9 @@ def make_space(
     profiles = chosen_devices(product, soc, release)
     left_out: dict[str, str] = {}
     if product == "all":
-        reasons = {one.name: _why_left_out(operator, one) for one in profiles}
+        reasons = {profile.name: _why_left_out(operator, profile) for profile in profiles}
         left_out = {name: reason for name, reason in reasons.items() if reason}
-        profiles = tuple(one for one in profiles if one.name not in left_out)
+        profiles = tuple(profile for profile in profiles if profile.name not in left_out)
     declared = _declaration(operator, profiles)
     chosen = {declared.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):

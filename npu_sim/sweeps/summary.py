@@ -115,7 +115,7 @@ class SweepSummary:
     @property
     def rules_source(self) -> str:
         """Where the rules of the products come from, as in a plan."""
-        sources = dict.fromkeys(one.product.rules_source for one in self.space.profiles)
+        sources = dict.fromkeys(profile.product.rules_source for profile in self.space.profiles)
         return "; ".join(filter(None, sources))
 
     def peak_call(self) -> dict[str, Any]:

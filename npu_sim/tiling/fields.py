@@ -177,7 +177,7 @@ def _field(name: str, notes: tuple[Any, ...]) -> Field:
 
 def _within(name: str, part: Part, column: Column) -> Column:
     field = column.field
-    vendor = " ".join(part.vendor.format(one) for one in field.vendor.split())
+    vendor = " ".join(part.vendor.format(word) for word in field.vendor.split())
     bound, switch = (part.bound or field.bound) if field.bound else "", part.switch or field.switch
     field = field._replace(help=field.help + part.help, bound=bound, vendor=vendor, switch=switch)
     prefix = f"{name}_" if part.prefix is None else part.prefix

@@ -58,7 +58,9 @@ def structures() -> tuple[Structure, ...]:
 def find_structure(kernel: str) -> Structure | None:
     """Return the structure of a kernel by its name here or at the vendor, or None."""
     wanted = plain_name(kernel)
-    return next((one for one in structures() if plain_name(one.kernel) == wanted), None)
+    return next(
+        (structure for structure in structures() if plain_name(structure.kernel) == wanted), None
+    )
 
 
 @cache
@@ -106,7 +108,7 @@ def pack(kernel: str, values: Mapping[str, Any], release: str) -> bytes:
     """
     found, name = _known(kernel, release)
     given, laid = dict(flattened(values)), layout(found, name)
-    if missing := [one.name for one in laid.members if one.name not in given]:
+    if missing := [member.name for member in laid.members if member.name not in given]:
         raise UsageError(
             "tiling",
             Text(
@@ -190,7 +192,7 @@ def decode_tiling(
             ),
             "give the whole structure, or the release that it is from",
         )
-    return {one.name: _value(one, data) for one in laid.members}
+    return {member.name: _value(member, data) for member in laid.members}
 
 
 def _value(member: Member, data: bytes) -> int | float:
@@ -201,7 +203,7 @@ def _value(member: Member, data: bytes) -> int | float:
 def _known(kernel: str, release: str | None) -> tuple[Structure, str]:
     found = find_structure(kernel) if isinstance(kernel, str) else None
     if found is None:
-        names = [one.kernel for one in structures()]
+        names = [structure.kernel for structure in structures()]
         raise UsageError(
             "kernel",
             Text("kernel = {kernel}: its tiling structure is not known", kernel=shown(kernel)),
@@ -226,7 +228,7 @@ def _bytes_of(given: Any) -> bytes:
     if isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
     try:
-        words = [int(one, 16) if isinstance(one, str) else int(one) for one in given]
+        words = [int(word, 16) if isinstance(word, str) else int(word) for word in given]
         if all(0 <= word <= LARGEST_WORD for word in words):
             return struct.pack(f"<{len(words)}Q", *words)
     except (TypeError, ValueError, OverflowError):

@@ -240,8 +240,8 @@ class OutputVerdict(Printed):
         given = self.given[place]
         if self.given.dtype.kind in "iu":
             return abs(int(given) - int(other))
-        one, two = (np.array([value], self.given.dtype) for value in (given, other))
-        return int(ulp_distance(one, two, canonical_dtype(self.given.dtype))[0])
+        measured, two = (np.array([value], self.given.dtype) for value in (given, other))
+        return int(ulp_distance(measured, two, canonical_dtype(self.given.dtype))[0])
 
     @cached_property
     def worst(self) -> tuple[tuple[int, ...], ...]:
@@ -278,7 +278,7 @@ class OutputVerdict(Printed):
                 }
                 for index in self.worst
             ],
-            "explanations": [one.as_dict() for one in self.explanations],
+            "explanations": [explanation.as_dict() for explanation in self.explanations],
         }
 
 
@@ -331,12 +331,12 @@ class Verification(Printed):
     @property
     def status(self) -> str:
         """The weakest verdict of the outputs."""
-        return max((one.status for one in self.outputs.values()), key=STATUSES.index)
+        return max((output.status for output in self.outputs.values()), key=STATUSES.index)
 
     @property
     def possible(self) -> tuple[Combination, ...]:
         """Combinations under which nothing is unreachable."""
-        return tuple(one for one in self.combinations if one.possible)
+        return tuple(combination for combination in self.combinations if combination.possible)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
@@ -347,8 +347,8 @@ class Verification(Printed):
             "release": self.release,
             "deterministic": self.deterministic,
             "status": self.status,
-            "outputs": {name: one.as_dict() for name, one in self.outputs.items()},
-            "combinations": [one.as_dict() for one in self.combinations],
+            "outputs": {name: output.as_dict() for name, output in self.outputs.items()},
+            "combinations": [combination.as_dict() for combination in self.combinations],
         }
 
 

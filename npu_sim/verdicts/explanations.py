@@ -62,7 +62,9 @@ def explained(
         if 2 * count >= total and text not in found:
             whole = bool((other.elements <= REACHABLE).all())
             found[text] = Explanation(text, count, total, whole)
-    best = sorted(found.values(), key=lambda one: (-one.whole, -one.explained))
+    best = sorted(
+        found.values(), key=lambda explanation: (-explanation.whole, -explanation.explained)
+    )
     return tuple(best[:MOST_EXPLANATIONS])
 
 

@@ -122,15 +122,15 @@ def _rounded_to(dtype: np.dtype[Any], values: NDArray[Any]) -> NDArray[Any]:
     return narrow_array(values.astype(np.float32), canonical_dtype(dtype))
 
 
-def equal_bits(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def equal_bits(array: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     """Return where two arrays of a dtype have equal bits; every nan equals every nan."""
-    if one.dtype.kind in "iu":
-        integers: NDArray[np.bool_] = one == other
+    if array.dtype.kind in "iu":
+        integers: NDArray[np.bool_] = array == other
         return integers
-    same: NDArray[np.bool_] = _bits(one) == _bits(other)
+    same: NDArray[np.bool_] = _bits(array) == _bits(other)
     if not same.all():
-        same |= np.isnan(one) & np.isnan(other)
-    return same.reshape(one.shape)
+        same |= np.isnan(array) & np.isnan(other)
+    return same.reshape(array.shape)
 
 
 def judge(

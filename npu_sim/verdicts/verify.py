@@ -46,7 +46,7 @@ class _Group:
 
     def _count(self, status: str) -> int:
         assert self.verdicts is not None
-        return sum(one.counts[status] for one in self.verdicts.values())
+        return sum(verdict.counts[status] for verdict in self.verdicts.values())
 
 
 @without_internal_frames
@@ -129,12 +129,12 @@ def verify(
     if explain:
         verdicts = {
             name: replace(
-                one,
+                verdict,
                 explanations=explained(
-                    best.call, one, measured[name], list(groups), search_budget, report
+                    best.call, verdict, measured[name], list(groups), search_budget, report
                 ),
             )
-            for name, one in verdicts.items()
+            for name, verdict in verdicts.items()
         }
     profile = best.profiles[0]
     return Verification(
@@ -157,12 +157,12 @@ def _profiles(
         return [first]
     socs = [first.soc]
     if soc is None:
-        socs += [one.soc for one in all_socs(first.name if product is None else product)]
+        socs += [soc.soc for soc in all_socs(first.name if product is None else product)]
     releases = [first.release, *(reversed(release_names()) if release is None else ())]
     return [
-        first.with_soc(one).with_release(other)
+        first.with_soc(soc).with_release(other)
         for other in dict.fromkeys(releases)
-        for one in dict.fromkeys(socs)
+        for soc in dict.fromkeys(socs)
     ]
 
 

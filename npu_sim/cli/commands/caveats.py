@@ -20,11 +20,13 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
 
     if name is None:
         if json_output:
-            print_json("caveats", {"caveats": [_data(one) for one in CAVEATS]})
+            print_json("caveats", {"caveats": [_data(caveat) for caveat in CAVEATS]})
             return
         from npu_sim.show.layout import lines_table
 
-        print_text(lines_table((Verbatim(one.name), one.title, one.source) for one in CAVEATS))
+        print_text(
+            lines_table((Verbatim(caveat.name), caveat.title, caveat.source) for caveat in CAVEATS)
+        )
         return
     caveat = find_caveat(name)
     numbers = caveat.experiment()

@@ -20,7 +20,8 @@ def products_command(products: ProductArgument = None, json_output: Json = False
     profiles = [load_profile(name) for name in products or shipped_products()]
     if json_output:
         print_json(
-            "products", {"products": [one.product.model_dump(mode="json") for one in profiles]}
+            "products",
+            {"products": [profile.product.model_dump(mode="json") for profile in profiles]},
         )
         return
     from npu_sim.show.products import products_view

@@ -158,7 +158,10 @@ def certificate_command(
     certificates = with_progress(lambda report: certify(operator, progress=report, **call))
     found = len(certificates)
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
-    data = {"operator": operator, "certificates": [one.as_dict() for one in certificates]}
+    data = {
+        "operator": operator,
+        "certificates": [certificate.as_dict() for certificate in certificates],
+    }
     _show(data, headline, certificate_lines(certificates), options, command)
 
 

@@ -176,7 +176,7 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
             "rows_per_second": summary.rows_now / max(summary.seconds, 1e-9),
             "out": str(options.out) if options.out else None,
             "checked": options.check,
-            "different": [one._asdict() for one in different],
+            "different": [difference._asdict() for difference in different],
         }
         print_json("sweep", {**data, **drawn})
     else:
@@ -288,9 +288,9 @@ def _print_summary(
         rows = say("{rows} rows one by one", rows=min(check, summary.rows))
         found = say("{count} values differ", count=len(different)) if different else "all equal"
         lines.append(("checked", rows, found))
-        for one in different[:SHOWN_VALUES]:
-            place = say("row {row}: {field}", one)
-            values = say("swept {swept}, planned {planned}", one)
+        for difference in different[:SHOWN_VALUES]:
+            place = say("row {row}: {field}", difference)
+            values = say("swept {swept}, planned {planned}", difference)
             lines.append(("different", place, values))
     if out is not None:
         lines.append(("written", str(out), ""))

@@ -155,7 +155,7 @@ def _calls(
     if axis not in declared.axes or not listed:
         hint = say(
             "write AXIS=VALUE,VALUE with one of: {name}",
-            name=", ".join(one.name for one in declared.axes),
+            name=", ".join(axis.name for axis in declared.axes),
         )
         raise UsageError(
             "vary", Text("vary = {vary} is not of the form name=values", vary=repr(vary)), hint

@@ -196,13 +196,13 @@ def _sum_short(token: int, rows: Rows, entries: Entries, chunk_rows: int, out: S
             end = min(begin + chunk_rows, stop)
             whole = end - (end - begin) % GROUP
             for place in range(begin, whole, GROUP):
-                one, two, three, four = (
+                entry, two, three, four = (
                     _one(rows, entries, place, column),
                     _one(rows, entries, place + 1, column),
                     _one(rows, entries, place + 2, column),
                     _one(rows, entries, place + 3, column),
                 )
-                total = total + ((one + two) + (three + four))
+                total = total + ((entry + two) + (three + four))
             for place in range(whole, end):
                 total = total + _one(rows, entries, place, column)
         out[token * hidden + column] = narrow(total, out)

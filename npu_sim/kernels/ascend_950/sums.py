@@ -40,8 +40,8 @@ def fill_zeros(values: Floats, begin: int, end: int) -> None:
 def add_registers(values: Floats, first: int, second: int, lanes: Floats) -> None:
     """Write the sum of two registers, lane by lane, to ``lanes``."""
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
-        one = load_ordered(values, first + lane)
-        keep(lanes, lane, one + load_ordered(values, second + lane))
+        sums = load_ordered(values, first + lane)
+        keep(lanes, lane, sums + load_ordered(values, second + lane))
 
 
 @device_function
@@ -58,9 +58,9 @@ def folded_pair_sum(values: Floats, begin: int, distance: int, lanes: Floats) ->
     A partner lies ``distance`` values further on.
     """
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
-        one = begin + lane
-        other = one + LANE_COUNT
-        first = load_ordered(values, one) + load_ordered(values, one + distance)
+        left = begin + lane
+        other = left + LANE_COUNT
+        first = load_ordered(values, left) + load_ordered(values, left + distance)
         second = load_ordered(values, other) + load_ordered(values, other + distance)
         keep(lanes, lane, first + second)
     return add_lanes(lanes)
@@ -110,8 +110,8 @@ def halve(values: Floats, count: int) -> None:
         count //= 2
         half = count * LANE_COUNT
         for place in range(0, half, ORDERED_LANES):
-            one = load_ordered(values, place)
-            keep(values, place, one + load_ordered(values, half + place))
+            sums = load_ordered(values, place)
+            keep(values, place, sums + load_ordered(values, half + place))
 
 
 @device_function
@@ -136,8 +136,8 @@ def cols_sum(values: Floats, count: int) -> np.float32:
     """Return the sum ``cols_sum`` of ``count`` values, a multiple of 128; overwrites them."""
     power = largest_power(count)
     for place in range(0, count - power, ORDERED_LANES):
-        one = load_ordered(values, place)
-        keep(values, place, one + load_ordered(values, power + place))
+        sums = load_ordered(values, place)
+        keep(values, place, sums + load_ordered(values, power + place))
     groups16(values, power // LANE_COUNT)
     return add_lanes(values[:LANE_COUNT])
 

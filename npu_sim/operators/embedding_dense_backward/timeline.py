@@ -42,7 +42,9 @@ def program(plan: Plan) -> Program:
     indices = TensorSpec.parse(plan.arguments["indices"])
     dim = grad.shape[-1]
     casts = plan.kernel == "EmbeddingDenseGrad" and grad.itemsize == 2
-    casts = casts or any(one.name == "cast to fp32" and one.outcome for one in plan.decisions)
+    casts = casts or any(
+        decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions
+    )
     others, assumptions = [], []
     padded = 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]
     if padded:

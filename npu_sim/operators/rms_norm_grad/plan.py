@@ -122,15 +122,15 @@ def _per_core(tiling: tiler.Tiling) -> str:
     return Text("{batches}, {count} wide", batches=batches, count=_count(tiling.columns, "column"))
 
 
-def _parts_text(total: int, part: int, one: str, several: str, names: str) -> str:
+def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -> str:
     """Return text such as ``3 groups of rows (32, 32, 22)`` or ``2 pieces of 4096 columns``."""
     count, tail = ceil_div(total, part), total % part
     unit = names.partition(" of ")[2].removesuffix("s")
     if count == 1:
-        return Text("one {part} of {count}", part=one, count=_count(total, unit))
+        return Text("one {part} of {count}", part=singular, count=_count(total, unit))
     if tail == 0:
         return Text(
-            "{count} {several} of {size}", count=count, several=several, size=_count(part, unit)
+            "{count} {plural} of {size}", count=count, plural=plural, size=_count(part, unit)
         )
     if count <= LISTED_BATCHES:
         return Text(

@@ -42,11 +42,11 @@ def differences(rows: Iterable[Row]) -> list[Difference]:
 
 
 def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
-    running = {label: one for label, one in cells.items() if one.outcome == RUNS}
+    running = {label: cell for label, cell in cells.items() if cell.outcome == RUNS}
     for fact, values in (
-        ("path", {label: one.facts.get("path") for label, one in running.items()}),
-        ("cores", {label: one.facts.get("block_dim") for label, one in running.items()}),
-        ("time", {label: _microseconds(one) for label, one in running.items()}),
+        ("path", {label: cell.facts.get("path") for label, cell in running.items()}),
+        ("cores", {label: cell.facts.get("block_dim") for label, cell in running.items()}),
+        ("time", {label: _microseconds(cell) for label, cell in running.items()}),
     ):
         grouped = _grouped(values)
         if len(grouped) > 1:

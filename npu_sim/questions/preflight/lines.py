@@ -137,7 +137,7 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
         operators = [entry.name for entry in all_operators()]
         names = (
             *operators,
-            *(one for entry in OPERATORS for one in entry.kernels if one not in operators),
+            *(kernel for entry in OPERATORS for kernel in entry.kernels if kernel not in operators),
         )
         raise MalformedLineError(
             Text(

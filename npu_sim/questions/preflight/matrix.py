@@ -102,7 +102,7 @@ class Matrix(Printed):
             "summary": self.summary().as_dict(),
             "targets": targets,
             "recorded": self.recorded,
-            "differences": [one.as_dict() for one in self.differences()],
+            "differences": [difference.as_dict() for difference in self.differences()],
             "results": list(self.results()),
         }
 

@@ -46,9 +46,9 @@ def chosen_targets(
     profiles = require_devices(
         list(
             {
-                (one.name, one.soc, one.release): one
+                (changed.name, changed.soc, changed.release): changed
                 for base in profiles
-                for one in map(base.with_release, wanted)
+                for changed in map(base.with_release, wanted)
             }.values()
         )
     )
@@ -65,9 +65,9 @@ def _profiles(products: Names, socs: Names) -> list[Profile]:
 
 def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
     parts = [profile.name]
-    if len({one.soc for one in profiles if one.name == profile.name}) > 1:
+    if len({target.soc for target in profiles if target.name == profile.name}) > 1:
         parts = [profile.soc]
-    if len({one.release for one in profiles}) > 1:
+    if len({target.release for target in profiles}) > 1:
         parts.append(profile.release)
     return " ".join(parts)
 

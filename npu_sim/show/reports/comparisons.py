@@ -60,19 +60,19 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     )
     changes = tuple(
         (
-            one.axis.name,
-            str(one.now),
-            str(one.value),
-            one.path or say("refused: {refusal}", one),
-            one.decision,
+            change.axis.name,
+            str(change.now),
+            str(change.value),
+            change.path or say("refused: {refusal}", change),
+            change.decision,
             ", ".join(products),
         )
-        for one, products in comparison.nearby
+        for change, products in comparison.nearby
     )
     steps = tuple(
-        (one.product, ", ".join(one.socs), say("{before} to {after}", one), *line)
-        for one in comparison.upgrades
-        for line in upgrade_lines(one)
+        (upgrade.product, ", ".join(upgrade.socs), say("{before} to {after}", upgrade), *line)
+        for upgrade in comparison.upgrades
+        for line in upgrade_lines(upgrade)
     )
     refused = ("product", "SoCs", "status", "why", "what would be right")
     estimated = ("SoC, release", "estimate", "of which, and what it rests on")
@@ -85,7 +85,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         Table(changed, changes, "Nearest changes of path"),
         Table(upgraded, steps, "Changes by an upgrade"),
     ]
-    report = table_report(sentence, sentence, [one for one in tables if one.rows], call=call)
+    report = table_report(sentence, sentence, [table for table in tables if table.rows], call=call)
     return replace(report, outcome="good" if running else "bad")
 
 

@@ -12,13 +12,13 @@ from npu_sim.show.verdicts import HEADINGS as ELEMENT_HEADINGS
 
 def dump_report(reading: DumpReading, call: str = "") -> Document:
     """Return the report of a dump; ``call`` is the command that reproduces it."""
-    first = {(one.place, one.entry): one for one in reading.differences}
+    first = {(difference.place, difference.entry): difference for difference in reading.differences}
     rows = []
     for described, row in zip(reading.calls, call_rows(reading), strict=True):
         difference = first.get((described.place, described.entry))
         mark = "" if difference is None else say("first difference")
         rows.append((*row, mark))
-    colours = tuple("c3" if one.impossible else "" for one in reading.calls)
+    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
     table = Table((*HEADINGS, "other dump"), tuple(rows), colours=colours)
     sections = [
         Section("Dump", (labelled(head_lines(reading)),)),
@@ -28,7 +28,7 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
         sections.append(Section("Comparison", (labelled(comparison_lines(reading)),)))
     for described in reading.calls:
         sections += _details(described)
-    impossible = sum(one.impossible for one in reading.calls)
+    impossible = sum(call.impossible for call in reading.calls)
     sentence = say(
         "{folder}: {calls} calls, {impossible} with values that the product cannot have written",
         folder=reading.folder,
@@ -62,7 +62,7 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
     if detail["worst"]:
         cells = ("status", "given", "expected", "reason")
         rows = tuple(
-            (", ".join(map(str, one["index"])), *(one[name] for name in cells))
-            for one in detail["worst"]
+            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+            for element in detail["worst"]
         )
         yield Table(ELEMENT_HEADINGS, rows, "Worst elements")

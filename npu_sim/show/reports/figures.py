@@ -82,7 +82,7 @@ def curve_figure(
     """
     span = x.span or _span(curves)
     traces = [_trace(curve) for curve in curves] + [
-        _refused(one, place == 0) for place, one in enumerate(refused)
+        _refused(line, place == 0) for place, line in enumerate(refused)
     ]
     across = [bound for bound in bounds if bound.axis == "x"]
     inside = [bound for bound in across if span is None or span[0] <= bound.value <= span[1]]
@@ -141,9 +141,9 @@ def _trace(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
+def _refused(span: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
     """Hatch a range over the whole height."""
-    start, end = one["first"], one["end"]
+    start, end = span["first"], span["end"]
     return {
         "type": "scatter",
         "mode": "none",
@@ -157,7 +157,7 @@ def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
         "fillpattern": {"shape": "/", "size": 7, "solidity": 0.25},
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": say("refused on {where}, {first}..{last}: {reason}", where=one["soc"], **one),
+        "text": say("refused on {where}, {first}..{last}: {reason}", where=span["soc"], **span),
     }
 
 

@@ -81,7 +81,9 @@ def _title(group: MeasuredGroup) -> str:
 def _call_picture(calls: CallGroup) -> Picture:
     launches = calls.as_dict()["launches"]
     return Picture(
-        time_bars([(one["kernel"], one["median_us"], one["bound_us"]) for one in launches]),
+        time_bars(
+            [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in launches]
+        ),
         "Launches in launch order.",
     )
 
@@ -90,11 +92,11 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     """Draw the launches of a call in order, with measured times and bounds."""
     facts, plan = calls.as_dict(), calls.calls[0].possible.plan
     launches, start = [], 0.0
-    for one in facts["launches"]:
-        bound = one["bound_us"] or 0.0
-        times = {"start_us": start, "us": bound, "measured_us": one["median_us"]}
+    for launch in facts["launches"]:
+        bound = launch["bound_us"] or 0.0
+        times = {"start_us": start, "us": bound, "measured_us": launch["median_us"]}
         share = bound / facts["bound_us"] if facts["bound_us"] else 0.0
-        launches.append({"kernel": one["kernel"], "share": share, "binds": "", **times})
+        launches.append({"kernel": launch["kernel"], "share": share, "binds": "", **times})
         start += bound
     head = {"title": plan.title, "soc": plan.soc, "bound_us": facts["bound_us"]}
     data = {**head, "launches": launches, "core": None, "pipes": []}

@@ -47,8 +47,8 @@ def memory_map(memories: Sequence[Memory]) -> Markup:
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
     """Return the colour and label of each allocation, then of the free memory."""
     named: list[tuple[str, str]] = [
-        (f"c{number % COLOURS}", Text("{name} {bytes}", one))
-        for number, one in enumerate(memory.allocations)
+        (f"c{number % COLOURS}", Text("{name} {bytes}", allocation))
+        for number, allocation in enumerate(memory.allocations)
     ]
     return [*named, ("free", say("free {free_bytes}", memory))] if memory.free_bytes > 0 else named
 
@@ -144,12 +144,12 @@ def order_strip(strip: dict[str, Any]) -> Markup:
     Opacity is the share of rows that depend on timing. A second strip shows those rows enlarged.
     """
     bins, runs = strip["bins"], strip["runs"]
-    total = max((one["stop"] for one in bins), default=1)
+    total = max((bin_["stop"] for bin_ in bins), default=1)
     parts = [
         svg.caption(say("{output}, by {axis}", output=strip["output"], axis=strip["axis"]), 12)
     ]
-    for one in bins:
-        first, last, count = one["start"], one["stop"], one["order_dependent"]
+    for bin_ in bins:
+        first, last, count = bin_["start"], bin_["stop"], bin_["order_dependent"]
         size = last - first
         opacity = max(count / max(size, 1), LEAST_OPACITY) if count else 0
         x, width = first * WIDTH / total, size * WIDTH / total
@@ -171,7 +171,7 @@ def order_strip(strip: dict[str, Any]) -> Markup:
 
 
 def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Markup]:
-    count = sum(one["stop"] - one["start"] for one in runs)
+    count = sum(run["stop"] - run["start"] for run in runs)
     text = say(
         "enlarged: the {count} {axis}s that depend on timing alone, {first} first, {last} last",
         count=count,
@@ -181,8 +181,8 @@ def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Mark
     )
     parts = [svg.caption(text, y + 14)]
     x = 0.0
-    for one in runs:
-        first, last = one["start"], one["stop"]
+    for run in runs:
+        first, last = run["start"], run["stop"]
         width = (last - first) * WIDTH / count
         title = say("{axis}s {first}..{last} depend on timing", axis=axis, first=first, last=last)
         parts.append(svg.bar(x, y + 22, width, "timing apart", title))

@@ -314,30 +314,42 @@ def timeline_report(
       :func:`npu_sim.timelines.tracks.tracks`.
     - ``call``: command that reproduces the report.
     """
-    lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
+    lowest = min((timeline for _, timeline in timelines), key=lambda timeline: timeline.bound_us)
     sentence = say("{title}: no faster than {bound_us:.6g} us on {soc} (lower bound)", lowest)
-    bounds = Table(TIMELINE_HEADINGS, tuple(_timeline_row(name, one) for name, one in timelines))
+    bounds = Table(
+        TIMELINE_HEADINGS, tuple(_timeline_row(name, timeline) for name, timeline in timelines)
+    )
     launches = Table(
-        LAUNCH_HEADINGS, tuple(row for name, one in timelines for row in _launch_times(name, one))
+        LAUNCH_HEADINGS,
+        tuple(row for name, timeline in timelines for row in _launch_times(name, timeline)),
     )
     changes = tuple(
-        (name, one.soc, each.change, each.bound_us, each.saved_share, joined(each.without, ", "))
-        for name, one in timelines
-        for each in one.changes
+        (
+            name,
+            timeline.soc,
+            each.change,
+            each.bound_us,
+            each.saved_share,
+            joined(each.without, ", "),
+        )
+        for name, timeline in timelines
+        for each in timeline.changes
     )
     changed = (Table(CHANGE_HEADINGS, changes, "the call, changed"),) if changes else ()
     prices = tuple(
-        (name, one.soc, price, note)
-        for name, one in timelines
-        for _, price, note in determinism_lines(one.determinism)
+        (name, timeline.soc, price, note)
+        for name, timeline in timelines
+        for _, price, note in determinism_lines(timeline.determinism)
     )
     priced = (Table(PRICE_HEADINGS, prices),) if prices else ()
-    cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
+    cautions = tuple(
+        dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
+    )
     sections = (
         Section("Lower bounds", (bounds, Prose(NOT_MEASURED))),
         *(
-            time_section(work, say("Work over time: {name}, {soc}", one, name=name))
-            for (name, one), work in zip(timelines, works, strict=False)
+            time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
+            for (name, timeline), work in zip(timelines, works, strict=False)
         ),
         Section("Launches, one after the other", (launches, *changed, *priced)),
         Section("Not in the bound", (Lines(cautions),)),
@@ -345,11 +357,11 @@ def timeline_report(
     return Document(sentence, sentence, sections, call)
 
 
-def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
-    busy = ", ".join(f"{pipe} {share:.6g}" for pipe, share in one.busy_share.items())
-    call = (name, one.soc, one.clock_mhz, one.bound_us)
-    moved = (one.read_bytes, one.written_bytes)
-    return (*call, one.kernel_us, one.binding_pipe, busy, one.imbalance, *moved)
+def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
+    busy = ", ".join(f"{pipe} {share:.6g}" for pipe, share in timeline.busy_share.items())
+    call = (name, timeline.soc, timeline.clock_mhz, timeline.bound_us)
+    moved = (timeline.read_bytes, timeline.written_bytes)
+    return (*call, timeline.kernel_us, timeline.binding_pipe, busy, timeline.imbalance, *moved)
 
 
 def _estimate_cell(launch: LaunchTime) -> str:
@@ -363,11 +375,11 @@ def _estimate_cell(launch: LaunchTime) -> str:
     )
 
 
-def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
+def _launch_times(name: str, timeline: Timeline) -> list[tuple[Cell, ...]]:
     return [
         (
             name,
-            one.soc,
+            timeline.soc,
             launch.kernel,
             launch.us,
             _estimate_cell(launch),
@@ -377,7 +389,7 @@ def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
             launch.written_bytes,
             launch.evidence.value,
         )
-        for launch in one.launches
+        for launch in timeline.launches
     ]
 
 

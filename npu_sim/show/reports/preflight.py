@@ -41,17 +41,17 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     counts = tuple(
         (
             label,
-            one.lines,
-            one.runs,
-            one.overflows or "",
-            one.refused,
-            one.failed,
-            one.malformed,
-            one.unknown,
-            one.not_fine,
-            short_bytes_text(one.peak.workspace_bytes) if one.peak else "",
+            summary.lines,
+            summary.runs,
+            summary.overflows or "",
+            summary.refused,
+            summary.failed,
+            summary.malformed,
+            summary.unknown,
+            summary.not_fine,
+            short_bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
         )
-        for label, one in summaries.items()
+        for label, summary in summaries.items()
     )
     calls: tuple[tuple[Cell, ...], ...] = tuple(
         (
@@ -60,7 +60,10 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
             str(row.remarks.get("name", "")),
             row.op,
             row.inputs,
-            *(cell_text(row.cells.get(one), matrix.policy.max_workspace) for one in matrix.labels),
+            *(
+                cell_text(row.cells.get(label), matrix.policy.max_workspace)
+                for label in matrix.labels
+            ),
         )
         for row in matrix.rows
     )
@@ -77,8 +80,8 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         ]
     if faults:
         reasons = tuple(
-            (one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason)
-            for one in faults
+            (fault.word, fault.op, lines_text(fault.rows), ", ".join(fault.labels), fault.reason)
+            for fault in faults
         )
         columns = ("fault", "operator", "where", "targets", "why")
         tables.append(Table(columns, reasons, "Not accepted"))

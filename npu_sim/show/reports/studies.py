@@ -80,11 +80,11 @@ def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     """Draw the first trees, up to ``MOST_TERMS`` terms."""
-    totals = list(accumulate(len(one["terms"]) for one in certificates))
+    totals = list(accumulate(len(bar["terms"]) for bar in certificates))
     shown = max(sum(total <= MOST_TERMS for total in totals), 1)
     drawn = [
-        {name: value for name, value in one.items() if name != "text"}
-        for one in certificates[:shown]
+        {name: value for name, value in bar.items() if name != "text"}
+        for bar in certificates[:shown]
     ]
     caption = (
         "Open a node to see what is added; t0 .. t31 are terms added one after the "
@@ -150,10 +150,10 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
     for output in data.get("outputs", ()):
         if "histogram" in output:
             edges = [
-                "more" if one["up_to_ulp"] is None else f"<= {one['up_to_ulp']:g}"
-                for one in output["histogram"]
+                "more" if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}"
+                for bar in output["histogram"]
             ]
-            counts = [one["elements"] for one in output["histogram"]]
+            counts = [bar["elements"] for bar in output["histogram"]]
             labels = [str(count) if count else "" for count in counts]
             bars = {
                 "type": "bar",

@@ -105,7 +105,7 @@ def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
     x = np.array([cut.at(position) for position in positions])
     staircases = {}
     for kind, fields in STAIRCASES.items():
-        name = next((one for one in fields if one in names), None)
+        name = next((field for field in fields if field in names), None)
         if name is not None and runs.any():
             staircases[kind] = staircase(x[runs], records[name][runs])
     return {
@@ -249,23 +249,25 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
     ]
     x = Axis(curves["axis"], curves["logarithmic"], (curves["first"], curves["last"]))
     refused = [
-        {**one, "soc": series["soc"]} for series in curves["series"] for one in series["refused"]
+        {**span, "soc": series["soc"]} for series in curves["series"] for span in series["refused"]
     ]
     figures = []
     for kind, title in STAIRCASE_TITLES.items():
         staircases = [
-            (one, one["staircases"][kind]) for one in curves["series"] if kind in one["staircases"]
+            (curve, curve["staircases"][kind])
+            for curve in curves["series"]
+            if kind in curve["staircases"]
         ]
         if staircases:
             lines = [
-                Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True)
-                for one, steps in staircases
+                Curve(f"{curve['product']}, {curve['soc']}", steps["x"], steps["y"], stepped=True)
+                for curve, steps in staircases
             ]
             binned = any(steps["binned"] for _, steps in staircases)
             caption = _staircase_caption(curves, with_others, binned=binned)
             y = Axis(title)
             figures.append(curve_figure(x, y, lines, limits, caption=caption, refused=refused))
-    if any(one["memory"]["x"] for one in curves["series"]):
+    if any(curve["memory"]["x"] for curve in curves["series"]):
         figures.append(_memory_figure(curves, limits, with_others, x))
     return figures
 
@@ -285,7 +287,7 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
 def _memory_figure(
     curves: dict[str, Any], limits: list[Bound], with_others: str, x: Axis
 ) -> Figure:
-    series = [(one, one["memory"]) for one in curves["series"] if one["memory"]["x"]]
+    series = [(curve, curve["memory"]) for curve in curves["series"] if curve["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
     if whole:
         binned = any(memory["binned"] for _, memory in series)
@@ -296,7 +298,7 @@ def _memory_figure(
             "call, nothing is said between them",
             with_others=with_others,
         )
-    named = ((f"{one['product']}, {one['soc']}", memory) for one, memory in series)
+    named = ((f"{curve['product']}, {curve['soc']}", memory) for curve, memory in series)
     lines = [
         Curve(name, memory["x"], memory["used_bytes"], stepped=whole, joined=whole)
         for name, memory in named

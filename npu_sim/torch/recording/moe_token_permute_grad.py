@@ -132,7 +132,7 @@ def _derived(tensor: torch.Tensor, block: Block | None, choice: Choice | None) -
 def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
     """Follow a kernel that chooses positions by their scores."""
     scores = kernel.tensors[0]
-    positions = next((one for one in kernel.results if not one.is_floating_point()), None)
+    positions = next((result for result in kernel.results if not result.is_floating_point()), None)
     if positions is None or scores.dim() < 1 or scores.numel() == 0:
         return []
     rows = scores.numel() // scores.shape[-1]
@@ -228,7 +228,9 @@ def _weighted(kernel: Kernel, facts: list[Any], block: Block) -> None:
         if isinstance(fact, Rows) or not tensor.is_floating_point():
             continue
         rows = next(
-            one for one, known in zip(kernel.tensors, facts, strict=True) if isinstance(known, Rows)
+            tensor
+            for tensor, known in zip(kernel.tensors, facts, strict=True)
+            if isinstance(known, Rows)
         )
         one_for_each_row = tensor.numel() * rows.shape[-1] == rows.numel()
         if one_for_each_row and (kernel.name == "bmm" or tensor.shape[-1:] == (1,)):
@@ -243,8 +245,8 @@ def on_module_exit(
     The module may be that of the experts, or the one around router and experts. At the end of the
     recording, list what is left.
     """
-    blocks = [one for one in span.routing if isinstance(one, Block) and not one.closed]
-    choices = [one for one in span.routing if isinstance(one, Choice) and not one.closed]
+    blocks = [index for index in span.routing if isinstance(index, Block) and not index.closed]
+    choices = [index for index in span.routing if isinstance(index, Choice) and not index.closed]
     if not blocks and not choices:
         span.routing.clear()
         return
@@ -261,7 +263,7 @@ def on_module_exit(
     for block in blocks:
         block.closed = True
     open_choices = [choice for choice in choices if not choice.closed]
-    moving = [one for one in open_choices if one.moves or one.kernel == "topk"]
+    moving = [choice for choice in open_choices if choice.moves or choice.kernel == "topk"]
     if moving and "moe_token_permute" not in span.operators:
         _not_recognised(
             span,

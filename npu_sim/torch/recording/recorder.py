@@ -386,7 +386,7 @@ class Recorder:
             except ValueError:  # a dtype that no product supports
                 continue
             for tensor, fact in found:
-                position = next(i for i, one in enumerate(kernel.results) if one is tensor)
+                position = next(i for i, result in enumerate(kernel.results) if result is tensor)
                 facts[position][topic] = fact
         return facts
 

@@ -205,11 +205,11 @@ def _scaled(kernel: Kernel, term: Term, factor: float) -> Term | None:
     return term if factor == 1 and term.kind in ("rstd", "rms") else None
 
 
-def _multiply(kernel: Kernel, one: Term, other: Term) -> Term | None:
+def _multiply(kernel: Kernel, first: Term, other: Term) -> Term | None:
     """Follow the product of two tensors: a square, x * rstd, or the product with gamma."""
-    if one.key == other.key and one.kind == other.kind == "x" and one.offset == other.offset:
-        return _square(kernel, one)
-    for left, right in ((one, other), (other, one)):
+    if first.key == other.key and first.kind == other.kind == "x" and first.offset == other.offset:
+        return _square(kernel, first)
+    for left, right in ((first, other), (other, first)):
         if left.kind == "x" and right.kind == "rstd" and left.key == right.key:
             return _normed(left, right)
         if left.kind == "normed" and right.kind == "x":

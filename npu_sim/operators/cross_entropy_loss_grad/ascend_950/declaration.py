@@ -60,7 +60,9 @@ TARGET = Tensor(
     addresses=True,
 )
 FIELDS: dict[str, Any] = {
-    "arguments": tuple(TARGET if one.name == "target" else one for one in contract.ARGUMENTS),
+    "arguments": tuple(
+        TARGET if argument.name == "target" else argument for argument in contract.ARGUMENTS
+    ),
     "axes": (*contract.AXES, Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64")),
     "checks": (
         checks.Given(),

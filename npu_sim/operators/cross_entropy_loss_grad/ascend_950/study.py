@@ -38,7 +38,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         output="x_grad",
         element=(0, 0),
         elements=row.N * row.C,
-        terms=tuple(Text("weight of row {row}", row=one) for one in range(row.N)),
+        terms=tuple(Text("weight of row {row}", row=row_index) for row_index in range(row.N)),
         tree=divisor_tree(case),
         outside=partial(_outside, call),
     )

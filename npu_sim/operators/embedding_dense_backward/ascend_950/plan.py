@@ -99,8 +99,8 @@ def describe(case: Case) -> dict[str, Any]:
         unit="sorted row" if is_v2 else "column",
         kernel=KERNELS[case.tiling.kernel],
         conditions=[
-            decision(case, one, rows=row.rows, dim=row.dim, num_weights=row.num_weights)
-            for one in (V2, IN_PIECES if is_v2 else ALL_ROWS)
+            decision(case, name, rows=row.rows, dim=row.dim, num_weights=row.num_weights)
+            for name in (V2, IN_PIECES if is_v2 else ALL_ROWS)
         ],
         order=(
             OutputOrder(

@@ -70,7 +70,7 @@ def zero_slots(slices: Sequence[np.ndarray], padding: int) -> list[bool]:
 def merges(slices: Sequence[np.ndarray], padding: int) -> bool:
     """Return whether one of the pairs that V2 tests has an index in common."""
     pairs = pairwise(slices[: PAIRS_TESTED + 1])
-    return any(one[-1] == other[0] != padding for one, other in pairs)
+    return any(left[-1] == other[0] != padding for left, other in pairs)
 
 
 def tree_of_v1(run: IndexRun, batch_rows: int) -> Tree | None:

@@ -36,7 +36,7 @@ class Call:
         self.grad = TensorSpec.parse(plan.arguments["grad"])
         self.rows, self.dim = prod(self.grad.shape[:-1]), self.grad.shape[-1]
         self.num_weights = plan.arguments["num_weights"]
-        (launch,) = (one for one in plan.launches if one.kernel == plan.kernel)
+        (launch,) = (launch for launch in plan.launches if launch.kernel == plan.kernel)
         self.index_bytes = TensorSpec((), launch.inputs[1].dtype).itemsize
 
     def gradient(self, rows: int, columns: int) -> Copy:

@@ -29,7 +29,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 def sum_tree(live: Sequence[bool] | np.ndarray, chunk: int) -> trees.Tree:
     """Return the tree of the rows of a token, given which of them are not dropped."""
     numbers = iter(range(len(live)))
-    rows = [next(numbers) if one else None for one in live]
+    rows = [next(numbers) if term else None for term in live]
     total: trees.Tree | None = None
     for begin in range(0, len(rows), chunk):
         total = sums.fours(rows[begin : begin + chunk], total)

@@ -87,8 +87,8 @@ def describe(case: Case) -> dict[str, Any]:
         unit="token",
         kernel=KERNEL,
         conditions=[
-            decision(case, one, tokens=row.tokens, num_topk=row.top_k, hidden=row.hidden)
-            for one in conditions
+            decision(case, condition, tokens=row.tokens, num_topk=row.top_k, hidden=row.hidden)
+            for condition in conditions
         ],
         order=(
             OutputOrder(

@@ -33,7 +33,7 @@ def whole_tree(case: Case) -> trees.Tree:
     if fold < trees.LANES:
         tree = trees.tree64(columns)
     else:
-        own = [trees.tree64(one) for one in sums.registers(sums.fold(columns, fold))]
+        own = [trees.tree64(register) for register in sums.registers(sums.fold(columns, fold))]
         first, second = own[: trees.LANES], own[trees.LANES :]
         tree = trees.tree64(sums.added(first, second) if second else first)
     assert tree is not None
@@ -70,12 +70,12 @@ def pieces_tree(case: Case) -> trees.Tree:
 
 def refined_root(mean: Floats) -> Floats:
     """Return 1/sqrt(mean) by the fused steps of key 5000, for positive normal means."""
-    one = np.float32(1)
-    r = one / mean
+    unit = np.float32(1)
+    r = unit / mean
     root = np.sqrt(r)
     first = root * fused_multiply_add((mean * np.float32(-0.5)) * root, root, np.float32(1.5))
     error = fused_multiply_add(
-        mean, fused_multiply_add(-first, first, r), fused_multiply_add(-mean, r, one)
+        mean, fused_multiply_add(-first, first, r), fused_multiply_add(-mean, r, unit)
     )
     refined: Floats = fused_multiply_add(error * first, np.float32(0.5), first)
     return refined

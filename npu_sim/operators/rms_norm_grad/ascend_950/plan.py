@@ -66,8 +66,10 @@ def describe(case: Case) -> dict[str, Any]:
         ranges=_ranges(case),
         workspace=_workspace(case),
         conditions=[
-            decision(case, one, row=case.row.row, col=case.row.col, cores=case.device.vector_cores)
-            for one in conditions
+            decision(
+                case, condition, row=case.row.row, col=case.row.col, cores=case.device.vector_cores
+            )
+            for condition in conditions
         ],
         order=_order(case),
         caveats=tuple(_caveats(case)),
