@@ -35,7 +35,7 @@ FACTS = tuple(
     )
 )
 """Facts of an exception: literal text of the line, and pattern; the first value holds."""
-NUMBERS = ("core_id", "tiling_key", "total_words", "args_size", "schem_mode", "block_dim")
+INTEGER_FACTS = ("core_id", "tiling_key", "total_words", "args_size", "schem_mode", "block_dim")
 WORDS = re.compile(r"args\(\d+ to \d+\) after execute:")
 WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{1,20}")
 
@@ -49,11 +49,11 @@ class ExceptionLog:
     ended: bool = False
 
     def read(self, line: str, module: str) -> None:
-        """Take the facts of one line."""
+        """Add the facts of one line."""
         for key, pattern in FACTS:
             if key in line and (found := pattern.search(line)):
                 for name, value in found.groupdict().items():
-                    self.facts.setdefault(name, int(value) if name in NUMBERS else value)
+                    self.facts.setdefault(name, int(value) if name in INTEGER_FACTS else value)
         if "tilingKey" in line or "args print end" in line:
             self.ended = self.ended or bool(self.words)
         elif not self.ended and module != "IDEDD" and (found := WORDS.search(line)):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from npu_sim.failures.device_log import kernel_parts
 from npu_sim.failures.forms import (
-    BEFORE,
+    CODES,
     COLLECTIVE,
     COMPILE,
     DEVICE,
@@ -20,7 +20,6 @@ from npu_sim.failures.forms import (
     INNER,
     LAUNCH,
     NOT_OPERATORS,
-    NUMBERS,
     PACKAGE,
     PARAMETER,
     QUEUE,
@@ -29,6 +28,7 @@ from npu_sim.failures.forms import (
     STAGES,
     START,
     TILING,
+    TORCH_NPU_CHECK,
     Proof,
 )
 from npu_sim.failures.reader import Reading, is_own_code, read_lines
@@ -49,7 +49,7 @@ from npu_sim.status import (
 )
 from npu_sim.tiling.structures import decode_tiling, find_structure, flattened
 
-BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
+BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, TORCH_NPU_CHECK)
 """Stages in which a synchronous call states its own failure."""
 
 
@@ -140,8 +140,10 @@ def diagnose(
             raise UsageError("operator", message, "name the operator of the call")
         call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
         planned = _planned(name, call, arguments)
-    dated = facts["release"] if facts["release"] in release_names() else None
-    tiling, impossible = _device(facts["exception"] or {}, release or dated, planned.plan)
+    stated_release = facts["release"] if facts["release"] in release_names() else None
+    tiling, impossible = _tiling_of_exception(
+        facts["exception"] or {}, release or stated_release, planned.plan
+    )
     diagnosis = Diagnosis(
         **facts,
         tiling=tiling,
@@ -169,7 +171,7 @@ def _facts(reading: Reading) -> dict[str, Any]:
     exceptions = (log.as_dict() for log in reading.exceptions.values())
     return {
         "operator": entry.name if entry else name,
-        "blamed": proof == Proof.FAULT
+        "blamed": proof == Proof.EXCEPTION
         or (proof in (Proof.CALL, Proof.KERNEL, Proof.PLACE) and stage in BLAMING_STAGES),
         "kernel": kernel or next(inner, None),
         "code": code,
@@ -202,7 +204,7 @@ def _code(reading: Reading, numbers: list[str]) -> str | None:
 
 def _meaning(code: str | None) -> tuple[str, str]:
     """Return stage and meaning of a code; empty for an unknown one."""
-    meanings = ((stage, text) for start, stage, text in NUMBERS if (code or "").startswith(start))
+    meanings = ((stage, text) for start, stage, text in CODES if (code or "").startswith(start))
     return next(meanings, ("", ""))
 
 
@@ -224,7 +226,7 @@ def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, str]:
     """Return the operator that the text names, with the kind of evidence."""
     if kernel and (parts := kernel_parts(kernel)):
         entry = operator_of_launch(parts["op"])
-        return (entry.name if entry else parts["op"]), Proof.FAULT
+        return (entry.name if entry else parts["op"]), Proof.EXCEPTION
     found = [
         finding
         for finding in reading.values("operator")
@@ -287,7 +289,7 @@ def _planned(operator: str, call: dict[str, Any], arguments: dict[str, Any]) -> 
         return PlannedCall(None, error, tuple(names))
 
 
-def _device(
+def _tiling_of_exception(
     exception: dict[str, Any], release: str | None, plan: Plan | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the named tiling fields of a device exception, and what in them is impossible."""

@@ -16,13 +16,13 @@ NAME = r"[A-Za-z_]\w{0,200}"
 class Proof:
     """Kinds of evidence for an operator, the strongest first."""
 
-    FAULT = "fault"
+    EXCEPTION = "exception"
     CALL = "call"
     KERNEL = "kernel"
     PLACE = "place"
     QUEUE = "queue"
     FUNCTION = "function"
-    ORDER = (FAULT, CALL, KERNEL, PLACE, QUEUE, FUNCTION)
+    ORDER = (EXCEPTION, CALL, KERNEL, PLACE, QUEUE, FUNCTION)
 
 
 class Form(NamedTuple):
@@ -50,7 +50,7 @@ PARAMETER, SELECTION, PACKAGE, SHAPE, TILING = (
     "tiling",
 )
 INNER, LAUNCH, DEVICE, QUEUE, COLLECTIVE = "inner", "launch", "device", "queue", "collective"
-COMPILE, BEFORE, DISPATCH, START = "compile", "before", "dispatch", "start"
+COMPILE, TORCH_NPU_CHECK, DISPATCH, START = "compile", "before", "dispatch", "start"
 STAGES = {
     SELECTION: "selection of the kernel, first phase: no binary for this SoC, dtype or format",
     PACKAGE: "kernel package, first phase: it is missing, incomplete or unreadable",
@@ -63,11 +63,11 @@ STAGES = {
     COMPILE: "compilation of a graph or of an operator (aclop)",
     START: "initialisation of the device",
     DISPATCH: "dispatcher of PyTorch, before aclnn: the tensors are on the wrong device",
-    BEFORE: "check of torch_npu itself, before aclnn",
+    TORCH_NPU_CHECK: "check of torch_npu itself, before aclnn",
     QUEUE: "asynchronous report of the task queue: the failure happened earlier",
     INNER: "first phase, inner step",
 }
-"""Names of stages for people. Of several that forms prove the first is stated."""
+"""Stages in words. Where forms prove several, the first of them is reported."""
 
 FORMS: tuple[Form, ...] = (
     Form("error code is", r"error code is\s*:?\s*(?P<code>\d{6})\b"),
@@ -101,12 +101,17 @@ FORMS: tuple[Form, ...] = (
     Form("support opType [", rf"support opType \[(?P<operator>{NAME})\]", SELECTION, Proof.KERNEL),
     Form("optype [", rf"optype \[(?P<operator>{NAME})\]", COMPILE, Proof.KERNEL),
     Form("ADD_TO_LAUNCHER_LIST", r"ADD_TO_LAUNCHER_LIST_AICORE failed", code="561103"),
-    Form("run meta for", r"run meta for npu\.(?P<operator>\w{1,200})\.", BEFORE, Proof.PLACE),
-    Form("converter is not", r"of: npu\.(?P<operator>\w{1,200})\.", BEFORE, Proof.PLACE),
+    Form(
+        "run meta for", r"run meta for npu\.(?P<operator>\w{1,200})\.", TORCH_NPU_CHECK, Proof.PLACE
+    ),
+    Form("converter is not", r"of: npu\.(?P<operator>\w{1,200})\.", TORCH_NPU_CHECK, Proof.PLACE),
     Form("not in libopapi", r"\b(?P<operator>aclnn\w{1,200}) or aclnn", PACKAGE, Proof.CALL),
     Form("Could not run", r"Could not run '\w+::(?P<operator>\w{1,200})'", DISPATCH, Proof.PLACE),
     Form(
-        "only support", rf"Error: (?P<operator>{NAME}) (?:now )?only support", BEFORE, Proof.PLACE
+        "only support",
+        rf"Error: (?P<operator>{NAME}) (?:now )?only support",
+        TORCH_NPU_CHECK,
+        Proof.PLACE,
     ),
     Form(
         "working operator name is",
@@ -174,7 +179,7 @@ FORMS: tuple[Form, ...] = (
     ),
     Form("/ascend-toolkit/", r"/ascend-toolkit/(?P<release>\d\.\d\.\w{1,8})/"),
 )
-"""Forms in the order in which they are believed."""
+"""Forms, the most reliable first."""
 
 LETTER_CODE = re.compile(r"\b(?P<code>(?:E[A-Z]|WE)\d{4}|E\d{5}|EZ\d{4})(?=\b|_)")
 """Code of a product block: ``EZ1001``, ``E40021``."""
@@ -202,7 +207,7 @@ PREFIX = re.compile(
 RANK = re.compile(r"\(PID:(?P<pid>\d+), Device:(?P<device>-?\d+), RankID:(?P<rank>-?\d+)\)")
 COLOUR = re.compile(r"(?:\x1b|\^\[)\[[\d;]{0,20}m|\^M|\r")
 
-NUMBERS: tuple[tuple[str, str, str], ...] = (
+CODES: tuple[tuple[str, str, str], ...] = (
     ("161001", PARAMETER, "ACLNN_ERR_PARAM_NULLPTR: a required argument is null"),
     ("161002", PARAMETER, "ACLNN_ERR_PARAM_INVALID: a dtype, shape, format or value is refused"),
     ("361", LAUNCH, "ACLNN_ERR_RUNTIME_ERROR: a call of the runtime failed"),
@@ -238,10 +243,10 @@ NUMBERS: tuple[tuple[str, str, str], ...] = (
     ("EH", INNER, "the acl interface reports an error"),
     ("0x", DEVICE, "the runtime's inner code of a failed task"),
     ("ERR02", COLLECTIVE, "torch_npu: collective communication"),
-    ("ERR", BEFORE, "a check of torch_npu itself"),
+    ("ERR", TORCH_NPU_CHECK, "a check of torch_npu itself"),
     ("E", COMPILE, "compilation of a graph or of a kernel failed"),
 )
-"""Stage and meaning by the beginning of a code; the first that fits holds."""
+"""Stage and meaning by the beginning of a code; the first that matches applies."""
 
 ERROR_BITS = {
     4: "illegal instruction, or an unaligned address of the Unified Buffer",
