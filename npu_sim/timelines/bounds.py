@@ -15,15 +15,7 @@ from npu_sim.language import Text
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
 from npu_sim.timelines.estimates import Estimator, estimate_of_call
 from npu_sim.timelines.model import CoreTime, LaunchTime, OtherBound, PhaseTime, Timeline
-from npu_sim.timelines.program import (
-    COPY_PIPES,
-    WRITING_PIPES,
-    Copy,
-    Node,
-    Phase,
-    Program,
-    weighted_work,
-)
+from npu_sim.timelines.program import COPY_PIPES, WRITING_PIPES, Copy, Phase, Program, weighted_work
 from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, moving_cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
 
@@ -169,11 +161,11 @@ def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
 
 def _phase_cycles(phase: Phase, profile: Profile) -> PhaseCycles:
     scheduler = Scheduler(phase, profile)
-    done, ends, busy = {}, {}, {}
-    for core, nodes in phase.cores.items():
-        if nodes not in done:
-            done[nodes] = scheduler.finish(nodes), scheduler.busy(nodes)
-        ends[core], busy[core] = done[nodes]
+    ends = dict.fromkeys(phase.cores, 0.0)
+    busy: dict[int, np.ndarray] = {}
+    for nodes, cores in phase.cores_by_work.items():
+        ends |= dict.fromkeys(cores, scheduler.finish(nodes))
+        busy |= dict.fromkeys(cores, scheduler.busy(nodes))
     return ends, busy
 
 
@@ -218,21 +210,12 @@ def _core_times(
 def _traffic(program: Program) -> tuple[int, int]:
     read = written = 0
     for phase in program.phases:
-        totals: dict[object, tuple[int, int]] = {}
-        for nodes in phase.cores.values():
-            if nodes not in totals:
-                totals[nodes] = _copied(phase, nodes)
-            read, written = read + totals[nodes][0], written + totals[nodes][1]
-    return read, written
-
-
-def _copied(phase: Phase, nodes: tuple[Node, ...]) -> tuple[int, int]:
-    read = written = 0
-    for times, pipe, work in weighted_work(nodes):
-        if phase.pipes[pipe] == READING_PIPE:
-            read += times * copied_bytes(work)
-        elif phase.pipes[pipe] in WRITING_PIPES:
-            written += times * copied_bytes(work)
+        for nodes, cores in phase.cores_by_work.items():
+            for times, pipe, work in weighted_work(nodes):
+                if phase.pipes[pipe] == READING_PIPE:
+                    read += len(cores) * times * copied_bytes(work)
+                elif phase.pipes[pipe] in WRITING_PIPES:
+                    written += len(cores) * times * copied_bytes(work)
     return read, written
 
 
@@ -240,7 +223,7 @@ def _unknown_rates(program: Program, profile: Profile) -> tuple[str, ...]:
     names = {
         rate_name(work, profile)
         for phase in program.phases
-        for nodes in set(phase.cores.values())
+        for nodes in phase.cores_by_work
         for _, pipe, work in weighted_work(nodes)
         if not isinstance(work, Copy) and cycles(work, profile, phase.pipes[pipe]) is None
     }

@@ -7,6 +7,7 @@ the start of a loop's range, so cores with the same amount of work are equal and
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from npu_sim.plans.model import Plan
@@ -104,7 +105,7 @@ class Hold:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Phase:
     """Part of a kernel between two barriers: work by core number; absent cores are idle.
 
@@ -116,6 +117,14 @@ class Phase:
     holds: tuple[Hold, ...]
     cores: dict[int, tuple[Node, ...]]
     kernel: str = ""
+
+    @cached_property
+    def cores_by_work(self) -> dict[tuple[Node, ...], list[int]]:
+        """The cores that do the same work."""
+        found: dict[tuple[Node, ...], list[int]] = {}
+        for core, nodes in self.cores.items():
+            found.setdefault(nodes, []).append(core)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

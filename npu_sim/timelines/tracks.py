@@ -54,7 +54,7 @@ def placed_launches(timed: TimedPlan) -> Iterator[PlacedLaunch]:
             if (phase.kernel or plan.kernel) == launch.kernel:
                 scheduler = Scheduler(phase, profile)
                 phases.append(PlacedPhase(phase, scheduler, start))
-                ends = (scheduler.finish(nodes) for nodes in set(phase.cores.values()))
+                ends = (scheduler.finish(nodes) for nodes in phase.cores_by_work)
                 start += max(ends, default=0.0) / bound.clock_mhz
         yield PlacedLaunch(launch, begin, tuple(phases))
         begin += launch.us

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npu_sim
-from npu_sim.cores import config_directory
+from npu_sim.cores import config_directory, load_profile
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.operators.conv_tbc_backward.declaration import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import UsageError
+from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem, published_planner_takes
 from tests.operators.refusals import blame_of, refusal_of
 from tests.reference import conv_tbc_backward as reference
 
@@ -715,4 +716,33 @@ def test_grad_weight_has_one_accumulator_and_one_for_each_sample_when_determinis
     halves = [array[:, :, :2].astype(np.float16).astype(np.float32) for array in values[:2]]
     np.testing.assert_array_equal(
         trained[:, :2, :2], reference.core_weight(*halves, 1, 0, range(3), 0, 40)
+    )
+
+
+@pytest.mark.parametrize(
+    ("time", "taps", "dtype"),
+    [
+        (102, 3, "fp16"),
+        (8180, 3, "fp32"),
+        (16354, 3, "bf16"),
+        (16380, 3, "fp16"),
+        (243, 240, "fp16"),  # To < 16
+        (243, 240, "fp32"),
+    ],
+)
+def test_the_flip_of_the_deterministic_planner_is_the_nearest_time(time, taps, dtype):
+    call = {"input": f"{time}x2x16:{dtype}", "weight": f"{taps}x16x16:{dtype}"}
+    plan = npu_sim.plan(OPERATOR, deterministic=True, limits="hardware", **call)
+    name = "deterministic planner takes the shape"
+    (decision,) = [decision for decision in plan.decisions if decision.name == name]
+    (flip,) = [flip.value for flip in decision.flips if flip.argument == "T"]
+    problem, device = (
+        ConvTbcProblem(time, 2, 16, 16, taps, 0, 4 if dtype == "fp32" else 2),
+        load_profile().device,
+    )
+    times = range(time + 1, 20000) if decision.outcome else range(time - 1, taps, -1)
+    assert flip == next(
+        other
+        for other in times
+        if published_planner_takes(problem._replace(time=other), device) is not decision.outcome
     )

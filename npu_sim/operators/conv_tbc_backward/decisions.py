@@ -4,9 +4,9 @@ Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_bac
 step 8 of "Contract".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import product
+from itertools import chain, product
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework.axes import FLOAT_DTYPES
@@ -23,14 +23,17 @@ from npu_sim.tiling.conv_tbc_backward.planner import (
 )
 from npu_sim.tiling.conv_tbc_backward.problem import (
     BIAS_UNIT_ROWS,
+    CUBE_EDGE,
     ROUTE_GATE_FAILED,
     ROUTE_MATMUL,
     ROUTE_MODEL,
     ROUTE_PLANNER,
     ConvTbcProblem,
     gate_bytes,
+    gate_row_bytes,
     is_plannable,
     multiplies_elements,
+    output_time,
     published_planner_takes,
 )
 
@@ -91,10 +94,6 @@ def elementwise_gradients(case: Case) -> tuple[str, ...]:
 def converts_to_fp16(case: Case) -> bool:
     """Return whether operands are cast to fp16 before the cube unit."""
     return computed_in(case) == "float16" and case.specs["input"].dtype != "float16"
-
-
-SMALLEST_ROW_BYTES = 32
-"""Smallest size of a row of input in L1: no T above L1 / 32 passes the gate."""
 
 
 def decisions(case: Case) -> Iterator[Decision]:
@@ -239,13 +238,15 @@ def _gate_flips(case: Case) -> Iterator[tuple[str, int]]:
     pad = problem.taps if passes else problem.taps - 1
     if flips_gate(problem._replace(pad=pad)):
         yield "pad", pad
-    longest = device.l1_bytes // SMALLEST_ROW_BYTES + 1
-    if problem.pad >= problem.taps:
-        times = range(0)
-    elif passes:
-        times = range(problem.time + 1, longest + 1)
-    else:
-        times = range(min(problem.time, longest), 0, -1)
+    rows = device.l1_bytes // gate_row_bytes(problem)
+    times: Iterable[int] = ()
+    if passes:
+        # T passes without a search if To >= 16 and 16 rows of self and 2 * T rows of x fit.
+        following, passing = problem.time + 1, (rows - CUBE_EDGE) // 2
+        long = problem.time + CUBE_EDGE - output_time(problem)
+        times = chain(range(following, long), range(max(following, long, passing), rows + 2))
+    elif problem.pad < problem.taps:
+        times = range(min(problem.time, rows), 0, -1)
     candidates = (time for time in times if not (problem.pad == 0 and time == problem.taps))
     time = next((time for time in candidates if flips_gate(problem._replace(time=time))), 0)
     if time:

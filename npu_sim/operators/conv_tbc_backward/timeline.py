@@ -7,7 +7,8 @@ would be slower than the fastest published operator. The blocks of a core are so
 the order of the kernel.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd
 
@@ -167,7 +168,9 @@ Sizes = tuple[int, int, int]
 
 
 def _model_phase(blocking: Blocking, tiling: CubeTiling) -> Phase:
-    cores = {core: _blocks(blocking, _extents(tiling, core)) for core in range(tiling.block_dim)}
+    extents = {core: tuple(_extents(tiling, core)) for core in range(tiling.block_dim)}
+    blocks = {distinct: _blocks(blocking, distinct) for distinct in set(extents.values())}
+    cores = {core: blocks[counts] for core, counts in extents.items()}
     return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
 
 
@@ -194,11 +197,10 @@ def _extents(tiling: CubeTiling, core: int) -> Iterator[tuple[Extents, int]]:
             (time, tiling.single_reduction, tiling.reduction),
         )
     ]
-    different, which = np.unique(np.stack(parts), axis=1, return_inverse=True)
-    counts = np.bincount(which.ravel(), weights=repeats)
-    for column in np.argsort(-counts, kind="stable"):
-        rows, columns, samples, reduction = (int(value) for value in different[:, column])
-        yield (rows, columns, samples, reduction), int(counts[column])
+    counts: Counter[Extents] = Counter()
+    for rows, columns, samples, reduction, number in np.stack([*parts, repeats], axis=1).tolist():
+        counts[rows, columns, samples, reduction] += number
+    yield from sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _planner_phase(plan: Plan, shape: Shape) -> Phase:
@@ -230,7 +232,7 @@ def _planner_phase(plan: Plan, shape: Shape) -> Phase:
                 tiles = np.array([work.ranges["gradWeight tail tile"][0]])
                 blocks += _planner_tiles(fields, tiles, stop - start)
         if blocks:
-            cores[work.core] = _blocks(blocking, iter(blocks))
+            cores[work.core] = _blocks(blocking, blocks)
     return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
 
 
@@ -254,7 +256,7 @@ def _planner_tiles(
     ]
 
 
-def _blocks(blocking: Blocking, blocks: Iterator[tuple[Extents, int]]) -> tuple[Node, ...]:
+def _blocks(blocking: Blocking, blocks: Iterable[tuple[Extents, int]]) -> tuple[Node, ...]:
     nodes: list[Node] = []
     start = 0
     axis = Text("{name} block", name=blocking.name)

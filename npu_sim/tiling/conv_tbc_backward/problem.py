@@ -147,11 +147,16 @@ def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:
     return problem.pad < problem.taps and gate_bytes(problem) <= device.l1_bytes
 
 
+def gate_row_bytes(problem: ConvTbcProblem) -> int:
+    """Return the bytes of a row of self or x at the gate."""
+    # k0 is C0, q two blocks of 8 for fp32: k0 * e * q is 32 bytes for 16-bit and 64 for fp32.
+    return CHANNEL_BLOCK_BYTES * (1 if problem.element_bytes == 2 else 2)
+
+
 def gate_bytes(problem: ConvTbcProblem) -> int:
     """Return the L1 bytes of the gate: 16 rows of self and their x (a1 + b1 of the page)."""
     steps_out = output_time(problem)
-    # k0 is C0, q two blocks of 8 for fp32: k0 * e * q is 32 bytes for 16-bit and 64 for fp32.
-    row_bytes = CHANNEL_BLOCK_BYTES * (1 if problem.element_bytes == 2 else 2)
+    row_bytes = gate_row_bytes(problem)
     self_bytes = CUBE_EDGE * row_bytes
     if steps_out >= CUBE_EDGE:
         x_rows = problem.time * (1 if steps_out % CUBE_EDGE == 0 else 2)
