@@ -1,12 +1,36 @@
 """Conversion of typed arguments of an operator into specs or arrays."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.framework.target import Limits
+
+
+def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> dict[str, str]:
+    """Read options of the form ``name=value``; a hyphen in a name is read as an underscore.
+
+    - ``option``: name of the option.
+    - ``reserved``: names of the command's other options and arguments.
+
+    Raises UsageError when one has another form, or its name is reserved.
+    """
+    named = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
+            message = Text("{text} is not of the form name=value", text=repr(text))
+            raise UsageError(option, message, "write name=value, such as rows=4096")
+        named[name.replace("-", "_")] = value
+    for name in sorted(named.keys() & set(reserved)):
+        message = Text("{name} is not set by --{option}", name=name, option=option)
+        raise UsageError(option, message, "the command has an option or argument of this name")
+    return named
 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:

@@ -130,6 +130,12 @@ Product = Annotated[
         ),
     ),
 ]
+ProductList = Annotated[
+    str,
+    typer.Option(
+        "--products", "--product", help="all, names with commas, or profile files ending in .yaml."
+    ),
+]
 Soc = Annotated[
     str | None,
     typer.Option("--soc", help="SoC, such as Ascend910B3 or 910B3; it implies its product."),

@@ -39,6 +39,16 @@ def print_json(form: str, data: Mapping[str, Any]) -> None:
     print(visible(text, lines=True))
 
 
+def print_answer(form: str, answer: Any, *, as_json: bool) -> None:
+    """Print an answer as a JSON document of a form, or as text."""
+    if as_json:
+        print_json(form, answer.as_dict())
+        return
+    from npu_sim.show import view_of
+
+    print_text(view_of(answer))
+
+
 def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     """Return ``work(report)``, showing a progress bar on standard error if that is a terminal.
 

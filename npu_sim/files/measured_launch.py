@@ -1,6 +1,7 @@
 """One measured launch of a kernel, as recorded by the vendor's profilers."""
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -96,10 +97,8 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
         )
     layouts = [name.strip().upper() for name in formats.strip().strip('"').split(";")]
     tensors: list[TensorSpec | None] = []
-    for index, name in enumerate(names):
-        shape = _shape(texts[index] if index < len(texts) else "")
-        recorded = index < len(layouts) and layouts[index] not in MISSING
-        layout = layouts[index] if recorded else "ND"
+    for text, name, layout in zip_longest(texts, names, layouts[: len(names)], fillvalue=""):
+        shape, layout = _shape(text), "ND" if layout in MISSING else layout
         known = name in DTYPES
         tensors.append(TensorSpec(shape, DTYPES[name], storage_format=layout) if known else None)
     return tuple(tensors)

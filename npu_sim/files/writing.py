@@ -101,7 +101,7 @@ def _identity(path: Path) -> object:
     return status.st_dev, status.st_ino
 
 
-def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
+def require_room(path: Path, needed_bytes: int) -> None:
     """Check that the disk of a file has room for ``needed_bytes``.
 
     Raises UsageError with the needed and the free bytes.
@@ -109,7 +109,7 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
     try:
         free = shutil.disk_usage(link_target(path).parent).free
     except OSError as error:
-        raise cannot_write(argument, path, error) from None
+        raise cannot_write("out", path, error) from None
     if needed_bytes > free:
         message = Text(
             "{path} takes at least {needed_bytes} bytes, its disk has {free} left",
@@ -117,7 +117,7 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
             needed_bytes=needed_bytes,
             free=free,
         )
-        raise UsageError(argument, message, "make room, or name a file on another disk")
+        raise UsageError("out", message, "make room, or name a file on another disk")
 
 
 @contextmanager
@@ -155,11 +155,9 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: st
         write(file)
 
 
-def write_text(path: Path, text: str, argument: str = "out") -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all; characters that UTF-8 cannot encode are escaped."""
-    write_atomically(
-        path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), argument
-    )
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
 
 
 def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
@@ -174,7 +172,7 @@ def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
     return None
 
 
-def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out") -> None:
+def remove_own(path: Path, is_own: Callable[[str], bool]) -> None:
     """Remove a regular file, or a folder that contains only files of npu_sim, if it exists.
 
     - ``is_own``: whether npu_sim writes a file of this name into such a folder.
@@ -183,17 +181,15 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
         message = Text("{path} is in the way and not of npu_sim", path=_shown(path))
-        raise UsageError(argument, message, "remove it, or choose another name")
+        raise UsageError("out", message, "remove it, or choose another name")
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    empty_own(path, is_own, argument=argument)
+    empty_own(path, is_own)
     path.rmdir()
 
 
-def empty_own(
-    folder: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out"
-) -> None:
+def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "") -> None:
     """Remove npu_sim's files from a folder, the file ``last`` last; see :func:`remove_own`."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
@@ -202,7 +198,7 @@ def empty_own(
             folder=_shown(folder),
             foreign=repr(foreign),
         )
-        raise UsageError(argument, message, "move it elsewhere, or choose another name")
+        raise UsageError("out", message, "move it elsewhere, or choose another name")
     for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
         path.unlink()
 

@@ -83,8 +83,9 @@ class YamlDocument:
             problem = "is missing"
         elif first["type"] == "value_error":
             raised = first["ctx"]["error"]
-            problem = raised.problem if isinstance(raised, InvalidKeyError) else str(raised)
-            key += raised.key if isinstance(raised, InvalidKeyError) else ()
+            problem = raised.args[0]
+            if isinstance(raised, InvalidKeyError):
+                problem, key = raised.problem, key + raised.key
         elif isinstance(first["input"], str | int | float | bool | None):
             problem = Text(
                 "{input} is not allowed: {msg}", input=shown(first["input"]), msg=first["msg"]
@@ -127,7 +128,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
         raise refusal(
             Text("{path}{line}: not valid YAML: {problem}", path=path, line=line, problem=problem)
         ) from None
-    except UsageError:
+    except UsageError:  # a ValueError too
         raise
     except (ValueError, OverflowError) as error:  # a malformed date, number or tag
         raise refusal(
@@ -158,11 +159,8 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader_class):
-        where = Text(
-            "{path}, line {line}",
-            path=path,
-            line=event.start_mark.line + 1 if event.start_mark else 1,
-        )
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        where = Text("{path}, line {line}", path=path, line=line)
         if isinstance(event, yaml.AliasEvent):
             message = Text("write out what *{anchor} stands for", event)
             raise refusal(Text("{where}: such files take no aliases", where=where), message)
@@ -177,27 +175,17 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
-            message = Text(
-                "{where}: a value of {value_count} characters",
-                where=where,
-                value_count=len(event.value),
-            )
-            raise refusal(
-                message, Text("at most {yaml_scalar} characters", yaml_scalar=YAML_SCALAR)
-            )
+            length = len(event.value)
+            message = Text("{where}: a value of {length} characters", where=where, length=length)
+            raise refusal(message, Text("at most {most} characters", most=YAML_SCALAR))
         if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
             message = Text(
                 "{where}: an unpaired surrogate in {value}", where=where, value=shown(event.value)
             )
             raise refusal(message, "write the character itself")
         if depth > YAML_DEPTH:
-            raise refusal(
-                Text(
-                    "{where}: nested more than {yaml_depth} deep",
-                    where=where,
-                    yaml_depth=YAML_DEPTH,
-                )
-            )
+            message = Text("{where}: nested more than {most} deep", where=where, most=YAML_DEPTH)
+            raise refusal(message)
 
 
 def _collect_lines(

@@ -11,11 +11,16 @@ Makers = Mapping[type, Callable[[Any], Any]]
 or their report."""
 
 
+def view_of(answer: Any) -> Any:
+    """Return the text of an answer as a rich renderable, or None if its type has no text."""
+    return _made(answer, VIEWS)
+
+
 def text_of(answer: Any) -> str | None:
     """Return an answer as text, or None if its type has no text."""
     from npu_sim.show.layout import render, stack
 
-    view = _made(answer, VIEWS)
+    view = view_of(answer)
     return None if view is None else render(stack(view))
 
 
@@ -28,7 +33,7 @@ def html_of(answer: Any) -> str | None:
 
     document = _made(answer, DOCUMENTS)
     if document is None:
-        view = _made(answer, VIEWS)
+        view = view_of(answer)
         if view is None:
             return None
         document = view_report(view)

@@ -105,8 +105,17 @@ def test_without_a_name_every_size_is_bounded(cli):
     assert "dim atlas_train Ascend910A, 910ProA, 910PremiumA 0 .. 4894" in text
 
 
-@pytest.mark.parametrize("name", ["deterministic", "product", "operator"])
-def test_options_are_not_set_as_sizes(cli, name):
-    done = cli("limits", OPERATOR, "--set", f"{name}=true")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("limits", OPERATOR), "deterministic"),
+        (("limits", OPERATOR), "product"),
+        (("limits", OPERATOR), "operator"),
+        (("model", "llama"), "batch"),
+        (("model", "llama"), "config"),
+    ],
+)
+def test_options_are_not_set_as_sizes(cli, command, name):
+    done = cli(*command, "--set", f"{name}=true")
     assert done.code == 64
     assert f"{name} is not set by --set" in done.err

@@ -10,7 +10,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from npu_sim.cli.options import Deterministic, DeviceOptions, Json
-from npu_sim.cli.output import REFUSED, print_json, print_text
+from npu_sim.cli.output import REFUSED, print_answer
 from npu_sim.language import Text
 from npu_sim.status import UsageError, shown
 
@@ -59,12 +59,7 @@ def diagnose_command(file: File, options: DiagnoseOptions) -> None:
             deterministic=options.deterministic,
             **inputs,
         )
-    if options.json_output:
-        print_json("diagnosis", diagnosis.as_dict())
-    else:
-        from npu_sim.show.failures import diagnosis_view
-
-        print_text(diagnosis_view(diagnosis))
+    print_answer("diagnosis", diagnosis, as_json=options.json_output)
     if diagnosis.refusal is not None:
         sys.exit(REFUSED)
 

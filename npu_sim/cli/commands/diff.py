@@ -5,17 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
-from npu_sim.cli.output import print_json, print_text
+from npu_sim.cli.options import Deterministic, Json, LimitsOption, ProductList, Report
+from npu_sim.cli.output import print_answer
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.status import UsageError
 
-Products = Annotated[
-    str,
-    typer.Option(
-        "--products", "--product", help="all, names with commas, or profile files ending in .yaml."
-    ),
-]
 Socs = Annotated[
     str | None, typer.Option("--socs", "--soc", help="SoCs, with commas; all when left out.")
 ]
@@ -34,7 +28,7 @@ Releases = Annotated[
 class DiffOptions:
     """Options of ``npu-sim diff``."""
 
-    products: Products = "all"
+    products: ProductList = "all"
     soc: Socs = None
     release: Release = None
     releases: Releases = False
@@ -73,9 +67,4 @@ def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions)
             {("--products", "--product"): options.products, ("--release", "--releases"): release}
         )
         write_report(options.report, diff_report(comparison, command))
-    if options.json_output:
-        print_json("diff", comparison.as_dict())
-        return
-    from npu_sim.show.compare import comparison_view
-
-    print_text(comparison_view(comparison))
+    print_answer("diff", comparison, as_json=options.json_output)

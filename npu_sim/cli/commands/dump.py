@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npu_sim.cli.options import Deterministic, DeviceOptions, Json, Report
-from npu_sim.cli.output import print_json, print_text, with_progress
+from npu_sim.cli.output import print_answer, with_progress
 from npu_sim.cli.report_files import reproducing_command, write_report
 
 Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with step and rank.")]
@@ -59,11 +59,6 @@ def dump_command(folder: Folder, options: DumpOptions) -> None:
         from npu_sim.show.reports.dumps import dump_report
 
         write_report(options.report, dump_report(reading, reproducing_command({})))
-    if options.json_output:
-        print_json("dump", reading.as_dict())
-    else:
-        from npu_sim.show.dumps import dump_view
-
-        print_text(dump_view(reading))
+    print_answer("dump", reading, as_json=options.json_output)
     if reading.differences or any(call.impossible for call in reading.calls):
         sys.exit(DIFFERENT)

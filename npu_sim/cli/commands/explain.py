@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cli.options import CallOptions, Json
-from npu_sim.cli.output import REFUSED, print_json, print_text
+from npu_sim.cli.output import REFUSED, print_answer
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,6 @@ def explain_command(operator: str, arguments: dict[str, Any], options: ExplainOp
     from npu_sim.questions.explain import explain
 
     explanation = explain(operator, **options.keywords(), **typed_specs(operator, arguments))
-    if options.json_output:
-        print_json("explain", explanation.as_dict())
-    else:
-        from npu_sim.show.explain import explanation_view
-
-        print_text(explanation_view(explanation))
+    print_answer("explain", explanation, as_json=options.json_output)
     if explanation.plan is None or explanation.plan.overflow is not None:
         sys.exit(REFUSED)

@@ -50,7 +50,7 @@ def explore_command(
         ) from None
 
     if host not in LOCAL_NAMES and not i_know:
-        message = say(
+        message = Text(
             "host = {host}: other machines would reach the explorer, which computes any call it "
             "receives",
             host=host,

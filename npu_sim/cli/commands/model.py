@@ -1,5 +1,7 @@
 """``npu-sim model``: the calls and times of a model, from its configuration file."""
 
+import inspect
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +11,6 @@ import typer
 
 from npu_sim.cli.call_times import Products, Releases, Socs, print_call_times
 from npu_sim.cli.options import Deterministic, Json, Report, require_writable
-from npu_sim.language import Text
-from npu_sim.status import UsageError
 
 Config = Annotated[
     str,
@@ -65,8 +65,11 @@ def model_command(config: Config, options: ModelOptions) -> None:
     """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
     bound and estimate of each and in total, and where products differ.
     """
+    from npu_sim.cli.arguments import named_values
     from npu_sim.functions import model
 
+    reserved = inspect.signature(model).parameters
+    sizes = named_values("set", options.sizes or (), reserved)
     matrix = model(
         config,
         batch=options.batch,
@@ -77,22 +80,15 @@ def model_command(config: Config, options: ModelOptions) -> None:
         soc=options.soc,
         release=options.release,
         out=options.out,
-        **dict(map(_size, options.sizes or ())),
+        **{name: _json_or_text(text) for name, text in sizes.items()},
     )
     print_call_times(matrix, config, options.report, json_output=options.json_output)
     if matrix.faults():
         sys.exit(1)
 
 
-def _size(text: str) -> tuple[str, Any]:
-    """Return name and value of ``NAME=VALUE``; a value that is no JSON is text."""
-    import json
-
-    name, separator, value = text.partition("=")
-    if not separator or not name.isidentifier():
-        message = Text("set = {text} is not of the form name=value", text=repr(text))
-        raise UsageError("set", message, "for instance --set num_hidden_layers=2")
+def _json_or_text(text: str) -> Any:
     try:
-        return name, json.loads(value)
+        return json.loads(text)
     except ValueError:
-        return name, value
+        return text

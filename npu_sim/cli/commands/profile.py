@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.options import Json, Release, Report, Soc, require_writable
-from npu_sim.cli.output import print_json, print_text
+from npu_sim.cli.output import print_answer, print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Text
 from npu_sim.status import UsageError
@@ -123,14 +123,11 @@ def _calibrate(file: Path, options: ProfileOptions) -> None:
             message = Text("{name}: not written with --calibrate", name=f"--{name}")
             raise UsageError(name, message, "a calibration is written to --out FILE")
     from npu_sim.questions.calibrate import calibrate
-    from npu_sim.show.calibration import calibration_view, calibration_yaml
+    from npu_sim.show.calibration import calibration_yaml
 
     answer = calibrate(file, product=options.product, soc=options.soc, release=options.release)
     if options.out is not None:
         from npu_sim.files.writing import write_text
 
         write_text(options.out, calibration_yaml(answer.calibration))
-    if options.json_output:
-        print_json("calibration", answer.as_dict())
-        return
-    print_text(calibration_view(answer))
+    print_answer("calibration", answer, as_json=options.json_output)

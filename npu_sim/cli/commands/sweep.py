@@ -124,7 +124,7 @@ class SweepOptions:
 
 def sweep_command(operator: str, options: SweepOptions) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    from npu_sim.cli.commands.limits import named_values
+    from npu_sim.cli.arguments import named_values
     from npu_sim.sweeps.runner import run_sweep
     from npu_sim.sweeps.summary import SweepSummary
 
@@ -152,7 +152,7 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
     started = time.perf_counter()
     try:
         with progress:
-            grid = named_values("grid", options.grid)
+            grid = named_values("grid", options.grid, ())
             summary, different = run_sweep(
                 operator, grid, columns=chosen, progress=progress.show, **keywords
             )

@@ -11,7 +11,7 @@ from npu_sim.cli.call_times import call_times_command
 from npu_sim.cli.options import CallOptions, Json, Report, Trace
 from npu_sim.cli.output import exit_unless_runs, print_json, print_text
 from npu_sim.cli.report_files import command_on, reproducing_command, write_report
-from npu_sim.language import Text, say
+from npu_sim.language import Text
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
 
 if TYPE_CHECKING:
@@ -153,13 +153,10 @@ def _calls(
     declared = load_operator(operator)
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
-        hint = say(
-            "write AXIS=VALUE,VALUE with one of: {name}",
-            name=", ".join(axis.name for axis in declared.axes),
-        )
-        raise UsageError(
-            "vary", Text("vary = {vary} is not of the form name=values", vary=repr(vary)), hint
-        )
+        message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
+        names = ", ".join(axis.name for axis in declared.axes)
+        hint = Text("write AXIS=VALUE,VALUE with one of: {names}", names=names)
+        raise UsageError("vary", message, hint)
     call = fixed_call(declared, specs)
     for text in listed.split(","):
         value = axis.value(axis.code(text.strip()))

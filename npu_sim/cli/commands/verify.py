@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.options import DeviceOptions, Json, LimitsOption, Report, Seed, Threads
-from npu_sim.cli.output import print_json, print_text, with_progress
+from npu_sim.cli.output import print_answer, with_progress
 from npu_sim.cli.report_files import reproducing_command, write_report
 
 IMPOSSIBLE = 1
@@ -69,11 +69,6 @@ def verify_command(operator: str, arguments: dict[str, Any], options: VerifyOpti
         from npu_sim.show.reports.verdicts import verification_report
 
         write_report(options.report, verification_report(answer, reproducing_command({})))
-    if options.json_output:
-        print_json("verification", answer.as_dict())
-    else:
-        from npu_sim.show.verdicts import verification_view
-
-        print_text(verification_view(answer))
+    print_answer("verification", answer, as_json=options.json_output)
     if answer.status == "unreachable":
         sys.exit(IMPOSSIBLE)
