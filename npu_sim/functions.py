@@ -1,10 +1,12 @@
 """Commands of the command line as functions that return answers."""
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
@@ -83,8 +85,11 @@ def preflight(
     release: Names = None,
     fail_on: str = "refused",
     max_workspace: str | int | None = None,
+    informational: Names = None,
+    baseline: str | Path | None = None,
     timed: bool = False,
     whole: bool = False,
+    progress: Callable[[str, float], None] | None = None,
 ) -> "Matrix":
     """Check calls on several products, SoCs and releases, without data.
 
@@ -100,28 +105,50 @@ def preflight(
         Outcomes that are not accepted: ``refused``, ``caveat``, ``timing``, ``unknown``.
     max_workspace
         Largest workspace a call may need: bytes, or ``"256MiB"``.
+    informational
+        Products whose findings are shown but do not count.
+    baseline
+        File of accepted findings that ``npu-sim preflight --write-baseline`` wrote.
     timed
         Whether results include launches, lower bounds and estimates, and their sums.
     whole
         Whether results include complete plans.
+    progress
+        Called with the stage and the part of the file that is checked, 0 to 1.
 
     Raises
     ------
     UsageError
         For unknown names, for a file that cannot be read, and when no line is a call.
     """
-    from npu_sim.files.reading import lines_of
-    from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
+    from npu_sim.questions.preflight import check_file, chosen_targets, policy_of, read_baseline
 
     targets = chosen_targets(products, soc, release)
-    policy = policy_of(fail_on, max_workspace)
-    if not isinstance(calls, str | Path):
-        lines = map(json.dumps, calls)
-        return check_file(lines, targets, policy, whole=whole, timed=timed)
+    policy = policy_of(fail_on, max_workspace, informational)
+    accepted = {} if baseline is None else read_baseline(Path(baseline))
+    check = partial(check_file, targets=targets, policy=policy, whole=whole, timed=timed)
+    if isinstance(calls, str | Path):
+        matrix = _check_path(check, calls, progress or (lambda stage, part: None))
+    else:
+        matrix = check(map(json.dumps, calls))
+    matrix.baseline = accepted
+    products_checked = {checked.product for _, _, checked in matrix.cells()}
+    for name in sorted(policy.informational - products_checked):
+        message = Text("informational = {name}: no call is checked on it", name=name)
+        raise UsageError(
+            "informational", message, 'name it among the products, as in products="A2,A3"'
+        )
+    return matrix
+
+
+def _check_path(
+    check: Callable[..., "Matrix"], calls: str | Path, progress: Callable[[str, float], None]
+) -> "Matrix":
+    """Check a file of calls, or standard input."""
     directory = Path(calls).parent if str(calls) != "-" else None
     try:
         with sys.stdin.buffer if str(calls) == "-" else Path(calls).open("rb") as file:
-            return check_file(lines_of(file), targets, policy, directory, whole=whole, timed=timed)
+            return check(_reported(file, progress), directory=directory)
     except OSError as error:
         raise UsageError(
             "calls",
@@ -134,6 +161,17 @@ def preflight(
         raise UsageError(
             "calls", Text("{calls}: {message}", error, calls=calls), error.hint
         ) from None
+
+
+def _reported(file: IO[bytes], progress: Callable[[str, float], None]) -> Iterator[bytes]:
+    """Yield the lines of a file, reporting the part that is read; a pipe has no size."""
+    from npu_sim.files.reading import lines_of
+
+    size, done = os.fstat(file.fileno()).st_size if file.seekable() else 0, 0
+    for line in lines_of(file):
+        yield line
+        done += len(line)
+        progress("checking calls", min(done / size, 1.0) if size else 0.0)
 
 
 @without_internal_frames

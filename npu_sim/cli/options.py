@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from npu_sim.cores import Profile
 
 
-OUTPUT_FILES = ("out", "junit", "report", "rows_out", "tiling_bytes", "trace")
+OUTPUT_FILES = (
+    *("out", "junit", "report", "rows_out", "sarif", "tiling_bytes", "trace", "write_baseline"),
+)
 """Options that name files to be written."""
 
 

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.language import visible
+from npu_sim.cli.interruption import INTERRUPTION
+from npu_sim.language import say, translated, visible
+from npu_sim.language.quantities import percent_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,16 +54,33 @@ def print_answer(form: str, answer: Any, *, as_json: bool) -> None:
 def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     """Return ``work(report)``, showing a progress bar on standard error if that is a terminal.
 
-    ``report(stage, fraction)`` is called with the name of a stage and the part done, 0 to 1.
+    ``report(stage, fraction)`` is called with the name of a stage and the part done, 0 to 1; an
+    interruption prints both.
     """
-    if not sys.stderr.isatty():
-        return work(lambda stage, fraction: None)
-    from rich.console import Console
-    from rich.progress import Progress
+    last = "", 0.0
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("study", total=1.0)
-        return work(lambda stage, fraction: bar.update(task, description=stage, completed=fraction))
+    def report(stage: str, fraction: float) -> None:
+        nonlocal last
+        last = stage, fraction
+        if bar is not None:
+            bar.update(task, description=translated(stage), completed=fraction)
+
+    bar = None
+    try:
+        if not sys.stderr.isatty():
+            return work(report)
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=1.0)
+            return work(report)
+    except KeyboardInterrupt:
+        stage, fraction = last
+        if fraction:
+            done = percent_text(fraction)
+            INTERRUPTION.report(say("interrupted: {stage}, {done} done", stage=stage, done=done))
+        raise
 
 
 def exit_unless_runs(plan: "Plan") -> None:

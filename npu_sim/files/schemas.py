@@ -4,6 +4,7 @@ from types import MappingProxyType
 
 VERSIONS = MappingProxyType(
     {
+        "baseline": 1,
         "calibration": 1,
         "calls": 1,
         "caveat": 1,

@@ -4,16 +4,31 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from rich.console import Group, RenderableType
 
+from npu_sim import __version__
 from npu_sim.files.schemas import schema
-from npu_sim.files.writing import write_atomically
-from npu_sim.language import Text, Verbatim, joined, say, visible
+from npu_sim.files.writing import write_atomically, write_text
+from npu_sim.language import Text, Verbatim, joined, say, translated, visible
 from npu_sim.language.quantities import bytes_text, short_bytes_text
 from npu_sim.plans.model import RUNS
-from npu_sim.questions.preflight import FAILED, MALFORMED, Checked, Fault, Matrix, Row, Summary
+from npu_sim.questions.preflight import (
+    ACCEPTED,
+    ERROR,
+    FAILED,
+    INFORMATIONAL,
+    MALFORMED,
+    Checked,
+    Fault,
+    Finding,
+    Matrix,
+    Row,
+    Summary,
+)
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 SHOWN_ROWS = 40
@@ -68,14 +83,31 @@ def fault_text(fault: Fault) -> str:
     """Return the reason why a call is not accepted, in one sentence."""
     lines = sum(row.lines for row in fault.rows)
     times = f"{lines}x " if lines > 1 else ""
+    note = Text(" (informational)") if fault.level == INFORMATIONAL else ""
     return Text(
-        "{times}{value}, {lines}, {labels}: {word}: {reason}",
+        "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
         fault,
         times=times,
         value=fault.op or "no call",
         lines=lines_text(fault.rows),
         labels=", ".join(fault.labels),
+        note=note,
     )
+
+
+def baseline_text(matrix: Matrix) -> str:
+    """Return the numbers of accepted findings and of entries that are no longer found."""
+    accepted = [len(fault.labels) for fault in matrix.faults(ACCEPTED, by_line=True)]
+    return say(
+        "baseline: {accepted} findings accepted, {stale} entries no longer found",
+        accepted=sum(accepted),
+        stale=len(matrix.stale()),
+    )
+
+
+def stale_text(finding: Finding) -> str:
+    """Return an entry of the baseline that is no longer found, in one sentence."""
+    return Text("no longer found: {op} {inputs}, {target}: {kind}: {reason}", **finding._asdict())
 
 
 def matrix_view(matrix: Matrix) -> Group:
@@ -96,12 +128,18 @@ def notes(matrix: Matrix) -> list[RenderableType]:
     remarks = [*caveat_lines(matrix), *difference_lines(matrix)]
     if remarks:
         parts += ["", *map(_line, remarks)]
-    faults = matrix.faults()
+    faults = matrix.faults() + matrix.faults(INFORMATIONAL)
     if faults:
         parts += ["", *(_line(fault_text(fault)) for fault in faults[:SHOWN_FAULTS])]
     more = len(faults) - SHOWN_FAULTS
     if more > 0:
         parts.append(say("and {faults} more kinds: --report or --json lists all", faults=more))
+    if matrix.baseline:
+        stale = [
+            say("line {line}: {text}", line=line, text=stale_text(finding))
+            for finding, line in matrix.stale().items()
+        ]
+        parts += ["", *map(_line, (baseline_text(matrix), *stale))]
     timing = list(timing_lines(matrix))
     if timing:
         parts += ["", *map(_line, timing[:SHOWN_FAULTS])]
@@ -353,13 +391,13 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     )
     case.set("name", _printable(say("line {line}: {title}", row)))
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
-    faults = list(matrix.policy.faults(row.cells[label]))
+    faults = [one for one, level in matrix.findings(row, label) if level == ERROR]
     if faults:
         kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
         fault = ElementTree.SubElement(
-            case, kind, message=_printable(", ".join(word for word, _ in faults))
+            case, kind, message=_printable(", ".join(one.kind for one in faults))
         )
-        fault.text = _printable("\n".join(reason for _, reason in faults))
+        fault.text = _printable("\n".join(one.reason for one in faults))
 
 
 def _printable(text: str) -> str:
@@ -369,10 +407,69 @@ def _printable(text: str) -> str:
 
 def annotations(matrix: Matrix, file: str) -> Iterator[str]:
     """Yield GitHub annotation commands: one per group of equal problems, at its first line."""
-    for fault in matrix.faults()[:SHOWN_ANNOTATIONS]:
-        title = f"{fault.op or 'no call'}: {fault.word}"
-        place = f"file={_property(file)},line={fault.rows[0].line},title={_property(title)}"
-        yield f"::error {place}::{_data(fault_text(fault))}"
+    for level, command in ((ERROR, "error"), (INFORMATIONAL, "notice")):
+        for fault in matrix.faults(level)[:SHOWN_ANNOTATIONS]:
+            title = f"{fault.op or 'no call'}: {fault.word}"
+            place = f"file={_property(file)},line={fault.rows[0].line},title={_property(title)}"
+            yield f"::{command} {place}::{_data(fault_text(fault))}"
+
+
+SARIF_LEVELS = {ERROR: "error", INFORMATIONAL: "note", ACCEPTED: "error"}
+
+
+def error_lines(matrix: Matrix, file: str, baseline: str) -> Iterator[str]:
+    """Yield a line per finding that editors and CI read: ``file:line: error: message``.
+
+    Findings of informational products are notes, entries of the baseline that are no longer found
+    are warnings at their lines of that file.
+    """
+    for level in (ERROR, INFORMATIONAL):
+        for fault in matrix.faults(level, by_line=True):
+            place = f"{file}:{fault.rows[0].line}: {SARIF_LEVELS[level]}: "
+            yield visible(place + translated(finding_text(fault)))
+    for finding, line in matrix.stale().items():
+        yield visible(f"{baseline}:{line}: warning: {translated(stale_text(finding))}")
+
+
+def finding_text(fault: Fault) -> str:
+    """Return the reason why the call of one line is not accepted, without its line."""
+    return Text(
+        "{title}, {labels}: {word}: {reason}",
+        fault,
+        title=fault.rows[0].title,
+        labels=", ".join(fault.labels),
+    )
+
+
+def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
+    """Write the findings as SARIF 2.1.0: one result a call and reason.
+
+    Accepted findings are suppressed results.
+    """
+    results = []
+    for level, name in SARIF_LEVELS.items():
+        for fault in matrix.faults(level, by_line=True):
+            place = {
+                "artifactLocation": {"uri": quote(file)},
+                "region": {"startLine": fault.rows[0].line},
+            }
+            result: dict[str, Any] = {
+                "ruleId": fault.word.split()[0],
+                "level": name,
+                "message": {"text": finding_text(fault)},
+                "locations": [{"physicalLocation": place}],
+            }
+            if level == ACCEPTED:
+                result["suppressions"] = [{"kind": "external"}]
+            results.append(result)
+    rules = [{"id": name} for name in dict.fromkeys(one["ruleId"] for one in results)]
+    driver = {"name": "npu_sim", "version": __version__, "rules": rules}
+    document = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n", "sarif")
 
 
 def _data(text: str) -> str:
@@ -398,5 +495,6 @@ def markdown(matrix: Matrix) -> str:
     head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
     rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"
     table = "\n".join((head, rule, *calls))
-    faults = "\n".join(f"- {_markdown(fault_text(fault))}" for fault in matrix.faults())
+    listed = matrix.faults() + matrix.faults(INFORMATIONAL)
+    faults = "\n".join(f"- {_markdown(fault_text(fault))}" for fault in listed)
     return f"{table}\n\n{faults}\n"

@@ -285,3 +285,137 @@ def test_a_refusal_has_its_hint_as_a_field(cli, calls):
     assert result["argument"] == "indices"
     assert "64" in result["hint"]
     assert "\n" not in result["message"] + result["hint"]
+
+
+BOTH = ("--products", "atlas_a2,atlas_inference")
+
+
+def test_lines_are_file_line_error_message(cli, calls):
+    path = calls(CALL, REFUSED, "{oops")
+    outcome = cli("preflight", path, "--lines")
+    assert outcome.code == 1
+    refused, malformed = outcome.out.splitlines()
+    assert refused.startswith(
+        f"{path}:2: error: embedding_dense_backward grad 64x8:fp32, indices 64:int32, "
+        "num_weights 10, atlas_inference: refused 161002: "
+    )
+    assert malformed.startswith(f"{path}:3: error: no call, atlas_a2: malformed: not JSON: ")
+    assert not cli("preflight", calls(CALL), "--lines").out
+
+
+def test_findings_of_informational_products_do_not_change_the_exit_code(cli, calls, tmp_path):
+    path, junit = calls(CALL), tmp_path / "junit.xml"
+    options = [*BOTH, "--informational", "310P"]
+    assert cli("preflight", path, *BOTH).code == 1
+    outcome = cli("preflight", path, *options, "--junit", junit)
+    assert outcome.code == 0
+    assert "atlas_inference (informational): refused 161002" in outcome.out
+    assert ElementTree.parse(junit).getroot().get("failures") == "0"
+    assert cli("preflight", path, *options, "--lines").out.startswith(f"{path}:1: note: ")
+    results = json.loads(cli("preflight", path, *options, "--json").out)["results"]
+    assert [(one["fine"], one.get("informational")) for one in results] == [
+        (True, None),
+        (True, ["refused 161002"]),
+    ]
+    alone = cli("preflight", path, "--informational", "310P")
+    assert alone.code == 64
+    assert "--products A2,A3" in alone.err
+
+
+def test_findings_of_the_baseline_are_accepted_wherever_their_line_is(cli, calls, tmp_path):
+    baseline = tmp_path / "baseline.jsonl"
+    outcome = cli("preflight", calls(CALL, REFUSED), "--write-baseline", baseline)
+    assert outcome.code == 0
+    assert "baseline: 1 findings accepted, 0 entries no longer found" in outcome.out
+    again = ["--baseline", baseline]
+    assert cli("preflight", calls(REFUSED, CALL, {**REFUSED, "name": "norm"}), *again).code == 0
+    other = {**REFUSED, "inputs": {**REFUSED["inputs"], "num_weights": 11}}
+    assert cli("preflight", calls(REFUSED, other), *again).code == 1
+    result = json.loads(cli("preflight", calls(REFUSED), *again, "--json").out)["results"][0]
+    assert (result["fine"], result["faults"], result["accepted"]) == (True, [], ["refused 161002"])
+
+
+def test_entries_of_the_baseline_that_are_no_longer_found_are_named(cli, calls, tmp_path):
+    baseline = tmp_path / "baseline.jsonl"
+    cli("preflight", calls(CALL), *BOTH, "--write-baseline", baseline)
+    fixed = calls({**CALL, "inputs": {**CALL["inputs"], "num_weights": 11}})
+    outcome = cli(
+        "preflight", fixed, *BOTH, "--baseline", baseline, "--lines", "--fail-on", "caveat"
+    )
+    assert outcome.code == 0
+    assert outcome.out.startswith(
+        f"{baseline}:1: warning: no longer found: embedding_dense_backward grad 64x8:fp32"
+    )
+    # A product that is not checked says nothing about its entries.
+    assert not cli("preflight", fixed, "--baseline", baseline, "--lines").out
+
+
+def test_a_line_that_is_no_call_is_never_accepted(cli, calls, tmp_path):
+    path, baseline = calls(CALL, "{oops"), tmp_path / "baseline.jsonl"
+    assert cli("preflight", path, "--write-baseline", baseline).code == 1
+    assert baseline.read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"op": "rms_norm"}', "7"])
+def test_a_baseline_with_a_malformed_line_exits_64(cli, calls, tmp_path, content):
+    baseline = tmp_path / "baseline.jsonl"
+    baseline.write_text(content, encoding="utf-8")
+    outcome = cli("preflight", calls(CALL), "--baseline", baseline)
+    assert outcome.code == 64
+    assert "line 1 is not an accepted finding" in outcome.err
+
+
+def test_sarif_has_what_the_schema_of_2_1_0_requires(cli, calls, tmp_path):
+    path, sarif, baseline = calls(CALL), tmp_path / "out.sarif", tmp_path / "baseline.jsonl"
+    cli("preflight", path, *BOTH, "--write-baseline", baseline)
+    products = ["--products", "atlas_a2,atlas_inference,atlas_a3", "--informational", "atlas_a3"]
+    path = calls("{oops", {**CALL, "inputs": {**CALL["inputs"], "grad": "64x8:int64"}}, CALL)
+    cli("preflight", path, *products, "--baseline", baseline, "--sarif", sarif)
+    document = json.loads(sarif.read_text(encoding="utf-8"))
+    assert document["version"] == "2.1.0"
+    assert len(document["runs"]) == 1
+    run = document["runs"][0]
+    driver = run["tool"]["driver"]
+    assert driver["name"] == "npu_sim"
+    rules = [rule["id"] for rule in driver["rules"]]
+    assert len(rules) == len(set(rules))
+    for result in run["results"]:
+        assert result["ruleId"] in rules
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert result["message"]["text"]
+        place = result["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert place["artifactLocation"]["uri"] == str(path)
+        assert all(one["kind"] == "external" for one in result.get("suppressions", ()))
+    found = {
+        (one["level"], one["locations"][0]["physicalLocation"]["region"]["startLine"])
+        for one in run["results"]
+        if "suppressions" not in one
+    }
+    assert found == {("error", 1), ("error", 2), ("note", 2)}
+    suppressed = [one for one in run["results"] if "suppressions" in one]
+    assert [
+        one["locations"][0]["physicalLocation"]["region"]["startLine"] for one in suppressed
+    ] == [3]
+
+
+def test_an_interruption_says_which_part_is_done(monkeypatch, capsys):
+    from npu_sim.cli import output
+    from npu_sim.cli.interruption import Interruption
+
+    def work(report):
+        report("checking calls", 0.62)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "INTERRUPTION", Interruption())
+    with pytest.raises(KeyboardInterrupt):
+        output.with_progress(work)
+    assert capsys.readouterr().err == "interrupted: checking calls, 62.0 % done\n"
+
+
+def test_progress_follows_the_bytes_of_the_file(calls):
+    import npu_sim
+
+    seen = []
+    npu_sim.preflight(calls(CALL, CALL), progress=lambda stage, part: seen.append((stage, part)))
+    assert seen == [("checking calls", 0.5), ("checking calls", 1.0)]

@@ -10,7 +10,7 @@ import typer
 
 from npu_sim.cli.call_times import NOT_ACCEPTED, Products, Releases, Socs, write_matrix_report
 from npu_sim.cli.options import Json, Report, require_writable
-from npu_sim.cli.output import print_json, print_text
+from npu_sim.cli.output import print_json, print_text, with_progress
 
 if TYPE_CHECKING:
     from npu_sim.questions.preflight import Matrix
@@ -49,6 +49,37 @@ OutFile = Annotated[
 JUnit = Annotated[
     Path | None, typer.Option("--junit", callback=require_writable, help="File for JUnit XML.")
 ]
+Sarif = Annotated[
+    Path | None,
+    typer.Option(
+        "--sarif", callback=require_writable, help="File for SARIF 2.1.0, which code hosts show."
+    ),
+]
+Lines = Annotated[
+    bool,
+    typer.Option("--lines", help="Print only what is not accepted, as file:line: error: message."),
+]
+Informational = Annotated[
+    str | None,
+    typer.Option(
+        "--informational",
+        help="Products, with commas, whose findings are shown but do not change the exit code.",
+    ),
+]
+BaselineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline", help="File of accepted findings; entries that are no longer found are named."
+    ),
+]
+WriteBaseline = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-baseline",
+        callback=require_writable,
+        help="Accept all findings and write them to this file, for --baseline.",
+    ),
+]
 Timed = Annotated[
     bool,
     typer.Option("--timeline", help="Add launches, lower bounds and estimates, and their sums."),
@@ -75,8 +106,13 @@ class PreflightOptions:
     release: Releases = None
     max_workspace: MaxWorkspace = None
     fail_on: FailOn = "refused"
+    informational: Informational = None
+    baseline: BaselineFile = None
+    write_baseline: WriteBaseline = None
+    lines: Lines = False
     out: OutFile = None
     junit: JUnit = None
+    sarif: Sarif = None
     timeline: Timed = False
     report: Report = None
     json_output: Json = False
@@ -88,26 +124,37 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
     """
     from npu_sim.functions import preflight
 
-    matrix = preflight(
-        calls,
-        products=options.products,
-        soc=options.soc,
-        release=options.release,
-        fail_on=options.fail_on,
-        max_workspace=options.max_workspace,
-        timed=options.timeline,
-        whole=options.out is not None,
+    matrix = with_progress(
+        lambda report: preflight(
+            calls,
+            products=options.products,
+            soc=options.soc,
+            release=options.release,
+            fail_on=options.fail_on,
+            max_workspace=options.max_workspace,
+            informational=options.informational,
+            baseline=options.baseline,
+            timed=options.timeline,
+            whole=options.out is not None,
+            progress=report,
+        )
     )
     _write(matrix, calls, options)
-    _print(matrix, calls, options.json_output)
+    _print(matrix, calls, options)
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 
 
 def _write(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
     """Write the files given in the options, and the step summary of a GitHub workflow."""
-    from npu_sim.show.preflight import markdown, write_junit, write_results
+    from npu_sim.questions.preflight import write_baseline
+    from npu_sim.show.preflight import markdown, write_junit, write_results, write_sarif
 
+    if options.write_baseline is not None:
+        matrix.accept_all()
+        write_baseline(options.write_baseline, matrix.baseline)
+    if options.sarif is not None:
+        write_sarif(options.sarif, matrix, str(calls))
     if options.out is not None:
         write_results(options.out, matrix)
     if options.junit is not None:
@@ -121,13 +168,17 @@ def _write(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
             file.write(markdown(matrix))
 
 
-def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
-    if json_output:
+def _print(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
+    if options.json_output:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
     from npu_sim.show.call_times import totals_parts
-    from npu_sim.show.preflight import annotations, matrix_view
+    from npu_sim.show.preflight import annotations, error_lines, matrix_view
 
+    if options.lines:
+        for line in error_lines(matrix, str(calls), str(options.baseline)):
+            print(line)
+        return
     print_text(matrix_view(matrix), *totals_parts(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):

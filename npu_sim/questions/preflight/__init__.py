@@ -14,7 +14,17 @@ line may be the head of a recording, which lists what its calls do not cover.
 releases.
 """
 
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked, Row
+from npu_sim.questions.preflight.answers import (
+    ACCEPTED,
+    ERROR,
+    FAILED,
+    INFORMATIONAL,
+    MALFORMED,
+    REFUSED,
+    Checked,
+    Row,
+)
+from npu_sim.questions.preflight.baseline import Finding, read_baseline, write_baseline
 from npu_sim.questions.preflight.checking import check_line, check_lines
 from npu_sim.questions.preflight.matrix import Fault, Matrix, check_file
 from npu_sim.questions.preflight.policy import FAULTS, Policy, policy_of
@@ -22,13 +32,17 @@ from npu_sim.questions.preflight.summary import Summary
 from npu_sim.questions.preflight.targets import Column, chosen_targets
 
 __all__ = [
+    "ACCEPTED",
+    "ERROR",
     "FAILED",
     "FAULTS",
+    "INFORMATIONAL",
     "MALFORMED",
     "REFUSED",
     "Checked",
     "Column",
     "Fault",
+    "Finding",
     "Matrix",
     "Policy",
     "Row",
@@ -38,4 +52,6 @@ __all__ = [
     "check_lines",
     "chosen_targets",
     "policy_of",
+    "read_baseline",
+    "write_baseline",
 ]

@@ -12,6 +12,8 @@ REFUSED, FAILED, MALFORMED, UNKNOWN = "refused", "failed", "malformed", "unknown
 ``unknown``: the product has the operator and npu_sim does not model it there."""
 WORKSPACE = "workspace"
 """Kind of the reason that a call needs more workspace than accepted."""
+ERROR, INFORMATIONAL, ACCEPTED = "error", "informational", "accepted"
+"""Levels of a finding: it counts; its product is only informational; it is in the baseline."""
 
 
 @dataclass(frozen=True)

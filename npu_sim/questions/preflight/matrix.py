@@ -10,7 +10,15 @@ from typing import Any
 from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import RUNS
-from npu_sim.questions.preflight.answers import MALFORMED, Checked, Row
+from npu_sim.questions.preflight.answers import (
+    ACCEPTED,
+    ERROR,
+    INFORMATIONAL,
+    MALFORMED,
+    Checked,
+    Row,
+)
+from npu_sim.questions.preflight.baseline import Finding
 from npu_sim.questions.preflight.checking import check_call, malformed
 from npu_sim.questions.preflight.differences import Difference, differences
 from npu_sim.questions.preflight.lines import (
@@ -44,6 +52,8 @@ class Fault:
     rows: tuple[Row, ...]
     labels: tuple[str, ...]
     """``rows`` and ``labels``: calls and columns."""
+    level: str = ERROR
+    """``error``, ``informational`` or ``accepted``."""
 
 
 @dataclass(repr=False)
@@ -60,6 +70,8 @@ class Matrix(Printed):
     """Head of a recording: what its calls do not cover."""
     timed: bool = False
     """Whether results include launches, lower bounds and estimates."""
+    baseline: Mapping[Finding, int] = field(default_factory=dict)
+    """Accepted findings with their line numbers in the file of the baseline."""
 
     def cells(self) -> Iterator[tuple[Row, str, Checked]]:
         """Yield row, label and result of every call on every column."""
@@ -71,14 +83,14 @@ class Matrix(Printed):
         """Return the counts of every column."""
         summaries = {label: Summary() for label in self.labels}
         for row, label, checked in self.cells():
-            summaries[label].add(checked, row.lines, row.count, self._kinds(checked))
+            summaries[label].add(checked, row.lines, row.count, self._kinds(row, label))
         return summaries
 
     def summary(self) -> Summary:
         """Return the counts over all columns."""
         total = Summary()
-        for row, _, checked in self.cells():
-            total.add(checked, row.lines, row.count, self._kinds(checked))
+        for row, label, checked in self.cells():
+            total.add(checked, row.lines, row.count, self._kinds(row, label))
         return total
 
     def totals(self) -> dict[str, Totals]:
@@ -103,38 +115,87 @@ class Matrix(Printed):
             "targets": targets,
             "recorded": self.recorded,
             "differences": [difference.as_dict() for difference in self.differences()],
+            "stale": [
+                {**finding._asdict(), "line": line} for finding, line in self.stale().items()
+            ],
             "results": list(self.results()),
         }
 
-    def _kinds(self, checked: Checked) -> list[str]:
-        """Return the kinds of the reasons for not accepting a result."""
-        return [kind for kind, _ in self.policy.faults(checked)]
+    def findings(self, row: Row, label: str) -> Iterator[tuple[Finding, str]]:
+        """Yield the findings of one result with their levels."""
+        checked = row.cells[label]
+        for kind, reason in self.policy.faults(checked):
+            finding = Finding(row.op, row.inputs, label, kind, reason)
+            level = INFORMATIONAL if checked.product in self.policy.informational else ERROR
+            if checked.outcome == MALFORMED:
+                level = ERROR
+            elif finding in self.baseline:
+                level = ACCEPTED
+            yield finding, level
 
-    def faults(self) -> list[Fault]:
-        """Return the distinct reasons for not accepting calls, those with most calls first."""
-        found: dict[tuple[str, str, str], tuple[dict[int, Row], dict[str, None]]] = {}
-        for row, label, checked in self.cells():
-            for word, reason in self.policy.faults(checked):
-                rows, labels = found.setdefault((word, reason, row.op), ({}, {}))
+    def _kinds(self, row: Row, label: str, level: str = ERROR) -> list[str]:
+        """Return the kinds of the findings of one result that have a level."""
+        return [finding.kind for finding, its in self.findings(row, label) if its == level]
+
+    def faults(self, level: str = ERROR, *, by_line: bool = False) -> list[Fault]:
+        """Return the distinct reasons for not accepting calls, those with most calls first.
+
+        With ``by_line``, every call has its own, in the order of lines.
+        """
+        found: dict[tuple[str, ...], tuple[dict[int, Row], dict[str, None]]] = {}
+        for row, label, _ in self.cells():
+            for finding, its_level in self.findings(row, label):
+                if its_level != level:
+                    continue
+                line = str(row.line) if by_line else ""
+                rows, labels = found.setdefault(
+                    (finding.kind, finding.reason, row.op, line), ({}, {})
+                )
                 rows[row.line] = row
                 labels[label] = None
         listed = [
-            Fault(word, reason, op, tuple(rows.values()), tuple(labels))
-            for (word, reason, op), (rows, labels) in found.items()
+            Fault(word, reason, op, tuple(rows.values()), tuple(labels), level)
+            for (word, reason, op, _), (rows, labels) in found.items()
         ]
+        if by_line:
+            return listed
         return sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
+
+    def accept_all(self) -> None:
+        """Make the baseline of the findings that count; a line that is no call stays an error."""
+        found = {
+            finding
+            for row, label, checked in self.cells()
+            for finding, level in self.findings(row, label)
+            if level != INFORMATIONAL and checked.outcome != MALFORMED
+        }
+        self.baseline = {finding: line for line, finding in enumerate(sorted(found), 1)}
+
+    def stale(self) -> dict[Finding, int]:
+        """Return the entries of the baseline that the checked columns have no more."""
+        found = {
+            finding for row, label, _ in self.cells() for finding, _ in self.findings(row, label)
+        }
+        return {
+            finding: line
+            for finding, line in self.baseline.items()
+            if finding.target in self.labels and finding not in found
+        }
 
     def results(self, *, whole: bool = False) -> Iterator[dict[str, Any]]:
         """Yield all results as plain data, including the plans if ``whole``."""
         for row, label, checked in self.cells():
-            faults = self._kinds(checked)
-            data = {
+            faults = self._kinds(row, label)
+            data: dict[str, Any] = {
                 "target": label,
                 **row.remarks,
                 "inputs": row.inputs,
                 "lines": row.lines,
                 "count": row.count,
             }
+            for level in (INFORMATIONAL, ACCEPTED):
+                if kinds := self._kinds(row, label, level):
+                    data[level] = kinds
             yield checked.as_dict(whole=whole) | {"fine": not faults, "faults": faults} | data
 
 

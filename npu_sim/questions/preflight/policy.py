@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_sim.cores import load_profile
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import OVERFLOWS
@@ -15,7 +16,8 @@ from npu_sim.questions.preflight.answers import (
     WORKSPACE,
     Checked,
 )
-from npu_sim.questions.varied_calls import items_of
+from npu_sim.questions.preflight.targets import Names
+from npu_sim.questions.varied_calls import items_of, product_names
 from npu_sim.status import UsageError, closest
 
 FAULTS = ("refused", "caveat", "timing", "unknown")
@@ -42,6 +44,8 @@ class Policy:
     can differ between runs, or depend on something that is not published."""
     max_workspace: int | None = None
     """Largest accepted workspace in bytes; None for any."""
+    informational: frozenset[str] = frozenset()
+    """Products whose findings are shown but do not count."""
 
     def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
         """Yield kind and description of every reason for not accepting a call."""
@@ -76,10 +80,14 @@ class Policy:
             )
 
 
-def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = None) -> Policy:
-    """Return the policy for texts such as ``"refused,timing"`` and ``"256MiB"``.
+def policy_of(
+    fail_on: str = DEFAULT_FAULTS,
+    max_workspace: str | int | None = None,
+    informational: Names = None,
+) -> Policy:
+    """Return the policy for texts such as ``"refused,timing"``, ``"256MiB"`` and ``"A3"``.
 
-    Raises UsageError for an unknown kind, and for a malformed size.
+    Raises UsageError for an unknown kind or product, and for a malformed size.
     """
     words = items_of(fail_on)
     for word in words:
@@ -89,7 +97,9 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
                 "one of: {allowed}{hint}", allowed=", ".join(FAULTS), hint=closest(word, FAULTS)
             )
             raise UsageError("fail_on", message, hint)
-    return Policy(frozenset(words), None if max_workspace is None else size_of(str(max_workspace)))
+    most = None if max_workspace is None else size_of(str(max_workspace))
+    names = product_names(informational) if informational else ()
+    return Policy(frozenset(words), most, frozenset(load_profile(name).name for name in names))
 
 
 def size_of(text: str) -> int:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from npu_sim.language import say
 from npu_sim.language.quantities import short_bytes_text
-from npu_sim.questions.preflight import Matrix
+from npu_sim.questions.preflight import ACCEPTED, ERROR, INFORMATIONAL, Matrix
 from npu_sim.show.call_times import CALLS, NOTE, TOTALS, call_rows, totals_rows
 from npu_sim.show.preflight import (
     caveat_lines,
@@ -22,11 +22,12 @@ COUNTS = (
     *("not accepted", "peak workspace"),
 )
 """Headings of the counts of every target."""
+LEVELS = {ERROR: "error", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
 
 
 def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     """Return the report of a preflight; ``call`` is the command that reproduces it."""
-    faults = matrix.faults()
+    faults = [fault for level in LEVELS for fault in matrix.faults(level)]
     summaries = matrix.summaries()
     lines = sum(row.lines for row in matrix.rows)
     bad = sum(summary.not_fine for summary in summaries.values())
@@ -80,10 +81,17 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         ]
     if faults:
         reasons = tuple(
-            (fault.word, fault.op, lines_text(fault.rows), ", ".join(fault.labels), fault.reason)
+            (
+                LEVELS[fault.level],
+                fault.word,
+                fault.op,
+                lines_text(fault.rows),
+                ", ".join(fault.labels),
+                fault.reason,
+            )
             for fault in faults
         )
-        columns = ("fault", "operator", "where", "targets", "why")
+        columns = ("level", "fault", "operator", "where", "targets", "why")
         tables.append(Table(columns, reasons, "Not accepted"))
     notes = [
         *([NOTE] if matrix.timed else []),
