@@ -13,6 +13,7 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
+from npu_sim.plans.tables import Columns, Tabular, columns_of
 from npu_sim.questions.measured_calls import MeasuredCall, find_possible_call
 from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
@@ -25,7 +26,7 @@ from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 
 @dataclass(frozen=True, repr=False)
-class MeasuredProfile(Printed):
+class MeasuredProfile(Tabular, Printed):
     """The answer of :func:`read_profile`."""
 
     file: str
@@ -73,6 +74,10 @@ class MeasuredProfile(Printed):
             if launch.line not in self._covered:
                 times[launch.kernel] = times.get(launch.kernel, 0.0) + launch.duration_us
         return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+    def table_columns(self) -> Columns:
+        """Return a row for every group of equal launches, as columns of a table."""
+        return columns_of(group.as_dict() for group in self.groups)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.orders.claims import Parts
+from npu_sim.plans.tables import Columns, Tabular
 
 WORST_ROWS = 20
 """Number of rows shown; ``--rows-out`` writes all."""
@@ -27,7 +28,7 @@ FIELDS = np.dtype(
 
 
 @dataclass(frozen=True)
-class OpenRows:
+class OpenRows(Tabular):
     """Every row, column or element of one output that can differ between runs."""
 
     output: str
@@ -61,6 +62,16 @@ class OpenRows:
     def index_of(self, record: Any) -> tuple[int, ...]:
         """Return the index of a record's element in the output."""
         return tuple(int(at) for at in np.unravel_index(int(record["element"]), self.shape))
+
+    def table_columns(self) -> Columns:
+        """Return all records as columns of a table; ``element`` is an index in the output."""
+        count, indices = len(self.table), np.unravel_index(self.table["element"], self.shape)
+        return {
+            "output": [self.output] * count,
+            "axis": [self.axis] * count,
+            **{name: self.table[name] for name in FIELDS.names or ()},
+            "element": np.stack(indices, axis=1).tolist(),
+        }
 
     def as_dicts(self, records: NDArray[Any] | None = None) -> list[dict[str, Any]]:
         """Return records as plain data; the worst ones by default."""

@@ -9,6 +9,7 @@ import numpy as np
 from npu_sim.cores import Device
 from npu_sim.framework.rows import bound_of
 from npu_sim.language import Text
+from npu_sim.plans.tables import Coded, Columns, Tabular
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of
@@ -36,6 +37,10 @@ class RecordColumn:
     """Description."""
     words: tuple[str, ...] = ()
     """Names of its codes; empty for plain numbers."""
+
+    def decoded(self, values: np.ndarray) -> Coded | np.ndarray:
+        """Return values of the field with the names of their codes, as a column of a table."""
+        return Coded(values, self.words) if self.words else values
 
 
 def largest_values(space: Space) -> SimpleNamespace:
@@ -98,7 +103,7 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
     raise UsageError("grid", message, "sweep smaller sizes")
 
 
-class Records(np.ndarray):
+class Records(np.ndarray, Tabular):
     """One record per plan; ``records["block_dim"]`` is a plain array, ``records[7]`` one record."""
 
     space: Space
@@ -127,6 +132,14 @@ class Records(np.ndarray):
         column = next(column for column in self.columns if column.name == name)
         values: np.ndarray = self[name]
         return np.array(column.words)[values] if column.words else values
+
+    def table_columns(self) -> Columns:
+        """Return the fields as columns of a table."""
+        return {
+            column.name: column.decoded(self[column.name])
+            for column in self.columns
+            if column.name in (self.dtype.names or ())
+        }
 
     def as_columns(self) -> dict[str, np.ndarray]:
         """Return the fields as separate contiguous arrays."""

@@ -14,6 +14,7 @@ from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import empty_own, remove_own
 from npu_sim.language import Text
+from npu_sim.plans.tables import arrow_array
 from npu_sim.status import UsageError
 from npu_sim.sweeps.engine import usable_cores
 from npu_sim.sweeps.records import RecordColumn
@@ -278,7 +279,8 @@ class ParquetWriter:
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Write a chunk."""
         arrays = [
-            self._array(column, np.ascontiguousarray(chunk[column.name])) for column in self.columns
+            arrow_array(column.decoded(np.ascontiguousarray(chunk[column.name])))
+            for column in self.columns
         ]
         table = self._pyarrow.Table.from_arrays(arrays, schema=self.schema)
         self._pyarrow.parquet.write_table(table, self._file(self.chunks), row_group_size=len(chunk))
@@ -312,10 +314,3 @@ class ParquetWriter:
     def _type(self, column: RecordColumn) -> Any:
         plain = self._pyarrow.from_numpy_dtype(column.dtype)
         return self._pyarrow.dictionary(plain, self._pyarrow.string()) if column.words else plain
-
-    def _array(self, column: RecordColumn, values: np.ndarray) -> Any:
-        if not column.words:
-            return self._pyarrow.array(values)
-        return self._pyarrow.DictionaryArray.from_arrays(
-            self._pyarrow.array(values), self._pyarrow.array(column.words)
-        )

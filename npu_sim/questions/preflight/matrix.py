@@ -10,6 +10,7 @@ from typing import Any
 from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import RUNS
+from npu_sim.plans.tables import Columns, Tabular, columns_of
 from npu_sim.questions.preflight.answers import (
     ACCEPTED,
     ERROR,
@@ -57,7 +58,7 @@ class Fault:
 
 
 @dataclass(repr=False)
-class Matrix(Printed):
+class Matrix(Tabular, Printed):
     """Results of all calls on all columns."""
 
     policy: Policy
@@ -104,6 +105,10 @@ class Matrix(Printed):
     def differences(self) -> list[Difference]:
         """Return where the columns differ."""
         return differences(self.rows)
+
+    def table_columns(self) -> Columns:
+        """Return a row for every call on every product, as columns of a table."""
+        return columns_of(self.results())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the results as plain data, without the plans."""
