@@ -21,8 +21,8 @@ from npu_sim.releases import (
     RELEASES_FILE,
     config_directory,
     default_release,
+    release_suffix,
     release_switches,
-    release_words,
     require_release,
 )
 from npu_sim.status import UsageError, shown
@@ -99,7 +99,7 @@ class Profile(BaseModel):
     @property
     def title(self) -> str:
         """Display name of product and SoC, and of the release where it is not the default."""
-        return f"{self.product.title}, {self.soc}{release_words(self.release)}"
+        return f"{self.product.title}, {self.soc}{release_suffix(self.release)}"
 
     @property
     def chip(self) -> Chip:
@@ -242,20 +242,21 @@ def load_profile(
         return _shipped_profile(text, soc, release)
     if names_a_file(text):
         return _default_profile(_load_product(Path(text))).with_soc(soc).with_release(release)
-    name, named = shipped_names().product(text)
-    if named is not None and soc is not None and _shipped_product(name).soc_named(soc) != named:
+    name, named_soc = shipped_names().product(text)
+    given = None if soc is None else _shipped_product(name).soc_named(soc)
+    if named_soc is not None and soc is not None and given != named_soc:
         raise UsageError(
             "soc",
             Text("soc = {soc}: product = {text} is another SoC", soc=shown(soc), text=shown(text)),
             "name one of the two",
         )
-    return _shipped_profile(name, soc if named is None else named, release)
+    return _shipped_profile(name, soc if named_soc is None else named_soc, release)
 
 
 def names_a_file(product: str) -> bool:
     """Whether a text is the path of a profile file, not a product name (some have a slash)."""
     return product.endswith((".yaml", ".yml")) or (
-        "/" in product and not shipped_names().meant(product)
+        "/" in product and not shipped_names().meanings(product)
     )
 
 
@@ -263,7 +264,7 @@ def all_socs(product: str | Path) -> list[Profile]:
     """Return a product with each of its SoCs, or with one if the name is that of a SoC."""
     profile = load_profile(product)
     text = str(product)
-    if any(soc is not None for _, soc in shipped_names().meant(text)):
+    if any(soc is not None for _, soc in shipped_names().meanings(text)):
         return [profile]
     return [profile.with_soc(soc) for soc in profile.product.socs]
 

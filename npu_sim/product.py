@@ -217,21 +217,23 @@ class ProductNames:
 
     def __init__(self, products: Iterable[Product]) -> None:
         self._products = {product.name: product for product in products}
-        self._meant: dict[str, tuple[tuple[str, str | None], ...]] = {}
+        self._meanings: dict[str, tuple[tuple[str, str | None], ...]] = {}
         for product in self._products.values():
             for name, soc in product.names().items():
-                self._meant[name] = (*self._meant.get(name, ()), (product.name, soc))
+                self._meanings[name] = (*self._meanings.get(name, ()), (product.name, soc))
 
-    def meant(self, text: str) -> tuple[tuple[str, str | None], ...]:
+    def meanings(self, text: str) -> tuple[tuple[str, str | None], ...]:
         """Return the possible meanings of a text: products, each with a SoC or None."""
-        return ((text, None),) if text in self._products else self._meant.get(plain_name(text), ())
+        return (
+            ((text, None),) if text in self._products else self._meanings.get(plain_name(text), ())
+        )
 
     def product(self, text: str) -> tuple[str, str | None]:
         """Return the product that a text names, and the SoC if it names one.
 
         Raises UsageError when it names none, or several are possible.
         """
-        meanings = self.meant(text)
+        meanings = self.meanings(text)
         if len(meanings) == 1:
             return meanings[0]
         if meanings:
@@ -258,7 +260,7 @@ class ProductNames:
         for product in self._products.values():
             if text in product.socs:
                 return product.name, text
-        meanings = self.meant(text)
+        meanings = self.meanings(text)
         if len(meanings) > 1:
             raise _ambiguous("soc", text, meanings)
         for name, soc in meanings:

@@ -189,7 +189,7 @@ def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(require_release, given)))
 
 
-def release_words(release: str) -> str:
+def release_suffix(release: str) -> str:
     """Return ``", release X"`` for display after a chip, or nothing for the default release."""
     return "" if release == default_release() else Text(", release {release}", release=release)
 

@@ -1,8 +1,9 @@
 """Texts that keep their template and fields, for rendering in the language in use.
 
 A :class:`Text` is the finished English sentence: JSON, comparisons and logs see a plain ``str``.
-Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue. The
-language is chosen for a block, by NPU_SIM_LANG, or by the locale, in this order.
+Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue; their
+own sentences are ``say(...)``, translated at once. The language is chosen for a block, by
+NPU_SIM_LANG, or by the locale, in this order.
 """
 
 import os
@@ -181,6 +182,7 @@ def _text_of(value: Any) -> str:
 
 
 def _restored(kind: type[Text], sentence: str, template: str, fields: Mapping[str, Any]) -> Text:
+    """Return a Text whose sentence is already formatted."""
     made = str.__new__(kind, sentence)
     made.template, made.fields = template, fields
     return made

@@ -24,7 +24,7 @@ from npu_sim.plans.model import (
     ProfileKey,
     Workspace,
 )
-from npu_sim.releases import release_words
+from npu_sim.releases import release_suffix
 from npu_sim.show.layout import Paragraph, lines_table, stack
 
 Line = tuple[str, str, str]
@@ -44,9 +44,9 @@ EVIDENCE_NOTES = MappingProxyType(
 def plan_headline(plan: Plan, outcome: str = "") -> str:
     """Return the outcome in one line; ``outcome`` replaces the plan's own unless empty."""
     return say(
-        "{title} on {product_title}, {soc}{release_words}: {outcome}",
+        "{title} on {product_title}, {soc}{release_suffix}: {outcome}",
         plan,
-        release_words=release_words(plan.release),
+        release_suffix=release_suffix(plan.release),
         outcome=outcome or plan.outcome,
     )
 
@@ -231,8 +231,7 @@ def result_lines(result: Result) -> list[Line]:
         for name, array in result.outputs.items()
     ]
     for name, mask in result.order_dependent.items():
-        share = say("{count} of {size} {axis}s", mask, size=mask.mask.size)
-        lines.append(("order", say("{name}: {share} depend on timing", name=name, share=share), ""))
+        lines.append(("order", Text("{name}: {order}", name=name, order=order_mask_text(mask)), ""))
     lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
     value = say("{milliseconds:.1f} ms", milliseconds=1000 * sum(result.seconds.values()))
     note = ", ".join(

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from npu_sim.language import Text, count_text, joined, say
 from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.model import Plan, Workspace, WorkspaceArea, WorkspaceNode
-from npu_sim.releases import release_words
+from npu_sim.releases import release_suffix
 from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.text import name_text
 
@@ -19,7 +19,7 @@ _NUMBERS = ("node", "bytes", "offset", "bucket")
 
 def workspace_title(plan: Plan) -> str:
     """Return call, SoC and size in one line."""
-    place = f"{plan.product_title}, {plan.soc}{release_words(plan.release)}"
+    place = f"{plan.product_title}, {plan.soc}{release_suffix(plan.release)}"
     return say(
         "{title} on {place}: {workspace_headline}",
         plan,

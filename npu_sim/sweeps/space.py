@@ -17,7 +17,7 @@ from npu_sim.framework.checks import require_whole
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.questions.varied_calls import items_of, load_distinct, product_names, require_devices
-from npu_sim.releases import chosen_releases, release_words
+from npu_sim.releases import chosen_releases, release_suffix
 from npu_sim.status import NotModelledError, UsageError, shown
 
 
@@ -68,7 +68,7 @@ def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], t
 
 def device_name(profile: Profile) -> str:
     """Return the name of a device in the description of a sweep."""
-    return f"{profile.name}/{profile.soc}{release_words(profile.release)}"
+    return f"{profile.name}/{profile.soc}{release_suffix(profile.release)}"
 
 
 MASK = (1 << 64) - 1
