@@ -54,7 +54,7 @@ def test_a_product_has_aliases(name, product):
 @pytest.mark.parametrize(("product", "soc"), SOCS)
 def test_a_soc_implies_its_product(product, soc):
     assert (load_profile(None, soc).name, load_profile(None, soc).soc) == (product, soc)
-    if len(shipped_names().meant(soc)) == 1:
+    if len(shipped_names().meanings(soc)) == 1:
         for name in (soc, soc.lower(), soc.removeprefix("Ascend")):
             assert [
                 (profile.name, profile.soc)
@@ -64,7 +64,7 @@ def test_a_soc_implies_its_product(product, soc):
 
 def test_aliases_are_unique_across_products():
     targets_by_alias = {
-        alias: shipped_names().meant(alias)
+        alias: shipped_names().meanings(alias)
         for product in shipped_products()
         for alias in load_profile(product).product.aliases
     }
