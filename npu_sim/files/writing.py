@@ -155,9 +155,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: st
         write(file)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, argument: str = "out") -> None:
     """Write a text file whole or not at all; characters that UTF-8 cannot encode are escaped."""
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
+    data = text.encode("utf-8", "backslashreplace")
+    write_atomically(path, lambda file: file.write(data), argument)
 
 
 def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:

@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -33,6 +33,7 @@ from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
 from npu_sim.status import UsageError, closest
 from npu_sim.tiling.fields import FP32_VALUE, table
 
+ATTRIBUTE_KINDS = (int, float, bool, str, IntArray)
 Problem = tuple[str, str, str]
 """The field of a declaration, what is wrong with it, and what is allowed."""
 
@@ -185,14 +186,14 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
     known = _numbers(operator)
     for axis in operator.axes:
         place = f"axes.{axis.name}"
-        if axis.name in {axis.name for axis in COMMON_AXES}:
+        if axis.name in {common.name for common in COMMON_AXES}:
             yield place, Text("{name} is an axis of every operator", axis), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
             hint = Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes)))
             yield place, "no tensor has an axis of this size, and it is no attribute", hint
         if isinstance(axis, Switch) and axis.tensor and axis.tensor not in operator.input_names:
-            hint = Text("one of: {input_names}", input_names=", ".join(operator.input_names))
-            yield place, Text("tensor = {tensor} is no input", tensor=repr(axis.tensor)), hint
+            unknown = Text("tensor = {tensor} is no input", tensor=repr(axis.tensor))
+            yield place, unknown, _one_of(operator.input_names, axis.tensor)
         if isinstance(axis, Switch) and not axis.tensor and axis.name not in attributes:
             message = "a switch is an attribute, or states whether a tensor is given"
             yield place, message, "an attribute of its name, or tensor=..."
@@ -209,11 +210,9 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
     for name in operator.shards:
         if name not in numbers:
             message = Text("{name} is no axis of numbers", name=repr(name))
-            yield "shards", message, Text("one of: {numbers}", numbers=", ".join(numbers))
-    for text, place in (
-        (derived.swept, f"derived.{derived.name}.swept") for derived in operator.derived
-    ):
-        yield from _expression_problems(place, text, known)
+            yield "shards", message, _one_of(numbers, name)
+    for derived in operator.derived:
+        yield from _expression_problems(f"derived.{derived.name}.swept", derived.swept, known)
     for axis in operator.axes:
         if isinstance(axis, Number) and axis.read:
             yield from _expression_problems(f"axes.{axis.name}.read", axis.read, known)
@@ -224,13 +223,7 @@ def _argument_problems(operator: Operator) -> Iterator[Problem]:
     words = {axis.name for axis in operator.axes if isinstance(axis, Word)}
     for argument in operator.arguments:
         place = f"arguments.{argument.name}"
-        if isinstance(argument, Attribute) and argument.kind not in (
-            int,
-            float,
-            bool,
-            str,
-            IntArray,
-        ):
+        if isinstance(argument, Attribute) and argument.kind not in ATTRIBUTE_KINDS:
             message = Text("kind = {kind}", kind=repr(argument.kind))
             yield place, message, "int, float, bool, str or IntArray"
         if not isinstance(argument, Tensor):
@@ -238,19 +231,16 @@ def _argument_problems(operator: Operator) -> Iterator[Problem]:
         if isinstance(argument.shape, str):
             yield from _pattern_problems(f"{place}.shape", argument.shape, known)
         if argument.dtype not in words and not _is_dtype(argument.dtype):
-            message = Text(
-                "{dtype} is neither an axis of words nor a dtype", dtype=repr(argument.dtype)
-            )
+            dtype = repr(argument.dtype)
+            message = Text("{dtype} is neither an axis of words nor a dtype", dtype=dtype)
             hint = Text("one of: {words}, float32 ...", words=", ".join(sorted(words)))
             yield f"{place}.dtype", message, hint
 
 
 def _check_problems(operator: Operator) -> Iterator[Problem]:
-    tensors, attributes, known = (
-        operator.tensor_names,
-        {attribute.name for attribute in operator.attributes},
-        _numbers(operator),
-    )
+    arguments = [argument.name for argument in operator.arguments]
+    attributes = sorted(attribute.name for attribute in operator.attributes)
+    tensors, known = operator.tensor_names, _numbers(operator)
     for position, check in enumerate(operator.checks):
         place = f"checks.{position}"
         if not callable(check):
@@ -259,33 +249,21 @@ def _check_problems(operator: Operator) -> Iterator[Problem]:
         if isinstance(check, Dtypes | SameDtype | DtypeTable | Ranks | Like | Shapes):
             for name in check.tensors.split():
                 if name not in tensors:
-                    hint = Text(
-                        "one of: {tensors}{hint}",
-                        tensors=", ".join(tensors),
-                        hint=closest(name, tensors),
-                    )
-                    yield place, Text("{name} is no tensor", name=repr(name)), hint
+                    message = Text("{name} is no tensor", name=repr(name))
+                    yield place, message, _one_of(tensors, name)
         if isinstance(check, Attributes):
             for name in check.attributes.split():
                 if name not in attributes:
-                    hint = Text(
-                        "one of: {attributes}", attributes=", ".join(sorted(attributes)) or "none"
-                    )
-                    yield place, Text("{name} is no attribute", name=repr(name)), hint
+                    message = Text("{name} is no attribute", name=repr(name))
+                    yield place, message, _one_of(attributes, name)
         if isinstance(check, Holds | NothingToDo):
             yield from _expression_problems(
                 f"{place}.condition", check.condition, known | set(operator.rule_names)
             )
-        if (
-            isinstance(check, Holds | Fits)
-            and isinstance(check.blames, str)
-            and check.blames not in {argument.name for argument in operator.arguments}
-        ):
-            message = Text("{blames} is no argument", blames=repr(check.blames))
-            hint = Text(
-                "one of: {name}", name=", ".join(argument.name for argument in operator.arguments)
-            )
-            yield f"{place}.blames", message, hint
+        blamed = check.blames if isinstance(check, Holds | Fits) else None
+        if isinstance(blamed, str) and blamed not in arguments:
+            message = Text("{blames} is no argument", blames=repr(blamed))
+            yield f"{place}.blames", message, _one_of(arguments, blamed)
 
 
 def _tiling_problems(operator: Operator) -> Iterator[Problem]:
@@ -333,30 +311,35 @@ def _numbers(operator: Operator) -> set[str]:
 
 def _expression_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
     try:
-        unknown = [name for name in names(text) if name not in known]
+        used = names(text)
     except ExpressionError as error:
-        yield place, str(error), "an expression over integers"
+        yield place, error.args[0], "an expression over integers"
         return
-    for name in unknown:
-        hint = Text(
-            "one of: {known}{hint}", known=", ".join(sorted(known)), hint=closest(name, known)
-        )
-        yield place, Text("{name} in {text} is not known", name=repr(name), text=repr(text)), hint
+    yield from _unknown_names(place, text, used, known)
 
 
 def _pattern_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
     try:
-        unknown = [name for name in patterns.names(text) if name not in known]
+        used = patterns.names(text)
     except patterns.PatternError as error:
-        yield place, str(error), 'axes such as "row* col+"'
+        yield place, error.args[0], 'axes such as "row* col+"'
         return
-    for name in unknown:
-        hint = Text(
-            "an axis of that name, or one of: {known}{hint}",
-            known=", ".join(sorted(known)),
-            hint=closest(name, known),
-        )
-        yield place, Text("{name} in {text} is no size", name=repr(name), text=repr(text)), hint
+    yield from _unknown_names(place, text, used, known)
+
+
+def _unknown_names(
+    place: str, text: str, used: Iterable[str], known: set[str]
+) -> Iterator[Problem]:
+    for name in used:
+        if name not in known:
+            message = Text("{name} in {text} is not known", name=repr(name), text=repr(text))
+            yield place, message, _one_of(sorted(known), name)
+
+
+def _one_of(known: Sequence[str], name: str = "") -> Text:
+    """Return the names that are allowed as a hint, with the one nearest to ``name``."""
+    names_text = ", ".join(known) or "none"
+    return Text("one of: {known}{hint}", known=names_text, hint=closest(name, known))
 
 
 def _names_in(pattern: str) -> tuple[str, ...]:
