@@ -19,7 +19,7 @@ from npu_sim.timelines.model import (
     VectorEstimate,
 )
 
-SAID_SHARE = 0.05
+SHOWN_SHARE = 0.05
 """Minimum share of an estimate from which bank conflicts are reported."""
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
 COLUMNS = (
@@ -80,7 +80,7 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
             return say("{evidence}, if yours is like one of them", estimate)
         return estimate.evidence
     conflicts = ""
-    if estimate.conflict_share >= SAID_SHARE:
+    if estimate.conflict_share >= SHOWN_SHARE:
         conflicts = say(", {conflict_share:.0%} bank conflicts", estimate)
     doubt = Text("; {note}", estimate) if estimate.note else ""
     return say(
@@ -126,7 +126,7 @@ def estimate_cell(timeline: Timeline) -> str:
         return call_estimate_text(timeline)
     estimates = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
     if len(estimates) != 1:
-        return say("of {said} launches", said=len(estimates)) if estimates else ""
+        return say("of {count} launches", count=len(estimates)) if estimates else ""
     (estimate,) = estimates
     if isinstance(estimate, VectorEstimate):
         return f"V {_ranged(estimate.vector_us, estimate.low_us, estimate.high_us)}"

@@ -201,11 +201,11 @@ def judge(
     return verdicts
 
 
-def _same_bytes(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _same_bytes(array: NDArray[Any], other: NDArray[Any]) -> bool:
     """Return whether two arrays of a shape have the same dtype and bytes."""
-    if one.dtype != other.dtype:
+    if array.dtype != other.dtype:
         return False
-    first, second = (_bits(side) for side in (one, other))
+    first, second = (_bits(side) for side in (array, other))
     return np.array_equal(first, second)
 
 

@@ -150,11 +150,11 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
             core_piece=sort.core_piece,
         )
         ranges = (tiler.sort_range(sort, core) for core in range(sort.cores))
-        shares = [stop - start for start, stop in ranges]
+        counts = [stop - start for start, stop in ranges]
         sorts = Text(
             "{cores} cores sort, twice: {spread}, in {pieces}",
             cores=sort.cores,
-            spread=spread(shares, "id"),
+            spread=spread(counts, "id"),
             pieces=pieces,
         )
     moves = (

@@ -207,14 +207,14 @@ TURNED = 11
 def core_map(plan: Plan) -> Markup:
     """Draw the cores of a plan: strips of the ranges, then each core with its share of the work."""
     names = list(dict.fromkeys(name for work in plan.cores for name in work.ranges))
-    shares = [name for name in names if _is_partition(plan, name)]
+    partitions = [name for name in names if _is_partition(plan, name)]
     loads = (
-        shares + [name for name in names if name not in shares and name.endswith(COUNTED)]
+        partitions + [name for name in names if name not in partitions and name.endswith(COUNTED)]
         or names[:1]
     )
     parts: list[Markup] = []
     y = 0.0
-    for number, name in enumerate(shares):
+    for number, name in enumerate(partitions):
         parts += _core_strip(plan, name, y, number)
         y += BAR_HEIGHT + 30
     if plan.cores_available <= MOST_CELLS:
@@ -235,19 +235,17 @@ def _is_partition(plan: Plan, name: str) -> bool:
 
 
 def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
-    shares = [(work.core, *work.ranges[name]) for work in plan.cores if name in work.ranges]
-    low, high = min(start for _, start, _ in shares), max(stop for _, _, stop in shares)
+    spans = [(work.core, *work.ranges[name]) for work in plan.cores if name in work.ranges]
+    low, high = min(start for _, start, _ in spans), max(stop for _, _, stop in spans)
     scale = WIDTH / max(high - low, 1)
-    narrowest = min(
-        ((stop - start) * scale for _, start, stop in shares if stop > start), default=0
-    )
-    digits = len(str(max(core for core, *_ in shares)))
+    narrowest = min(((stop - start) * scale for _, start, stop in spans if stop > start), default=0)
+    digits = len(str(max(core for core, *_ in spans)))
     kind = next(
         (kind for width, kind in UPRIGHT if digits * width <= narrowest),
         "on turned" if narrowest >= TURNED else "",
     )
     parts = [svg.caption(Text("{name} {low}..{high}", name=name, low=low, high=high), y + 12)]
-    for core, start, stop in shares:
+    for core, start, stop in spans:
         colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
         x, width = (start - low) * scale, (stop - start) * scale
         title = say(

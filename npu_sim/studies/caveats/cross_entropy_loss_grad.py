@@ -47,9 +47,9 @@ def _explain_label_aliasing(numbers: Numbers) -> list[str]:
     )
     return [
         Text(
-            "ignore_index = {ignore_index}; labels: {said}",
+            "ignore_index = {ignore_index}; labels: {labels}",
             ignore_index=numbers["ignore_index"],
-            said=labels,
+            labels=labels,
         ),
         "labels and ignore_index are compared in fp32, where neighbours above 2^24 are one number",
     ]
