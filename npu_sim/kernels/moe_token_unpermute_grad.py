@@ -49,9 +49,9 @@ from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 from npu_sim.kernels.vectors.lanes_kept import (
     ORDERED_LANES,
     add_neighbours,
-    keep,
+    load_lanes,
     load_ordered,
-    recall,
+    store_lanes,
 )
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 from npu_sim.kernels.vectors.row_sums import add_to, clear
@@ -121,10 +121,10 @@ def widen_row(stored: Stored, start: int, by_line: bool, wide: Floats) -> None:
     whole = wide.size // ORDERED_LANES * ORDERED_LANES
     if by_line:
         for column in range(0, wide.size, line):
-            keep(wide, column, load(stored, start + column))
+            store_lanes(wide, column, load(stored, start + column))
         return
     for column in range(0, whole, ORDERED_LANES):
-        keep(wide, column, load_ordered(stored, start + column))
+        store_lanes(wide, column, load_ordered(stored, start + column))
     for column in range(whole, wide.size):
         wide[column] = widen(stored[start + column])
 
@@ -156,7 +156,7 @@ def fold_line(
     lanes = _fold_twice(row, start, wide, first, second, column, following)
     if column + width < second:
         lanes = lanes + _fold_twice(row, start, wide, first, second, column + width, following)
-    keep(scratch, column // 2, add_neighbours(lanes, row))
+    store_lanes(scratch, column // 2, add_neighbours(lanes, row))
 
 
 @device_function
@@ -169,7 +169,7 @@ def sum_of_lines(width: int, scratch: Floats) -> np.float32:
 def _multiply(row: Stored, start: int, wide: Floats, column: int, following: int) -> Lanes:
     """Return a cache line of products."""
     prefetch(row, following + column)
-    return load(row, start + column) * recall(wide, column, row)
+    return load(row, start + column) * load_lanes(wide, column, row)
 
 
 @device_function
@@ -221,9 +221,11 @@ def _multiply_and_fold(row: Stored, start: int, wide: Floats, front: int, produc
     for column in range(0, both, ORDERED_LANES):
         first = load_ordered(row, start + column) * load_ordered(wide, column)
         second = load_ordered(row, start + front + column) * load_ordered(wide, front + column)
-        keep(products, column, first + second)
+        store_lanes(products, column, first + second)
     for column in range(both, whole, ORDERED_LANES):
-        keep(products, column, load_ordered(row, start + column) * load_ordered(wide, column))
+        store_lanes(
+            products, column, load_ordered(row, start + column) * load_ordered(wide, column)
+        )
     for column in range(whole, front):
         products[column] = widen(row[start + column]) * wide[column]
     for column in range(both, back):
@@ -258,7 +260,7 @@ def _sum_of_zeros(wide: Floats, scratch: Floats) -> np.float32:
     whole = wide.size // ORDERED_LANES * ORDERED_LANES
     for column in range(0, whole, ORDERED_LANES):
         lanes = lanes + load_ordered(wide, column) * _ZERO
-    keep(scratch, 0, lanes)
+    store_lanes(scratch, 0, lanes)
     for lane in range(ORDERED_LANES):
         total = total + scratch[lane]
     for column in range(whole, wide.size):
@@ -306,7 +308,7 @@ def _write_lines(
     """Write the whole cache lines first..stop of the row gradient."""
     for column in range(first, stop, LINE_BYTES // out.itemsize):
         wide = token.wide
-        lanes = recall(wide, column, out) if from_wide else load(token.g, token.start + column)
+        lanes = load_lanes(wide, column, out) if from_wide else load(token.g, token.start + column)
         weighted = lanes * entry.factor
         if not entry.no_nan:
             store(out, entry.start + column, weighted)
@@ -334,7 +336,7 @@ def _sum_and_write(
     rows: Stored,
     entry: Entry,
     token: TokenGradient,
-    order: Summation,
+    summation: Summation,
     scratch: Floats,
     out: Stored,
     streams: bool,
@@ -342,7 +344,7 @@ def _sum_and_write(
     """Return the weight gradient of an entry; write its row gradient meanwhile."""
     wide, by_line = token.wide, token.by_line
     line, hidden, total = LINE_BYTES // out.itemsize, wide.size, _ZERO
-    piece_columns, folds_once = order.piece_columns, order.folds_once
+    piece_columns, folds_once = summation.piece_columns, summation.folds_once
     if hidden < line:
         for column in range(hidden if entry.is_owner else 0):
             out[entry.start + column] = narrow(wide[column] * entry.factor, out)
@@ -352,10 +354,10 @@ def _sum_and_write(
     if entry.is_owner:
         _write_ends(token, entry, out, first, end)
     written, from_wide = first, by_line and first == 0
-    if order.cut.blocks:
+    if summation.cut.blocks:
         _write_lines(token, entry, False, out, streams, first, end)
         _multiply_and_fold(rows, entry.start, wide, hidden, scratch[1])
-        return cut_sum(scratch[1, :hidden], order.cut, scratch[2])
+        return cut_sum(scratch[1, :hidden], summation.cut, scratch[2])
     products = scratch[1]
     for begin in range(0, hidden, piece_columns):
         piece = wide[begin : min(begin + piece_columns, hidden)]
@@ -391,7 +393,7 @@ class Inputs(NamedTuple):
     factors: Floats
     owners: Integers
     hidden: int
-    order: Summation
+    summation: Summation
 
 
 @kernel
@@ -404,8 +406,8 @@ def _chunk_of_tokens(
     (chunks, 3, hidden + `CUT_SCRATCH`).
     """
     chunks, indices, hidden = len(scratch), inputs.indices, inputs.hidden
-    count, order = inputs.g.size // hidden, inputs.order
-    piece_columns, folds_once = order.piece_columns, order.folds_once
+    count, summation = inputs.g.size // hidden, inputs.summation
+    piece_columns, folds_once = summation.piece_columns, summation.folds_once
     top_k = indices.size // count
     wide, products = scratch[chunk, 0, :hidden], scratch[chunk, 1]
     line = LINE_BYTES // inputs.g.itemsize
@@ -433,7 +435,7 @@ def _chunk_of_tokens(
             no_nan, is_owner = of_zeros + factor * _ZERO == _ZERO, inputs.owners[row] == place
             entry = Entry(row * hidden, following, factor, no_nan, is_owner)
             sums[place] = _sum_and_write(
-                inputs.tokens, entry, token, order, scratch[chunk], tokens_grad, streams
+                inputs.tokens, entry, token, summation, scratch[chunk], tokens_grad, streams
             )
     end_streams()
 
@@ -444,7 +446,7 @@ def weigh_and_multiply(
     indices: Integers,
     factors: Floats,
     owners: Integers,
-    order: Summation,
+    summation: Summation,
     tokens_grad: Stored,
     sums: Floats,
 ) -> None:
@@ -462,7 +464,7 @@ def weigh_and_multiply(
         The weights, widened.
     owners : int32 (rows,)
         The entry that writes each row of the gradient; negative for a row that is not written.
-    order
+    summation
         Order in which the products of a row are added.
     tokens_grad : stored (rows, hidden)
         Gradient of the rows of the experts.
@@ -472,9 +474,9 @@ def weigh_and_multiply(
     chunks, hidden = thread_count(), g.shape[1]
     scratch = (
         thread_scratch(chunks, 3, hidden + CUT_SCRATCH)
-        if order.cut.blocks
+        if summation.cut.blocks
         else thread_scratch(chunks, 2, max(hidden, LANE_COUNT))
     )
-    inputs = Inputs(tokens.reshape(-1), g.reshape(-1), indices, factors, owners, hidden, order)
+    inputs = Inputs(tokens.reshape(-1), g.reshape(-1), indices, factors, owners, hidden, summation)
     streams = is_streamed(tokens_grad)
     _chunk_of_tokens.over(chunks, inputs, streams, tokens_grad.reshape(-1), sums, scratch)

@@ -29,7 +29,7 @@ from npu_sim.kernels.vectors.lanes import (
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 from npu_sim.kernels.vectors.row_sums import clear, front_of, halve, keep_lanes
 from npu_sim.numbers.arrays import address_of
@@ -118,9 +118,9 @@ def _halved_sum(x, squares: Floats) -> np.float32:
     back = x.size - front
     both, whole = back // ORDERED_LANES * ORDERED_LANES, front // ORDERED_LANES * ORDERED_LANES
     for column in range(0, both, ORDERED_LANES):
-        keep(squares, column, square(x, column) + square(x, front + column))
+        store_lanes(squares, column, square(x, column) + square(x, front + column))
     for column in range(both, whole, ORDERED_LANES):
-        keep(squares, column, square(x, column))
+        store_lanes(squares, column, square(x, column))
     for column in range(whole, front):
         squares[column] = square_one(x, column)
     for column in range(both, back):

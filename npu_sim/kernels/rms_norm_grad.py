@@ -38,7 +38,7 @@ from npu_sim.kernels.vectors.lanes import (
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 from npu_sim.kernels.vectors.row_sums import add_to, clear, front_of, halve, keep_lanes
 from npu_sim.numbers.scalars import narrow, widen
@@ -73,7 +73,7 @@ def _products(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> Any:
     xh = load_ordered(row.x, column) * row.rstd
     dy, gamma = load_ordered(row.dy, column), load_ordered(row.gamma, column)
     product = dy * xh
-    keep(dgamma, column, load_ordered(dgamma, column) + product)
+    store_lanes(dgamma, column, load_ordered(dgamma, column) + product)
     return product * gamma if gamma_last else (dy * gamma) * xh
 
 
@@ -123,7 +123,9 @@ def _put_products(
         prefetch(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize)
         prefetch(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize)
         lanes = _products(row, dgamma, column, gamma_last)
-        keep(products, column, load_ordered(products, column) + lanes if accumulate else lanes)
+        store_lanes(
+            products, column, load_ordered(products, column) + lanes if accumulate else lanes
+        )
     for column in range(whole, dgamma.size):
         product = _product(row, dgamma, column, gamma_last)
         products[column] = products[column] + product if accumulate else product

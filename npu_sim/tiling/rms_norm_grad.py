@@ -111,7 +111,7 @@ class Shapes(NamedTuple):
         return prod(self.gamma)
 
 
-class Fault(NamedTuple):
+class ShapeError(NamedTuple):
     """A shape that violates the contract: the argument, the error, and the legal shape."""
 
     argument: str
@@ -119,24 +119,24 @@ class Fault(NamedTuple):
     hint: str
 
 
-def shape_fault(shapes: Shapes, takes_no_rows: bool = False) -> Fault | None:
+def shape_error(shapes: Shapes, takes_no_rows: bool = False) -> ShapeError | None:
     """Return the first shape that violates the contract, or None.
 
     ``takes_no_rows`` is for products whose planner accepts tensors without rows.
     """
     return (
-        _rank_fault(shapes)
-        or _equality_fault(shapes)
-        or _rstd_fault(shapes)
-        or _empty_fault(shapes, takes_no_rows)
+        _rank_error(shapes)
+        or _equality_error(shapes)
+        or _rstd_error(shapes)
+        or _empty_error(shapes, takes_no_rows)
     )
 
 
-def _rank_fault(shapes: Shapes) -> Fault | None:
+def _rank_error(shapes: Shapes) -> ShapeError | None:
     for name in ("x", "gamma"):
         rank = len(getattr(shapes, name))
         if not 1 <= rank <= MAX_RANK:
-            return Fault(
+            return ShapeError(
                 name,
                 Text("{name} has rank {rank}", name=name, rank=rank),
                 Text("rank 1 to {max_rank}", max_rank=MAX_RANK),
@@ -147,11 +147,11 @@ def _rank_fault(shapes: Shapes) -> Fault | None:
             gamma_count=len(shapes.gamma),
             x_count=len(shapes.x),
         )
-        return Fault(
+        return ShapeError(
             "gamma",
             message,
             Text(
-                "gamma has the last axes of x, {shape}: at most {x_count}",
+                "gamma must be the last axes of x, {shape}: its rank is at most {x_count}",
                 shape=shape_text(shapes.x),
                 x_count=len(shapes.x),
             ),
@@ -159,7 +159,7 @@ def _rank_fault(shapes: Shapes) -> Fault | None:
     return None
 
 
-def _equality_fault(shapes: Shapes) -> Fault | None:
+def _equality_error(shapes: Shapes) -> ShapeError | None:
     for name, like in (("x", "dy"), ("dx", "dy"), ("dgamma", "gamma")):
         given, right = getattr(shapes, name), getattr(shapes, like)
         if given != right:
@@ -170,7 +170,9 @@ def _equality_fault(shapes: Shapes) -> Fault | None:
                 like=like,
                 right=shape_text(right),
             )
-            return Fault(name, message, Text("{name}: {shape}", name=name, shape=shape_text(right)))
+            return ShapeError(
+                name, message, Text("{name}: {shape}", name=name, shape=shape_text(right))
+            )
     right = shapes.x[-len(shapes.gamma) :]
     if shapes.gamma != right:
         message = Text(
@@ -178,11 +180,11 @@ def _equality_fault(shapes: Shapes) -> Fault | None:
             given=shape_text(shapes.gamma),
             x=shape_text(shapes.x),
         )
-        return Fault("gamma", message, Text("gamma: {shape}", shape=shape_text(right)))
+        return ShapeError("gamma", message, Text("gamma: {shape}", shape=shape_text(right)))
     return None
 
 
-def _rstd_fault(shapes: Shapes) -> Fault | None:
+def _rstd_error(shapes: Shapes) -> ShapeError | None:
     leading, rstd = shapes.leading, shapes.rstd
     common = min(len(leading), len(rstd))
     if rstd[:common] == leading[:common] and prod(rstd) == prod(leading):
@@ -192,15 +194,15 @@ def _rstd_fault(shapes: Shapes) -> Fault | None:
         given=shape_text(rstd),
         x=shape_text(leading),
     )
-    return Fault(
+    return ShapeError(
         "rstd", message, Text("rstd: {shape}, axes of size 1 may follow", shape=shape_text(leading))
     )
 
 
-def _empty_fault(shapes: Shapes, takes_no_rows: bool) -> Fault | None:
+def _empty_error(shapes: Shapes, takes_no_rows: bool) -> ShapeError | None:
     if 0 not in (shapes.gamma if takes_no_rows else shapes.dy):
         return None
-    return Fault(
+    return ShapeError(
         "dy",
         Text("dy is {shape}: empty tensors are not supported", shape=shape_text(shapes.dy)),
         "every axis at least 1",
@@ -307,6 +309,7 @@ def rows_in_ub(columns_aligned: int) -> int:
     """Return the most rows buffered at a time on key 1, whatever the rows of the core."""
     if columns_aligned > LANE_COLUMNS:
         return SPLIT_N_COLUMNS // columns_aligned
+    # The numbers are those of the product's planner (page, key 1).
     return (ASSUMED_UB_BYTES - 10 * columns_aligned) // (24 * columns_aligned + 268)
 
 
@@ -472,7 +475,7 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
     """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype_code = DTYPE_CODES[inputs["dtype"]]
-    if shape_fault(shapes) is not None:
+    if shape_error(shapes) is not None:
         return REFUSED
     tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device, rules)
     return raw_result(tiling, vendor_structure(tiling, rules))

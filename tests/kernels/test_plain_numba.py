@@ -85,7 +85,7 @@ def block(chunk, array, place):
 
 @kernel
 def kept(chunk, array, place):
-    lanes_kept.keep(array, place, lanes_kept.recall(array, place, array))
+    lanes_kept.store_lanes(array, place, lanes_kept.load_lanes(array, place, array))
 
 @kernel
 def copied(chunk, array, place):

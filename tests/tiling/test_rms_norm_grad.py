@@ -9,7 +9,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import BF16, FP16, FP32, element_bytes
-from npu_sim.tiling.rms_norm_grad import Shapes, buffers, shape_fault
+from npu_sim.tiling.rms_norm_grad import Shapes, buffers, shape_error
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
 from tests.rules import rules_at_any_release, rules_of
@@ -187,7 +187,7 @@ GOOD = Shapes((2, 3, 8), (2, 3, 8), (2, 3), (8,), (2, 3, 8), (8,))
     ],
 )
 def test_legal_shapes(changes):
-    assert shape_fault(GOOD._replace(**changes)) is None
+    assert shape_error(GOOD._replace(**changes)) is None
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_legal_shapes(changes):
     ],
 )
 def test_illegal_shapes_are_found(argument, changes):
-    fault = shape_fault(GOOD._replace(**changes))
-    assert fault is not None
-    assert fault.argument == argument
-    assert fault.message
-    assert fault.hint
+    error = shape_error(GOOD._replace(**changes))
+    assert error is not None
+    assert error.argument == argument
+    assert error.message
+    assert error.hint
 
 
 def test_every_soc_that_supports_the_operator_is_planned():

@@ -427,3 +427,13 @@ def test_a_file_starts_with_the_code_that_its_calls_do_not_cover(tmp_path):
     assert head["recorded"]["not_modelled"] == dict(recording.not_modelled)
     assert lines == list(recording)
     assert isinstance(npu_sim.plan(lines[0]["op"], **lines[0]["inputs"]), npu_sim.Plan)
+
+
+def test_marks_of_the_profiler_are_no_kernels():
+    layer = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(layer.parameters())
+    with npu_sim.torch.record() as recording:
+        layer(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert recording.not_modelled
+    assert all(name.startswith("aten::") for name in recording.not_modelled)

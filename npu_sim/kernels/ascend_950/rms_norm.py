@@ -37,7 +37,7 @@ from npu_sim.kernels.rms_norm import (
 )
 from npu_sim.kernels.vectors.fused import multiply_add
 from npu_sim.kernels.vectors.lanes import end_streams
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 
 LISTS = 3
@@ -70,7 +70,7 @@ def _put_squares(x: NDArray[Any], begin: int, end: int, padded: int, squares: Fl
     count = end - begin
     whole = count // ORDERED_LANES * ORDERED_LANES
     for place in range(0, whole, ORDERED_LANES):
-        keep(squares, place, square(x, begin + place))
+        store_lanes(squares, place, square(x, begin + place))
     for place in range(whole, count):
         squares[place] = square_one(x, begin + place)
     fill_zeros(squares, count, padded)
@@ -86,11 +86,11 @@ def _folded_register_sum(
     """
     if partner + LANE_COUNT <= x.size:
         for lane in range(0, LANE_COUNT, ORDERED_LANES):
-            keep(lanes, lane, square(x, begin + lane) + square(x, partner + lane))
+            store_lanes(lanes, lane, square(x, begin + lane) + square(x, partner + lane))
         return add_lanes(lanes)
     _put_squares(x, min(partner, x.size), x.size, LANE_COUNT, tail)
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
-        keep(lanes, lane, square(x, begin + lane) + load_ordered(tail, lane))
+        store_lanes(lanes, lane, square(x, begin + lane) + load_ordered(tail, lane))
     return add_lanes(lanes)
 
 

@@ -34,7 +34,7 @@ from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import thread_count, threads_for
 from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, prefetch
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
 from npu_sim.kernels.vectors.row_sums import add_to
 from npu_sim.numbers.scalars import widen
@@ -100,7 +100,7 @@ def _products(row: Row, target: Target, column: int) -> Any:
     product = dy * xh
     if target.adds:
         product = load_ordered(target.other, column) + product
-    keep(target.vector, column, product)
+    store_lanes(target.vector, column, product)
     return (dy * gamma) * xh
 
 
@@ -122,7 +122,7 @@ def _put(row: Row, target: Target, begin: int, end: int, products: Floats) -> No
     for column in range(begin, whole, ORDERED_LANES):
         prefetch(row.dy, column + target.ahead)
         prefetch(row.x, column + target.ahead)
-        keep(products, column - begin, _products(row, target, column))
+        store_lanes(products, column - begin, _products(row, target, column))
     for column in range(whole, end):
         products[column - begin] = _product(row, target, column)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes, tree64
 
 SLOTS = 256
@@ -41,7 +41,7 @@ def add_registers(values: Floats, first: int, second: int, lanes: Floats) -> Non
     """Write the sum of two registers, lane by lane, to ``lanes``."""
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
         sums = load_ordered(values, first + lane)
-        keep(lanes, lane, sums + load_ordered(values, second + lane))
+        store_lanes(lanes, lane, sums + load_ordered(values, second + lane))
 
 
 @device_function
@@ -62,7 +62,7 @@ def folded_pair_sum(values: Floats, begin: int, distance: int, lanes: Floats) ->
         other = left + LANE_COUNT
         first = load_ordered(values, left) + load_ordered(values, left + distance)
         second = load_ordered(values, other) + load_ordered(values, other + distance)
-        keep(lanes, lane, first + second)
+        store_lanes(lanes, lane, first + second)
     return add_lanes(lanes)
 
 
@@ -111,7 +111,7 @@ def halve(values: Floats, count: int) -> None:
         half = count * LANE_COUNT
         for place in range(0, half, ORDERED_LANES):
             sums = load_ordered(values, place)
-            keep(values, place, sums + load_ordered(values, half + place))
+            store_lanes(values, place, sums + load_ordered(values, half + place))
 
 
 @device_function
@@ -126,7 +126,7 @@ def groups16(values: Floats, count: int) -> None:
             halve(values[begin : begin + 16 * LANE_COUNT], 16)
             for place in range(0, LANE_COUNT, ORDERED_LANES):
                 sums = load_ordered(values, begin + place)
-                keep(values, group * LANE_COUNT + place, sums)
+                store_lanes(values, group * LANE_COUNT + place, sums)
         count //= 16
     halve(values, count)
 
@@ -137,7 +137,7 @@ def cols_sum(values: Floats, count: int) -> np.float32:
     power = largest_power(count)
     for place in range(0, count - power, ORDERED_LANES):
         sums = load_ordered(values, place)
-        keep(values, place, sums + load_ordered(values, power + place))
+        store_lanes(values, place, sums + load_ordered(values, power + place))
     groups16(values, power // LANE_COUNT)
     return add_lanes(values[:LANE_COUNT])
 

@@ -35,7 +35,7 @@ from npu_sim.kernels.engine.threads import thread_count
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below, seed_words
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import Stored, splat, store
-from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
+from npu_sim.kernels.vectors.lanes_kept import Kept, load_lanes, store_lanes
 from npu_sim.numbers.scalars import narrow, widen
 
 # --- Atomic paths ---
@@ -212,7 +212,11 @@ class Staged(NamedTuple):
 @device_function
 def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> None:
     for line in range(lines):
-        keep(sums, line * step, recall(sums, line * step, like) + recall(more, line * step, like))
+        store_lanes(
+            sums,
+            line * step,
+            load_lanes(sums, line * step, like) + load_lanes(more, line * step, like),
+        )
 
 
 @device_function
@@ -265,7 +269,7 @@ def _sum_staged(
         out_start, factors = staged.indices[place] * dim, splat(staged.factors[place], out)
         for line in range(lines):
             column = min((block + line) * step, dim - step)
-            store(out, out_start + column, recall(totals, line * step, out) * factors)
+            store(out, out_start + column, load_lanes(totals, line * step, out) * factors)
 
 
 @kernel

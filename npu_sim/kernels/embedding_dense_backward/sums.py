@@ -36,7 +36,7 @@ from npu_sim.kernels.vectors.lanes import (
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
-from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
+from npu_sim.kernels.vectors.lanes_kept import Kept, load_lanes, store_lanes
 from npu_sim.numbers.scalars import narrow, widen
 
 Lanes = Any
@@ -163,7 +163,7 @@ def read_slots(
 def clear_lines(sums: Kept, lines: int, step: int, zero: Lanes) -> None:
     """Set accumulators to zero."""
     for line in range(lines):
-        keep(sums, line * step, zero)
+        store_lanes(sums, line * step, zero)
 
 
 @device_function
@@ -183,14 +183,14 @@ def sum_lines(
         read_slots(rows, slot, count, min(first_line * step, last_column), buffers)
         for line in range(lines):
             column = min((first_line + line) * step, last_column)
-            total = recall(buffers.totals, line * step, grad)
-            chunk = recall(buffers.chunks, line * step, grad)
+            total = load_lanes(buffers.totals, line * step, grad)
+            chunk = load_lanes(buffers.chunks, line * step, grad)
             for place in range(count):
                 chunk = chunk + load(grad, buffers.offsets[place] + column) * weights
                 if buffers.closes[place]:
                     total, chunk = total + chunk, zero
-            keep(buffers.totals, line * step, total)
-            keep(buffers.chunks, line * step, chunk)
+            store_lanes(buffers.totals, line * step, total)
+            store_lanes(buffers.chunks, line * step, chunk)
 
 
 @device_function
@@ -213,7 +213,7 @@ def _write_long_run(
         sum_lines(rows, run, block, lines, buffers)
         for line in range(lines):
             column = min((block + line) * step, rows.dim - step)
-            store(out, out_start + column, recall(buffers.totals, line * step, out) * factors)
+            store(out, out_start + column, load_lanes(buffers.totals, line * step, out) * factors)
 
 
 # --- Short runs: one pass, accumulators in registers ---
@@ -290,7 +290,12 @@ def _write_short_run(
         part = part * factor
         line = out_start + first - step
         if open_line == line:
-            _put(out, line, merge(recall(buffers.carry, 0, out), part, step - first, out), streams)
+            _put(
+                out,
+                line,
+                merge(load_lanes(buffers.carry, 0, out), part, step - first, out),
+                streams,
+            )
         else:
             store_some(out, line, part, step - first, step)
     column = first
@@ -312,7 +317,7 @@ def _write_short_run(
     if end == dim:
         return NO_LINE
     rest = _sum_partial_line(grad, buffers, count, end, 0, dim - end, weight)
-    keep(buffers.carry, 0, rest * factor)
+    store_lanes(buffers.carry, 0, rest * factor)
     return out_start + end
 
 
@@ -320,7 +325,7 @@ def _write_short_run(
 def _flush_line(out: Stored, carry: Kept, open_line: int, stop: int) -> int:
     """Store the pending part of a cache line, up to element ``stop``; return `NO_LINE`."""
     if open_line != NO_LINE:
-        store_some(out, open_line, recall(carry, 0, out), 0, stop - open_line)
+        store_some(out, open_line, load_lanes(carry, 0, out), 0, stop - open_line)
     return NO_LINE
 
 

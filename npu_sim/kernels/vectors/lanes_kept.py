@@ -1,7 +1,7 @@
 """Lanes in memory between two passes over a row, and lanes in the order of their elements.
 
-`keep` writes lanes to a float32 array ``kept``, 1-D, C-contiguous and aligned. Lanes of bf16
-elements are not in the order of the elements, so `recall` must have the same ``like``.
+`store_lanes` writes lanes to a float32 array ``kept``, 1-D, C-contiguous and aligned. Lanes of bf16
+elements are not in the order of the elements, so `load_lanes` must have the same ``like``.
 """
 
 from typing import Any
@@ -33,13 +33,13 @@ ORDERED_LANES = 16
 """Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
-def keep(kept: Kept, index: int, lanes: Values) -> None:
+def store_lanes(kept: Kept, index: int, lanes: Values) -> None:
     """Write lanes to ``kept`` from ``index`` on."""
     kept[index : index + lanes.size] = lanes
 
 
-def recall(kept: Kept, index: int, like: Stored) -> Values:
-    """Return the lanes of ``like`` that `keep` wrote from ``index`` on."""
+def load_lanes(kept: Kept, index: int, like: Stored) -> Values:
+    """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
     return kept[index : index + LINE_BYTES // like.itemsize].copy()
 
 
@@ -73,7 +73,7 @@ def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None
 
 
 @intrinsic
-def _keep(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | None:
+def _store_lanes(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | None:
     if lanes_of(kept) is None or kept.dtype != types.float32 or not isinstance(lanes, LanesType):
         return None
 
@@ -87,7 +87,7 @@ def _keep(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | N
 
 
 @intrinsic
-def _recall(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | None:
+def _load_lanes(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | None:
     lanes = lanes_of(like)
     if lanes_of(kept) is None or kept.dtype != types.float32 or lanes is None:
         return None
@@ -121,5 +121,5 @@ def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | Non
 
 
 if not config.DISABLE_JIT:
-    keep, recall = _keep, _recall
+    store_lanes, load_lanes = _store_lanes, _load_lanes
     load_ordered, add_neighbours = _load_ordered, _add_neighbours

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lanes import Values
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, store_lanes
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 
 _ZERO = np.float32(0)
@@ -33,10 +33,10 @@ def add_to(target: Floats, values: Floats) -> None:
 @device_function
 def keep_lanes(lanes: Floats, first: Values, second: Values, third: Values, fourth: Values) -> None:
     """Write 64 lane accumulators, a quarter in each vector, to an array (64,)."""
-    keep(lanes, 0, first)
-    keep(lanes, ORDERED_LANES, second)
-    keep(lanes, 2 * ORDERED_LANES, third)
-    keep(lanes, 3 * ORDERED_LANES, fourth)
+    store_lanes(lanes, 0, first)
+    store_lanes(lanes, ORDERED_LANES, second)
+    store_lanes(lanes, 2 * ORDERED_LANES, third)
+    store_lanes(lanes, 3 * ORDERED_LANES, fourth)
 
 
 @device_function

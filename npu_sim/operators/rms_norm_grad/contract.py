@@ -44,7 +44,7 @@ def check_shapes(call: Inspection, takes_no_rows: bool = False) -> None:
             for name in implied
         },
     )
-    error = tiler.shape_fault(shapes, takes_no_rows)
+    error = tiler.shape_error(shapes, takes_no_rows)
     if error is not None:
         raise AclnnError(TILING_FAILURE, *error)
     call.sizes = Sizes(

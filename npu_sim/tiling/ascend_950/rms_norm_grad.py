@@ -30,7 +30,7 @@ from npu_sim.tiling.fields import (
     raw_result,
     vendor_fields,
 )
-from npu_sim.tiling.rms_norm_grad import Shapes, shape_fault
+from npu_sim.tiling.rms_norm_grad import Shapes, shape_error
 
 KEY_FULL_LOAD = 7000
 """Tiling key: columns go to cores, all rows lie in the Unified Buffer."""
@@ -450,7 +450,7 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
         "float32",
         dtype,
     )
-    if not dtypes_fit or shape_fault(shapes, takes_no_rows=True) is not None:
+    if not dtypes_fit or shape_error(shapes, takes_no_rows=True) is not None:
         return REFUSED
     tiling = tile(Problem(shapes.rows, shapes.columns, DTYPE_CODES[dtype]), device)
     if tiling.status != SUCCESS:

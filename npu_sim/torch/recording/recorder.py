@@ -31,8 +31,16 @@ Inputs = Mapping[str, Any]
 Entry = tuple[str, str, Place]
 """Code that is not recognised: its name, the reason, and the place."""
 WITHOUT_WORK = frozenset(
-    f"aten::{name}"
-    for name in ("empty", "empty_like", "empty_strided", "new_empty", "detach", "detach_")
+    (
+        "aten::empty",
+        "aten::empty_like",
+        "aten::empty_strided",
+        "aten::new_empty",
+        "aten::detach",
+        "aten::detach_",
+        "profiler::_record_function_enter_new",
+        "profiler::_record_function_exit",
+    )
 )
 """Kernels that are not counted: they neither compute nor move data."""
 
