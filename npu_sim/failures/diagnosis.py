@@ -3,13 +3,17 @@
 Source: specification pages ``error_texts`` (sections 4 to 6) and ``plog``.
 """
 
+import os
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from npu_sim.failures.device_log import kernel_parts
+from npu_sim.failures.exception_dump import ExceptionDump, is_exception_dump, read_exception_dump
 from npu_sim.failures.forms import (
     CODES,
     COLLECTIVE,
@@ -31,10 +35,11 @@ from npu_sim.failures.forms import (
     TORCH_NPU_CHECK,
     Proof,
 )
-from npu_sim.failures.reader import Reading, is_own_code, read_lines
+from npu_sim.failures.reader import Reading, is_own_code, lines_of_file, read_lines
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text, joined
+from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
@@ -100,7 +105,7 @@ class Diagnosis(Printed, Frozen):
 
 @without_internal_frames
 def diagnose(
-    text: str | Iterable[str],
+    text: str | Iterable[str] | os.PathLike[str],
     *,
     operator: str | None = None,
     product: Any = None,
@@ -109,12 +114,13 @@ def diagnose(
     deterministic: bool = False,
     **arguments: Any,
 ) -> Diagnosis:
-    """Return the diagnosis of a pasted error text or log.
+    """Return the diagnosis of a pasted error text, a log or an exception dump.
 
     Parameters
     ----------
     text
-        The text, or its lines, such as an open text file; read line by line.
+        The text, or its lines, such as an open text file; read line by line. Or the path of a file:
+        a text, or an exception dump (``exception_info.*``, adump), whose tiling is decoded.
     operator
         Operator of the call, when the text does not name one of ours.
     product, soc, release, deterministic, **arguments
@@ -123,15 +129,24 @@ def diagnose(
     Raises
     ------
     UsageError
-        When ``text`` is neither a str nor lines, or the call cannot be read.
+        When ``text`` is neither a str nor lines, the file cannot be read or is a damaged dump, or
+        the call cannot be read.
     """
+    dump = None
     if isinstance(text, str):
         text = StringIO(text)
+    elif isinstance(text, os.PathLike):
+        path = Path(text)
+        if is_exception_dump(path):
+            dump = read_exception_dump(path)
+        text = lines_of_file(path) if dump is None else dump.message.splitlines()
     elif isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
         message = Text("text = {text} is neither a text nor lines", text=shown(text))
-        raise UsageError("text", message, "give a str, or a file opened as text")
+        raise UsageError("text", message, "give a str, a path, or a file opened as text")
     reading = read_lines(text)
     facts = _facts(reading)
+    if dump is not None:
+        facts |= _facts_of_dump(dump, facts)
     planned = PlannedCall()
     if arguments:
         name = operator or facts["operator"]
@@ -182,6 +197,27 @@ def _facts(reading: Reading) -> dict[str, Any]:
         "release": _release(reading),
         "exception": next(filter(None, exceptions), None),
     }
+
+
+def _facts_of_dump(dump: ExceptionDump, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a diagnosis that an exception dump adds to those of its log lines."""
+    exception = dict(facts["exception"] or {})
+    kernel = next(filter(find_structure, dump.kernel_types), None)
+    if kernel is not None:
+        exception.setdefault("kernel_name_parts", {"op": kernel})
+    if dump.tiling:
+        words = struct.iter_unpack("<Q", dump.tiling)
+        exception["tiling_words_hex"] = [hex(word) for (word,) in words]
+    exception["dump"] = {
+        "version": dump.version,
+        "time": dump.time,
+        "op_name": dump.operator,
+        "tensors": [tensor._asdict() for tensor in dump.tensors],
+    }
+    changed: dict[str, Any] = {"exception": exception, "stage": facts["stage"] or DEVICE}
+    if facts["operator"] is None and kernel is not None:
+        changed |= {"operator": _own_name(kernel), "kernel": kernel, "blamed": True}
+    return changed
 
 
 INNER_NULLPTR = "561103"
@@ -427,6 +463,18 @@ def _argument_text(operator: str | None, name: str) -> str:
     return Text("{argument} ({help}): documented shape ({shape})", argument, argument=name)
 
 
+def _memory_text(tensor: Mapping[str, Any]) -> str:
+    """Return an input, output or tiling structure of an exception dump."""
+    shape = "x".join(map(str, tensor["shape"]))
+    described = joined((part for part in (tensor["dtype"], shape) if part), " ")
+    return Text(
+        "{role} {described}: {bytes}",
+        role=Text(tensor["role"]),
+        described=described,
+        bytes=bytes_text(tensor["bytes"]),
+    )
+
+
 def _exception_lines(found: Diagnosis, exception: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     error = exception.get("error_code", "")
     if "exception" in exception:
@@ -439,6 +487,10 @@ def _exception_lines(found: Diagnosis, exception: Mapping[str, Any]) -> Iterator
                 code=error or "-",
             ),
         )
+    if dump := exception.get("dump"):
+        yield "dump", Text("{op_name}, version {version}, {time}", **dump)
+        for tensor in dump["tensors"]:
+            yield "dump", _memory_text(tensor)
     if "error_string" in exception:
         yield "device", Text("{text}", text=exception["error_string"])
     bits = int(error, 16) if error.startswith("0x") else 0

@@ -7,7 +7,8 @@ Prefixes are removed from every line, lines are grouped by process, and every fo
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 from npu_sim.failures.device_log import HEAD, ExceptionLog
 from npu_sim.failures.forms import (
@@ -20,6 +21,7 @@ from npu_sim.failures.forms import (
     TORCH_CODE,
     Form,
 )
+from npu_sim.files.reading import lines_of, open_plain
 
 MOST_CHARACTERS = 1 << 16
 """Most characters of a line that are read."""
@@ -145,6 +147,18 @@ def read_lines(lines: Iterable[str]) -> Reading:
         for part in _unescaped(line):
             process = reading.read(part, process)
     return reading
+
+
+def lines_of_file(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file; raises UsageError when it cannot be read."""
+    with open_plain("file", path, "name a text file, or - for standard input") as file:
+        yield from decoded(file)
+
+
+def decoded(file: IO[bytes]) -> Iterator[str]:
+    """Yield the lines of an open file; bytes that are no UTF-8 are replaced."""
+    for line in lines_of(file):
+        yield line.decode("utf-8", "replace")
 
 
 def _unescaped(line: str) -> Iterator[str]:

@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +14,10 @@ from npu_sim.language import Text
 from npu_sim.status import UsageError, shown
 
 File = Annotated[
-    Path, typer.Argument(help="Error text or log as it was printed; - for standard input.")
+    Path,
+    typer.Argument(
+        help="Error text or log as it was printed, or an exception dump; - for standard input."
+    ),
 ]
 Call = Annotated[
     str | None,
@@ -40,36 +42,24 @@ class DiagnoseOptions(DeviceOptions):
 
 def diagnose_command(file: File, options: DiagnoseOptions) -> None:
     """Read an error text or a log: code and stage in words, the operator where the text proves
-    it, the argument, and of a device exception the tiling fields.
+    it, the argument, and of a device exception (plog or exception dump) the tiling fields.
     """
     from npu_sim.failures.diagnosis import diagnose
-    from npu_sim.files.reading import open_plain
+    from npu_sim.failures.reader import decoded
 
     operator, inputs = _call(options.call)
-    source = sys.stdin.buffer
-    if str(file) != "-":
-        source = open_plain("file", file, "name a text file, or - for standard input")
-    with source:
-        diagnosis = diagnose(
-            _lines(source),
-            operator=operator,
-            product=options.product,
-            soc=options.soc,
-            release=options.release,
-            deterministic=options.deterministic,
-            **inputs,
-        )
+    diagnosis = diagnose(
+        decoded(sys.stdin.buffer) if str(file) == "-" else file,
+        operator=operator,
+        product=options.product,
+        soc=options.soc,
+        release=options.release,
+        deterministic=options.deterministic,
+        **inputs,
+    )
     print_answer("diagnosis", diagnosis, as_json=options.json_output)
     if diagnosis.refusal is not None:
         sys.exit(REFUSED)
-
-
-def _lines(file: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a log; bytes that are no UTF-8 are replaced."""
-    from npu_sim.files.reading import lines_of
-
-    for line in lines_of(file):
-        yield line.decode("utf-8", "replace")
 
 
 def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:

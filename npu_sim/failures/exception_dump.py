@@ -1,0 +1,237 @@
+"""Exception dump files of the product (adump): the header, and the tiling structure in the data.
+
+A file is the length of the header (8 bytes, little-endian), the header (a protobuf message
+``DumpData``), and the bytes of all inputs, outputs and workspaces one after another. Only the
+header and the tiling structure, which is one of the inputs, are read.
+
+Source: specification page ``adump``, which knows the layout from public sources alone: no public
+file was found.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from npu_sim.files.reading import open_plain
+from npu_sim.language import Text
+from npu_sim.status import UsageError
+from npu_sim.tiling.structures import WORD_BYTES
+
+HEADER_BYTES = 1 << 22
+"""Largest header that is read; it has a few thousand bytes and the log lines of the exception."""
+MOST_TENSORS = 1 << 12
+"""Maximum number of inputs and outputs."""
+TILING_BYTES = 1 << 16
+"""Largest tiling structure that is read."""
+TILING = 7
+"""``input_type`` of the tiling structure."""
+DTYPES = {
+    1: "float32",
+    2: "float16",
+    3: "int8",
+    4: "uint8",
+    6: "uint16",
+    7: "int32",
+    8: "int64",
+    9: "uint32",
+    10: "uint64",
+    11: "bool",
+    12: "float64",
+    27: "bfloat16",
+}
+"""``data_type`` of a tensor; 0, undefined, is usual in dumps of aclnn calls."""
+ROLES = {3: "output", 4: "input"}
+"""Fields of ``DumpData`` with tensors."""
+SIZE = {"output": 6, "input": 5}
+"""Field of a tensor with the bytes of its data, by role."""
+HINT = "give the file that the product wrote, unchanged"
+
+
+class DumpedMemory(NamedTuple):
+    """An input or output of the kernel: what the header says of it."""
+
+    role: str
+    """``input``, ``output`` or ``tiling``."""
+    dtype: str
+    """Canonical dtype; empty if undefined."""
+    shape: tuple[int, ...]
+    bytes: int
+    argument: int | None
+    """Number of an input's word among the kernel's arguments; None for outputs."""
+
+
+@dataclass(frozen=True)
+class ExceptionDump:
+    """Header of an exception dump, and its tiling structure."""
+
+    name: str
+    """Name of the file."""
+    version: str
+    time: str
+    """Time of the dump in UTC, ISO 8601."""
+    operator: str
+    """The header's ``op_name``."""
+    message: str
+    """Lines of plog about the exception."""
+    tensors: tuple[DumpedMemory, ...]
+    """Inputs and then outputs, in the order of their data."""
+    tiling: bytes
+    """The tiling structure, padded to words; empty without one."""
+
+    @property
+    def kernel_types(self) -> tuple[str, ...]:
+        """Names that may be the kernel's: parts of the operator's name and of the file's."""
+        parts = f"{self.operator}.{self.name}".replace("/", ".").split(".")
+        return tuple(part.removesuffix("AiCore") for part in parts)
+
+
+def is_exception_dump(path: Path) -> bool:
+    """Return whether a file is an exception dump, by its name or its first bytes.
+
+    The upper half of a header's length is 0, the first bytes of a text are not.
+    """
+    if path.name.startswith("exception_info."):
+        return True
+    with open_plain("file", path, HINT) as file:
+        return file.read(WORD_BYTES)[4:] == bytes(4)
+
+
+def read_exception_dump(path: Path) -> ExceptionDump:
+    """Return the header and the tiling structure of an exception dump.
+
+    Raises
+    ------
+    UsageError
+        When the file is shorter than its header states, or the header is damaged.
+    """
+    with open_plain("file", path, HINT) as file:
+        try:
+            return _read(path.name, file)
+        except ValueError as error:
+            message = Text("{path} is no exception dump: {error}", path=path, error=error)
+            raise UsageError("file", message, HINT) from None
+
+
+def _read(name: str, file: IO[bytes]) -> ExceptionDump:
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(WORD_BYTES), "little")
+    if length > min(size - WORD_BYTES, HEADER_BYTES):
+        raise ValueError(
+            Text("a header of {length} bytes in a file of {size}", length=length, size=size)
+        )
+    values: dict[int, Any] = {}
+    tensors: dict[str, list[DumpedMemory]] = {"input": [], "output": []}
+    for number, value in _fields(file.read(length)):
+        if number in ROLES and isinstance(value, bytes):
+            tensors[ROLES[number]].append(_tensor(ROLES[number], value))
+        else:
+            values[number] = value
+        if len(tensors["input"]) + len(tensors["output"]) > MOST_TENSORS:
+            raise ValueError(Text("more than {most} tensors", most=MOST_TENSORS))
+    every = (*tensors["input"], *tensors["output"])
+    tiling, place = b"", WORD_BYTES + length
+    for tensor in every:
+        if place + tensor.bytes > size:
+            raise ValueError(
+                Text(
+                    "the data of the {role} at byte {place} has {bytes} bytes, the file {size}",
+                    role=tensor.role,
+                    place=place,
+                    bytes=tensor.bytes,
+                    size=size,
+                )
+            )
+        if tensor.role == "tiling" and not tiling:
+            file.seek(place)
+            tiling = file.read(min(tensor.bytes, TILING_BYTES))
+        place += tensor.bytes
+    return ExceptionDump(
+        name,
+        _text(values.get(1)),
+        _time(_number(values.get(2))),
+        _text(values.get(6)),
+        _text(values.get(9)),
+        every,
+        tiling.ljust(-(-len(tiling) // WORD_BYTES) * WORD_BYTES, b"\0"),
+    )
+
+
+def _tensor(role: str, message: bytes) -> DumpedMemory:
+    values = dict(_fields(message))
+    shape = values.get(3, b"")
+    sizes = (value for _, value in _fields(shape)) if isinstance(shape, bytes) else ()
+    return DumpedMemory(
+        "tiling" if role == "input" and values.get(11) == TILING else role,
+        DTYPES.get(_number(values.get(1)), ""),
+        tuple(axis for run in sizes for axis in _packed(run)),
+        _number(values.get(SIZE[role])),
+        _number(values.get(10)) if role == "input" else None,
+    )
+
+
+# --- The protobuf wire format: https://protobuf.dev/programming-guides/encoding ---
+
+VARINT, LENGTH = 0, 2
+FIXED = {1: 8, 5: 4}
+"""Wire types of fields with a fixed number of bytes."""
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a message: number, and an integer or the bytes."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        kind = key & 7
+        if kind == VARINT:
+            number, place = _varint(message, place)
+            yield key >> 3, number
+            continue
+        if kind == LENGTH:
+            size, place = _varint(message, place)
+        elif kind in FIXED:
+            size = FIXED[kind]
+        else:
+            raise ValueError(Text("a field of wire type {kind}", kind=kind))
+        if place + size > len(message):
+            raise ValueError("a field of the header is cut off")
+        yield key >> 3, message[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return an integer, and the place behind it."""
+    number = 0
+    for shift, byte in enumerate(data[place : place + 10]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number & 0xFFFF_FFFF_FFFF_FFFF, place + shift + 1
+    raise ValueError("a number of the header is cut off")
+
+
+def _packed(data: int | bytes) -> Iterator[int]:
+    """Yield the integers of a repeated field, which are packed into bytes as a rule."""
+    if isinstance(data, int):
+        yield data
+        return
+    place = 0
+    while place < len(data):
+        number, place = _varint(data, place)
+        yield number
+
+
+def _time(microseconds: int) -> str:
+    try:
+        return (datetime(1970, 1, 1) + timedelta(microseconds=microseconds)).isoformat()
+    except OverflowError:
+        return ""
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
