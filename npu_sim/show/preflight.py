@@ -469,7 +469,7 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
         "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "results": results}],
     }
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n", "sarif")
+    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def _data(text: str) -> str:
