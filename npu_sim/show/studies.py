@@ -15,6 +15,9 @@ from npu_sim.studies.verdicts import MEANINGS, Verdict
 
 Study = DeterminismStudy | PrecisionStudy | InvarianceStudy
 SHOWN_STEPS = 6
+"""Number of orders, and of steps of a sum, that are listed."""
+SHOWN_TERMS = 3
+"""Number of terms of the worst element that are listed."""
 SHOWN_TREE = 400
 """Number of characters shown of a tree; ``--json`` has all of it."""
 
@@ -36,7 +39,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     spread = "between two legal orders, of the element that moved most in value"
     different = say("{differs_from_deterministic} elements differ", output)
     lines: list[Line] = [
-        (output.output, results, ", ".join(output.orders[:6]) + ", ..."),
+        (output.output, results, ", ".join(output.orders[:SHOWN_STEPS]) + ", ..."),
         ("", moved, say("{order_dependent} can, by plan and indices", output)),
         ("", say("spread up to {max_spread:.3g}", output), spread),
         ("", different, "between the sequential and the deterministic result"),
@@ -45,7 +48,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     if worst is None:
         return lines
     index = ", ".join(map(str, worst.index))
-    moved = say(
+    value = say(
         "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
         worst,
         output=output.output,
@@ -56,8 +59,8 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         "{deterministic_result:.9g}",
         worst,
     )
-    lines.append(("worst", moved, note))
-    for value, order, steps in (
+    lines.append(("worst", value, note))
+    for extreme, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
     ):
@@ -69,7 +72,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
             more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
         scaled = say("; times {factor:.6g}", worst) if worst.factor != 1 else ""
         note = shown + more + scaled
-        lines.append(("", Text("{value} ({order})", value=f"{value:.9g}", order=order), note))
+        lines.append(("", Text("{value} ({order})", value=f"{extreme:.9g}", order=order), note))
     return lines
 
 
@@ -83,7 +86,9 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         value = say("of given inputs: max {max_ulp_of_given:.3g} ulp", output)
         lines.append(("", value, "the rounding of the inputs included"))
         index = ", ".join(map(str, output.worst_index))
-        terms = ", ".join(f"{term.name} {term.value:.4g}" for term in output.worst_terms[:3])
+        terms = ", ".join(
+            f"{term.name} {term.value:.4g}" for term in output.worst_terms[:SHOWN_TERMS]
+        )
         value = say(
             "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", output, index=index
         )

@@ -21,7 +21,7 @@ from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
 
 DESCRIPTION = "sweep.json"
-GIVE = "give a folder that npu-sim sweep --out wrote"
+FOLDER_HINT = "give a folder that npu-sim sweep --out wrote"
 
 PIECE_ROWS = 1 << 13
 """Lines written as text at a time by one thread."""
@@ -63,7 +63,7 @@ class ColumnsWriter:
         for column in self.columns:
             file = (self.partial / f"{column.name}.npy").open("r+b")
             self._files.append(file)
-            cut_back(file, len(self._header(column)) + self.rows * column.dtype.itemsize)
+            truncate_to(file, len(self._header(column)) + self.rows * column.dtype.itemsize)
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Append a chunk."""
@@ -97,7 +97,7 @@ class ColumnsWriter:
         return buffer.getvalue()
 
 
-def cut_back(file: IO[bytes], size: int) -> None:
+def truncate_to(file: IO[bytes], size: int) -> None:
     """Truncate an open file and seek to its end; ValueError when it is shorter."""
     present = file.seek(0, os.SEEK_END)
     if present < size:
@@ -144,7 +144,9 @@ def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
 
 def _read_description(folder: Path) -> dict[str, Any]:
     try:
-        described = json.loads(read_limited("folder", folder / DESCRIPTION, JSON_BYTES, GIVE))
+        described = json.loads(
+            read_limited("folder", folder / DESCRIPTION, JSON_BYTES, FOLDER_HINT)
+        )
     except UsageError as error:
         raise _no_sweep(folder, error.message) from None
     except (ValueError, RecursionError) as error:
@@ -157,7 +159,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 def _no_sweep(folder: Path, why: Any) -> UsageError:
     return UsageError(
-        "folder", Text("{folder} holds no sweep: {why}", folder=folder, why=why), GIVE
+        "folder", Text("{folder} holds no sweep: {why}", folder=folder, why=why), FOLDER_HINT
     )
 
 
@@ -183,7 +185,7 @@ class CsvWriter:
     def resume(self, state: dict[str, Any]) -> None:
         """Truncate the file to the complete lines."""
         self._file = self.partial.open("r+b")
-        cut_back(self._file, int(state["bytes"]))
+        truncate_to(self._file, int(state["bytes"]))
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Append a chunk."""

@@ -32,8 +32,8 @@ MOST_TERMS = 10_000
 
 def study_document(study: Study) -> Document:
     """Return the report of a study."""
-    every = study.outputs if isinstance(study, DeterminismStudy) else ()
-    rows = [output.rows for output in every]
+    outputs = study.outputs if isinstance(study, DeterminismStudy) else ()
+    rows = [output.rows for output in outputs]
     return study_report(study_headline(study), study_lines(study), study.as_dict(), rows=rows)
 
 
@@ -67,11 +67,11 @@ def study_report(
     return Document(headline, headline, tuple(sections), call)
 
 
-def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
+def _maps(rows_by_output: Sequence[OpenRows]) -> tuple[Section, ...]:
     """Draw the positions of the rows that can differ, per output."""
     strips = [
         order_strip_data(rows.output, OrderMask(rows.axis, rows.mask()))
-        for rows in every
+        for rows in rows_by_output
         if len(rows.table)
     ]
     pictures = tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips)
@@ -80,11 +80,11 @@ def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     """Draw the first trees, up to ``MOST_TERMS`` terms."""
-    totals = list(accumulate(len(bar["terms"]) for bar in certificates))
+    totals = list(accumulate(len(certificate["terms"]) for certificate in certificates))
     shown = max(sum(total <= MOST_TERMS for total in totals), 1)
     drawn = [
-        {name: value for name, value in bar.items() if name != "text"}
-        for bar in certificates[:shown]
+        {name: value for name, value in certificate.items() if name != "text"}
+        for certificate in certificates[:shown]
     ]
     caption = (
         "Open a node to see what is added; t0 .. t31 are terms added one after the "
@@ -123,11 +123,11 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
             index = ", ".join(map(str, worst["index"]))
             caption = say(
                 "{output}[{index}] in the orders of its lowest and highest result: running fp32 "
-                "sum less the exact sum of the same contributions. Their ends lie {worst} ulp "
+                "sum less the exact sum of the same contributions. Their ends lie {spread_ulp} ulp "
                 "apart. 1 ulp of the deterministic result is {ulp:.3g}.",
                 output=output["output"],
                 index=index,
-                worst=worst["spread_ulp"],
+                spread_ulp=worst["spread_ulp"],
                 ulp=ulp,
             )
             yield curve_figure(
@@ -179,8 +179,8 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 (bars,),
                 layout,
                 say(
-                    "{output}: {measure} against float64; above each bar, its number of elements",
-                    output=output["variant"],
-                    measure=output["output"],
+                    "{variant}: {output} against float64; above each bar, its number of elements",
+                    variant=output["variant"],
+                    output=output["output"],
                 ),
             )
