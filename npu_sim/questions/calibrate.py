@@ -46,14 +46,17 @@ class ComparedShape:
     """Measured and estimated vector time of one shape, medians over its launches."""
 
     kernel: str
+    """The kernel."""
     inputs: tuple[str, ...]
+    """Its input tensors."""
     count: int
-    """``kernel``, ``inputs`` and ``count``: kernel, input tensors, and number of launches."""
+    """Number of launches."""
     estimate_us: float
+    """Estimate at the measured clock."""
     measured_us: float
+    """Hardware counter."""
     ratio: float
-    """``estimate_us``, ``measured_us`` and ``ratio``: estimate at the measured clock, hardware
-    counter, and counter over estimate."""
+    """Counter over estimate."""
     used: bool
     """Whether the ratio is plausible."""
     fits: tuple[str, ...] = ()
@@ -77,16 +80,12 @@ class CalibrationAnswer(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
-        shapes = [asdict(shape) for shape in self.shapes]
-        details = {
+        return {
+            "calibration": self.calibration.model_dump(mode="json"),
+            "shapes": [asdict(shape) for shape in self.shapes],
             "factor_reason": self.factor_reason,
             "skipped": self.skipped,
             "warnings": list(self.warnings),
-        }
-        return {
-            "calibration": self.calibration.model_dump(mode="json"),
-            "shapes": shapes,
-            **details,
         }
 
 
@@ -154,15 +153,23 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
         fits = () if used else tuple(_fitting(group, profile, measured, clock))
-        shape = (first.kernel, tuple(map(str, first.inputs or ())), len(group.launches))
-        yield ComparedShape(*shape, estimate.vector_cycles / clock, measured, ratio, used, fits)
+        yield ComparedShape(
+            kernel=first.kernel,
+            inputs=tuple(map(str, first.inputs or ())),
+            count=len(group.launches),
+            estimate_us=estimate.vector_cycles / clock,
+            measured_us=measured,
+            ratio=ratio,
+            used=used,
+            fits=fits,
+        )
 
 
 def _fitting(
     group: MeasuredGroup, profile: Profile, measured: float, clock: float
 ) -> Iterator[str]:
     """Yield releases and SoCs with as many cores for which a group's counter is plausible."""
-    case = group.possible_calls[0]
+    call = group.possible_calls[0]
     operator = load_operator(group.operator)
     for release in release_names():
         for soc in profile.product.socs:
@@ -170,11 +177,11 @@ def _fitting(
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                built = operator.build(case.arguments, infer=True)
-                made = plan_of(operator.check(built, Target(other, case.plan.deterministic)))
+                built = operator.build(call.arguments, infer=True)
+                made = plan_of(operator.check(built, Target(other, call.plan.deterministic)))
             except AclnnError:
                 continue
-            estimate, _ = estimator(made, other, mhz=clock).estimate(made.launches[case.place])
+            estimate, _ = estimator(made, other, mhz=clock).estimate(made.launches[call.place])
             if (
                 isinstance(estimate, VectorEstimate)
                 and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]

@@ -40,8 +40,9 @@ class Explanation(Printed):
     call: FixedCall
     """Values of the call by axis name."""
     plan: Plan | None
+    """The plan; None for a refused call."""
     refusal: AclnnError | None
-    """``plan`` and ``refusal``: the plan, or the error; the other one is None."""
+    """The refusal; None with a plan."""
     nearby: tuple[NearbyPlan, ...]
     """Plans of the nearest changes that flip a decision."""
     limits: tuple[SizeLimit, ...]
@@ -119,9 +120,17 @@ def explain(
     prices: tuple[ModePrice, ...] = ()
     if plan is not None and other is not None and declared.has_hook("program"):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
-    sizes = tuple(_size_limits(call, loaded))
-    outcome = (plan, refusal, tuple(nearby))
-    return Explanation(loaded, call, *outcome, sizes, other, estimates, prices)
+    return Explanation(
+        profile=loaded,
+        call=call,
+        plan=plan,
+        refusal=refusal,
+        nearby=tuple(nearby),
+        limits=tuple(_size_limits(call, loaded)),
+        other_mode=other,
+        estimates=estimates,
+        determinism=prices,
+    )
 
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:

@@ -42,10 +42,10 @@ class Bound:
     ranges: tuple[Interval, ...]
     """Intervals of legal values, both ends included; empty when no value is legal."""
     below: Unplanned | None = None
+    """Refusal just below the smallest legal value; None where the search ended."""
     above: Unplanned | None = None
-    """``below`` and ``above``: refusal just below the smallest and just above the largest legal
-    value; None where the search ended (at ``npu_sim.framework.axes.SEARCH_END``, or the smallest
-    sensible value). Without legal values ``above`` is the refusal of the given call."""
+    """Refusal just above the largest legal value; None where the search ended, at
+    ``npu_sim.framework.axes.SEARCH_END``. Without legal values, the refusal of the given call."""
 
     @property
     def smallest(self) -> int | None:
@@ -74,12 +74,13 @@ class ProductLimits:
     """Bounds on the SoCs of one product that plan alike."""
 
     product: str
+    """The product."""
     socs: tuple[str, ...]
-    """``product`` and ``socs``: product, and its SoCs with the same cores and buffers."""
+    """Its SoCs with the same cores and buffers."""
     documented: Bound
+    """Bound under the documented limits."""
     hardware: Bound
-    """``documented`` and ``hardware``: bounds under the documented limits, and under those of the
-    hardware."""
+    """Bound under the limits of the hardware."""
     at: int | None = None
     """Value of the second argument, for a frontier."""
     size: str = ""
@@ -106,10 +107,11 @@ class LimitTable(Printed):
     """The answer of :func:`limits`."""
 
     operator: str
+    """Name of the operator."""
     vary: str
+    """Bounded argument; empty for all sizes."""
     along: str
-    """``operator``, ``vary`` and ``along``: operator, bounded argument ("" for all sizes), and
-    second argument of a frontier or ""."""
+    """Second argument of a frontier; empty without one."""
     fixed: dict[str, Any] = field(repr=False)
     """Values of the rest of the call."""
     rows: tuple[ProductLimits, ...] = ()

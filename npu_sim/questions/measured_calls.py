@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.plans.model import Launch
 from npu_sim.questions.possible_calls import PossibleCall
+
+CAST = "Cast"
+"""Kernel whose launches are distinguished by their dtypes."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,11 @@ def find_possible_call(
     return max(matching, key=lambda call: len(call.plan.launches), default=None)
 
 
-def _matches(planned: object, measured: MeasuredLaunch) -> bool:
+def _matches(planned: Launch, measured: MeasuredLaunch) -> bool:
     """Return whether kernel, and for casts the dtypes, of both launches agree."""
-    kernel, inputs, outputs = (getattr(planned, name) for name in ("kernel", "inputs", "outputs"))
-    if kernel != measured.kernel:
+    if planned.kernel != measured.kernel:
         return False
-    if kernel != CAST or not measured.inputs or not measured.outputs:
+    if planned.kernel != CAST or not measured.inputs or not measured.outputs:
         return True
     dtypes = [spec.dtype for spec in (measured.inputs[0], measured.outputs[0]) if spec is not None]
-    return dtypes == [inputs[0].dtype, outputs[0].dtype]
-
-
-CAST = "Cast"
-"""Kernel whose launches are distinguished by their dtypes."""
+    return dtypes == [planned.inputs[0].dtype, planned.outputs[0].dtype]

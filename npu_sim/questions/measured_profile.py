@@ -34,10 +34,11 @@ class MeasuredProfile(Tabular, Printed):
     launches: tuple[MeasuredLaunch, ...]
     """All launches of the file."""
     device: MeasuredDevice | None
+    """Device for which calls are planned; None without modelled kernels."""
     release: str
+    """Release for which calls are planned."""
     release_found_by: str
-    """``device``, ``release`` and ``release_found_by``: device and release for which calls are
-    planned, and how the release was identified."""
+    """How the release was identified."""
     groups: tuple[MeasuredGroup, ...]
     """Groups of equal launches of modelled kernels, largest total time first."""
     calls: tuple[CallGroup, ...]

@@ -21,8 +21,9 @@ class NearbyPlan:
     axis: Axis
     """Changed argument."""
     now: int | str | bool
+    """Value in the call."""
     value: int | str | bool
-    """``now`` and ``value``: value in the call, and after the change."""
+    """Value after the change."""
     path: str
     """Path after the change; empty if the changed call is refused."""
     changes_path: bool

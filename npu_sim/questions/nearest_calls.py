@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_sim.cores import Profile
-from npu_sim.framework.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word, distance
+from npu_sim.framework.axes import (
+    COMMON_AXES,
+    DETERMINISTIC,
+    LIMITS,
+    Axis,
+    Number,
+    Value,
+    Word,
+    distance,
+)
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Limits, Target
@@ -24,8 +33,9 @@ class NearestCall:
     axis: Axis
     """Changed argument, or ``limits`` or ``deterministic``."""
     now: Value
+    """Value in the refused call."""
     value: Value
-    """``now`` and ``value``: value in the refused call, and after the change."""
+    """Value after the change."""
     plan: Plan
     """Plan of the changed call."""
     ranges: tuple[Interval, ...] = ()
@@ -39,22 +49,18 @@ class NearestCall:
 
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
     """Return changes of one value that make a refused call run, nearest first."""
+    now = {**call.values, LIMITS.name: limits, DETERMINISTIC.name: call.deterministic}
     nearest = [
-        change for axis in call.operator.axes for change in _changes(call, axis, profile, limits)
+        change
+        for axis in (*call.operator.axes, *COMMON_AXES)
+        for change in _changes(call, axis, now[axis.name], profile, limits)
     ]
-    for axis in COMMON_AXES:
-        now = limits if axis is LIMITS else call.deterministic
-        others = axis.words if isinstance(axis, Word) else (False, True)
-        for value in others:
-            if value != now and (plan := _planned(call, axis, value, profile, limits)):
-                nearest.append(NearestCall(axis, now, value, plan))
     return sorted(nearest, key=lambda change: change.distance)
 
 
 def _changes(
-    call: FixedCall, axis: Axis, profile: Profile, limits: Limits
+    call: FixedCall, axis: Axis, now: Value, profile: Profile, limits: Limits
 ) -> Iterator[NearestCall]:
-    now = call.values[axis.name]
     ranges: tuple[Interval, ...] = ()
     values: list[Value]
     if isinstance(axis, Number):

@@ -23,8 +23,8 @@ class Summary:
     failed: int = 0
     malformed: int = 0
     unknown: int = 0
-    differ: int = 0
     as_expected: int = 0
+    differ: int = 0
     not_fine: int = 0
     over_budget: int = 0
     peak: Checked | None = None
@@ -44,26 +44,12 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
-        names = (
-            "lines",
-            "count",
-            "runs",
-            "overflows",
-            "refused",
-            "failed",
-            "malformed",
-            "unknown",
-            "as_expected",
-            "differ",
-            "not_fine",
-            "over_budget",
-        )
         peak = self.peak
         place = None
         if peak:
             place = {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
         return {
-            **{name: getattr(self, name) for name in names},
+            **vars(self),
             "peak_workspace_bytes": peak.workspace_bytes if peak else 0,
             "peak": place,
         }
