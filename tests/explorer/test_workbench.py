@@ -161,6 +161,108 @@ def test_the_copied_link_contains_the_second_pane(page):
     assert page.texts(".headline") == headlines
 
 
+def test_a_second_product_without_a_soc_has_its_default_one(page):
+    page.open("#operator=rms_norm_grad&other.product=atlas_a3")
+    assert page.text("#second .headline") == "RmsNormGrad on Atlas A3, Ascend910_9391: runs"
+    assert page.element("#field-other\\.soc").get_attribute("value") == "Ascend910_9391"
+
+
+def test_the_second_pane_has_sizes_and_an_operator_of_its_own(page):
+    page.open("#operator=rms_norm_grad&row=4096&col=7168&other.row=64")
+    assert "--dy 4096x7168:bf16" in page.text("#first .command")
+    assert "--dy 64x7168:bf16" in page.text("#second .command")
+    page.element("#calls summary").click()
+    page.type("col", "8192")
+    page.wait(lambda: "--dy 64x8192:bf16" in page.text("#second .command"))
+    page.choose("other.operator", "rms_norm")
+    assert page.text("#second .headline").startswith("RmsNorm on")
+    assert "--x 4096x8192:" in page.text("#second .command")
+    assert "--dy 4096x8192:bf16" in page.text("#first .command")
+    link, commands = page.driver.current_url, page.texts(".pane .command")
+    page.browser.open(link)
+    page.wait(lambda: len(page.texts(".pane .command")) == 2)
+    page.settle()
+    assert page.texts(".pane .command") == commands
+
+
+LINES = """
+    const top = (element) => Math.round(element.getBoundingClientRect().top + scrollY);
+    const of = (pane) => [...document.querySelectorAll(`${pane} .lines-of-plan dt`)].map((line) =>
+        [line.textContent, top(line)]);
+    const title = (pane) => [...document.querySelectorAll(`${pane} .result .sections > section`)]
+        .map((section) => [section.dataset.title, top(section)]);
+    return ["#first", "#second"].map((pane) => [...of(pane), ...title(pane)]);
+"""
+
+
+@pytest.mark.parametrize("more", ["", "&other.operator=rms_norm"])
+def test_lines_of_two_panes_face_each_other_and_pictures_fit(page, more):
+    page.set_width(1366)
+    page.open(TWO_PANES + more)
+    page.wait_for_changes()
+    first, second = (dict(lines) for lines in page.script(LINES))
+    shared = first.keys() & second.keys()
+    assert {"path", "cores", "workspace", "Cores"} <= shared
+    assert {name: first[name] for name in shared} == {name: second[name] for name in shared}
+    assert (
+        page.script(
+            "return [...document.querySelectorAll('svg.map')].filter((picture) => "
+            "picture.parentElement.scrollWidth > picture.parentElement.clientWidth).length"
+        )
+        == 0
+    )
+
+
+def test_the_result_comes_first_on_phones(page):
+    page.set_width(375)
+    page.open(SMALL_DIM)
+    assert page.element("#first .plan").rect["y"] < 400
+    assert page.element("#first .plan").rect["y"] < page.element("#first .command").rect["y"]
+
+
+@pytest.mark.parametrize("link", [SMALL_DIM, TWO_PANES])
+def test_every_select_is_as_wide_as_its_text(page, link):
+    page.set_width(1366)
+    page.open(link)
+    cut = page.script("""
+        for (const call of document.querySelectorAll("#calls > details")) call.open = true;
+        return [...document.querySelectorAll("select")].filter((select) => {
+            const width = select.getBoundingClientRect().width;
+            const copy = select.cloneNode(true);
+            copy.style.width = "auto";
+            select.after(copy);
+            const needed = copy.getBoundingClientRect().width;
+            copy.remove();
+            return needed > width;
+        }).map((select) => select.name);
+    """)
+    assert cut == []
+
+
+def test_the_snapshot_shows_the_same_without_the_server(page, tmp_path):
+    page.open(TWO_PANES)
+    page.wait_for_changes()
+    page.script("""
+        const make = URL.createObjectURL;
+        URL.createObjectURL = (blob) => {
+            blob.text().then((text) => { window.saved = text; });
+            return make(blob);
+        };
+    """)
+    page.element("#snapshot").click()
+    page.wait(lambda: page.script("return window.saved"))
+    lines, pictures = page.texts(".lines-of-plan"), len(page.find("main svg"))
+    file = tmp_path / "snapshot.html"
+    file.write_text(page.script("return window.saved"), encoding="utf-8")
+    page.browser.open(file.as_uri())
+    assert page.texts(".lines-of-plan") == lines
+    assert 0 < len(page.find("main svg")) <= pictures
+    assert not page.find("form, script, link, button, input")
+    assert page.explorer.access.token not in file.read_text(encoding="utf-8")
+    _, requests = page.browser.logs()
+    assert requests == [file.as_uri()]
+
+
 def small_product():
     return (
         (config_directory() / "atlas_a2.yaml")
@@ -193,6 +295,7 @@ def test_an_invalid_file_is_refused_by_name(page, name, content, message):
     page.open(SMALL_DIM)
     page.drop(name, content)
     assert message in page.text("#job-result")
+    assert page.text("#stage") == ""
     assert "/" not in page.text("#job-result").partition("profile")[0].replace("and/or", "")
     assert not page.find("#second")
 

@@ -1,12 +1,13 @@
-// The page has one state, a flat map of texts, mirrored in the address bar after '#'. What begins with "other." is what the second
-// pane has instead of the first one's, when there is one.
+// The page has one state, a flat map of texts, mirrored in the address bar after '#'. Names that begin with "other." are what the
+// second pane has instead of the first one's values; there is a second pane if there are any.
 export const OTHER = "other.";
 export const WHERE = ["product", "soc", "release", "deterministic", "limits"];
 export const session = { catalog: null, state: {} };
 
-export const operatorOf = (name = session.state.operator) => session.catalog.operators.find((one) => one.name === name) || session.catalog.operators[0];
 export const productOf = (name) => session.catalog.products.find((one) => one.name === name);
-export const isCompared = () => OTHER + "product" in session.state;
+export const isCompared = () => Object.keys(session.state).some((name) => name.startsWith(OTHER));
+export const named = (name) => session.catalog.operators.find((one) => one.name === name) || session.catalog.operators[0];
+export const operatorOf = (prefix = "") => named(session.state[prefix + "operator"] ?? session.state.operator);
 
 export function defaults(operator, product) {
   const values = { operator: operator.name, product: product.name, soc: product.default_soc, release: session.catalog.default_release, deterministic: "false", limits: "documented" };
@@ -15,28 +16,37 @@ export function defaults(operator, product) {
   return values;
 }
 
+// Return the values of a pane. A second pane with another operator takes no value of the first one.
+export function stateOf(prefix) {
+  const entries = Object.entries(session.state);
+  const first = Object.fromEntries(entries.filter(([name]) => !name.startsWith(OTHER)));
+  if (prefix === "") return first;
+  const own = Object.fromEntries(entries.filter(([name]) => name.startsWith(OTHER)).map(([name, value]) => [name.slice(OTHER.length), value]));
+  if (operatorOf(OTHER) === operatorOf()) return { ...first, ...own };
+  return { lang: first.lang, ...defaults(operatorOf(OTHER), productOf(first.product) || session.catalog.products[0]), ...own };
+}
+
+// A product without a SoC has its default SoC; the server knows it if the link names the product in another way than the catalog.
 export function readAddress() {
   const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const product = productOf(given.product) || productOf("atlas_a2") || session.catalog.products[0];
-  session.state = { ...defaults(operatorOf(given.operator), product), ...given };
+  for (const prefix of ["", OTHER]) {
+    if (given[prefix + "product"]) given[prefix + "soc"] ??= productOf(given[prefix + "product"])?.default_soc ?? "";
+  }
+  session.state = { ...defaults(named(given.operator), product), ...given };
 }
 
-// An empty attribute or tensor is one that is left out; an empty size is a size that is missing, which the server refuses.
-function said([name, value]) {
-  return value !== "" || operatorOf().axes.some((axis) => axis.name === name);
-}
+// An empty attribute or tensor is one that is left out; an empty size is a size that is missing, which the server refuses. An empty
+// SoC of the second pane replaces that of the first one.
+const isWritten = (prefix) => ([name, value]) => value !== "" || name === "soc" || operatorOf(prefix).axes.some((axis) => axis.name === name);
+const isSaid = ([name, value]) => (name.startsWith(OTHER) ? isWritten(OTHER)([name.slice(OTHER.length), value]) : isWritten("")([name, value]));
+
+// Return the whole state as a query, both panes in one.
+export const wholeQuery = () => new URLSearchParams(Object.entries(session.state).filter(isSaid));
 
 export function writeAddress() {
-  history.replaceState(null, "", "#" + new URLSearchParams(Object.entries(session.state).filter(said)));
+  history.replaceState(null, "", `#${wholeQuery()}`);
 }
 
 // Return the state of a pane as a query.
-export function queryOf(prefix) {
-  const { state } = session;
-  const first = Object.entries(state).filter(([name]) => !name.startsWith(OTHER));
-  const other = prefix === "" ? [] : Object.entries(state).filter(([name]) => name.startsWith(OTHER)).map(([name, value]) => [name.slice(OTHER.length), value]);
-  return new URLSearchParams(Object.entries({ ...Object.fromEntries(first), ...Object.fromEntries(other) }).filter(said));
-}
-
-// Return the whole state as a query, both panes in one.
-export const wholeQuery = () => new URLSearchParams(Object.entries(session.state).filter(said));
+export const queryOf = (prefix) => new URLSearchParams(Object.entries(stateOf(prefix)).filter(isWritten(prefix)));

@@ -1,47 +1,51 @@
-// The fields of the form, and those of the second pane: each one changes one value of the state.
-import { OTHER, WHERE, isCompared, operatorOf, productOf, session } from "./address.js";
+// The fields of the calls, one group for each pane: each field changes one value of the state.
+import { OTHER, WHERE, operatorOf, productOf, session, stateOf } from "./address.js";
 import { byId, make } from "./elements.js";
-import { t } from "./texts.js";
+import { t, translate } from "./texts.js";
 
 let change = null; // (name, value, typedIn) of the page
-let numbers = {}; // what the server read from the texts of sizes
+const numbers = { "": {}, [OTHER]: {} }; // what the server read from the texts of sizes, by pane
+const groups = {}; // elements of the calls, by pane
 
 export function listen(callback) {
   change = callback;
 }
 
-function field(name, title, help, ...inputs) {
-  const id = `field-${name}`;
+// `key` is the name of a value in the state: that of an argument, after "other." for the second pane.
+function field(key, title, help, ...inputs) {
+  const id = `field-${key}`;
   const parts = [make("label", { textContent: title, htmlFor: id }), ...inputs];
   if (help) {
-    parts.push(make("small", { id: `help-${name}`, className: "help", textContent: help }));
-    inputs[0].setAttribute("aria-describedby", `help-${name} problem-${name}`);
+    parts.push(make("small", { id: `help-${key}`, className: "help", textContent: help }));
+    inputs[0].setAttribute("aria-describedby", `help-${key} problem-${key}`);
   }
-  parts.push(make("small", { id: `problem-${name}`, className: "problem", hidden: true }));
+  parts.push(make("small", { id: `problem-${key}`, className: "problem", hidden: true }));
   return make("div", { className: "field" }, ...parts);
 }
 
-function choice(name, values, titles = values) {
-  const chosen = session.state[name];
+function choice(prefix, name, values, titles = values) {
+  const chosen = valueOf(prefix, name);
   const options = values.map((value, index) => make("option", { value, textContent: titles[index] }));
-  const select = make("select", { id: `field-${name}`, name }, ...options);
+  const select = make("select", { id: `field-${prefix}${name}`, name: prefix + name }, ...options);
   if (!values.includes(chosen)) select.append(make("option", { value: chosen, textContent: chosen }));
   select.value = chosen;
-  select.addEventListener("change", () => change(name, select.value));
+  select.addEventListener("change", () => change(prefix + name, select.value));
   return select;
 }
 
-function checkbox(name) {
-  const box = make("input", { type: "checkbox", id: `field-${name}`, name, checked: session.state[name] === "true" });
-  box.addEventListener("change", () => change(name, String(box.checked)));
+function checkbox(prefix, name) {
+  const box = make("input", { type: "checkbox", id: `field-${prefix}${name}`, name: prefix + name, checked: valueOf(prefix, name) === "true" });
+  box.addEventListener("change", () => change(prefix + name, String(box.checked)));
   return box;
 }
 
-function text(name, placeholder) {
-  const input = make("input", { type: "text", id: `field-${name}`, name, value: session.state[name] || "", placeholder, spellcheck: false });
-  input.addEventListener("input", () => change(name, input.value.trim(), input));
+function text(prefix, name, placeholder) {
+  const input = make("input", { type: "text", id: `field-${prefix}${name}`, name: prefix + name, value: valueOf(prefix, name), placeholder, spellcheck: false });
+  input.addEventListener("input", () => change(prefix + name, input.value.trim(), input));
   return input;
 }
+
+const valueOf = (prefix, name) => stateOf(prefix)[name] ?? "";
 
 // Sizes grow by factors: a slider is logarithmic from its lowest value (at least 1) to its top, and its left end is the lowest
 // value itself; short ranges are linear.
@@ -62,14 +66,15 @@ const slider = {
   },
 };
 
-function size(axis) {
-  const input = make("input", { type: "text", inputMode: "numeric", id: `field-${axis.name}`, name: axis.name, value: session.state[axis.name], required: true });
-  const range = make("input", { type: "range", min: 0, max: STEPS, id: `slider-${axis.name}` });
+function size(prefix, axis) {
+  const key = prefix + axis.name;
+  const input = make("input", { type: "text", inputMode: "numeric", id: `field-${key}`, name: key, value: valueOf(prefix, axis.name), required: true });
+  const range = make("input", { type: "range", min: 0, max: STEPS, id: `slider-${key}` });
   range.setAttribute("aria-label", t("{name}, slider", { name: axis.name }));
-  input.addEventListener("input", () => change(axis.name, input.value.trim(), input));
+  input.addEventListener("input", () => change(key, input.value.trim(), input));
   input.addEventListener("keydown", (event) => {
     const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
-    const now = /^-?[0-9]+$/.test(input.value) ? Number(input.value) : numbers[axis.name];
+    const now = /^-?[0-9]+$/.test(input.value) ? Number(input.value) : numbers[prefix][axis.name];
     if (!step || !Number.isSafeInteger(now)) return;
     event.preventDefault();
     input.value = Math.max(axis.low, now + step);
@@ -77,63 +82,70 @@ function size(axis) {
   });
   range.addEventListener("input", () => {
     input.value = slider.value(axis, Number(range.value));
-    change(axis.name, input.value, range);
+    change(key, input.value, range);
   });
   return [input, range];
 }
 
-function axisField(axis) {
-  if (axis.kind === "word") return field(axis.name, axis.name, axis.help, choice(axis.name, axis.words));
-  if (axis.kind === "switch") return field(axis.name, axis.name, axis.help, checkbox(axis.name));
-  return field(axis.name, axis.name, axis.help, ...size(axis));
+function axisField(prefix, axis) {
+  const inputs = { word: () => [choice(prefix, axis.name, axis.words)], switch: () => [checkbox(prefix, axis.name)], number: () => size(prefix, axis) };
+  return field(prefix + axis.name, axis.name, axis.help, ...inputs[axis.kind]());
 }
 
-function attributeField(attribute) {
+function attributeField(prefix, attribute) {
   const isSwitch = attribute.default === "true" || attribute.default === "false";
   const placeholder = attribute.default === "" ? t("left out") : t("left out: {value}", { value: attribute.default });
-  return field(attribute.name, attribute.name, attribute.help, isSwitch ? checkbox(attribute.name) : text(attribute.name, placeholder));
+  return field(prefix + attribute.name, attribute.name, attribute.help, isSwitch ? checkbox(prefix, attribute.name) : text(prefix, attribute.name, placeholder));
 }
 
 function whereFields(prefix) {
-  const { products, releases } = session.catalog;
-  const product = productOf(session.state[prefix + "product"]);
+  const { operators, products, releases } = session.catalog;
+  const product = productOf(valueOf(prefix, "product"));
+  const select = (name, title, help, ...values) => field(prefix + name, title, help, choice(prefix, name, ...values));
   return [
-    field(prefix + "product", t("product"), "", choice(prefix + "product", products.map((one) => one.name), products.map((one) => `${one.title} (${one.name})`))),
-    field(prefix + "soc", t("SoC"), "", choice(prefix + "soc", product ? product.socs : [])),
-    field(prefix + "release", t("release"), t("release of the product's software"), choice(prefix + "release", releases)),
-    field(prefix + "deterministic", t("deterministic"), t("the switch of deterministic computation"), checkbox(prefix + "deterministic")),
-    field(prefix + "limits", t("limits"), t("documented: limits of the product documents; hardware: limits of the buffers"), choice(prefix + "limits", ["documented", "hardware"])),
+    select("operator", t("operator"), "", operators.map((one) => one.name), operators.map((one) => one.title)),
+    select("product", t("product"), "", products.map((one) => one.name), products.map((one) => `${one.title} (${one.name})`)),
+    select("soc", t("SoC"), "", product ? product.socs : []),
+    select("release", t("release"), t("release of the product's software"), releases),
+    field(prefix + "deterministic", t("deterministic"), t("the switch of deterministic computation"), checkbox(prefix, "deterministic")),
+    select("limits", t("limits"), t("documented: limits of the product documents; hardware: limits of the buffers"), ["documented", "hardware"]),
   ];
 }
 
-function languageField() {
+export function buildLanguage() {
   const { languages, language } = session.catalog;
   session.state.lang = session.state.lang in languages ? session.state.lang : language;
-  const select = choice("lang", Object.keys(languages), Object.values(languages));
-  return field("lang", t("language"), "", select);
+  byId("language").replaceChildren(field("lang", t("language"), "", choice("", "lang", Object.keys(languages), Object.values(languages))));
 }
 
-export function build(other) {
-  const operator = operatorOf();
-  const { operators } = session.catalog;
-  byId("where").replaceChildren(
-    languageField(),
-    field("operator", t("operator"), "", choice("operator", operators.map((one) => one.name), operators.map((one) => one.title))),
-    ...whereFields(""),
-  );
-  byId("axes").replaceChildren(...operator.axes.map(axisField));
-  byId("attributes").replaceChildren(...operator.attributes.map(attributeField));
-  byId("attributes").parentElement.hidden = operator.attributes.length === 0;
-  byId("tensors").replaceChildren(...operator.tensors.map((one) => field(one.name, one.name, one.help, text(one.name, t("as implied")))));
-  other?.replaceChildren(...(isCompared() ? whereFields(OTHER) : []));
-  showNumbers(numbers);
+// Add the group of a pane's fields, folded up or not.
+export function addCall(prefix, isOpen) {
+  const group = byId("call").content.firstElementChild.cloneNode(true);
+  groups[prefix] = group;
+  translate(group);
+  group.open = isOpen;
+  group.querySelector(".reset").textContent = prefix === "" ? t("back to the defaults") : t("sizes of the first call");
+  byId("calls").append(group);
+  return group;
+}
+
+export function build(prefix) {
+  const operator = operatorOf(prefix), group = groups[prefix];
+  const put = (selector, fields) => group.querySelector(selector).replaceChildren(...fields);
+  group.querySelector(".which").textContent = prefix === "" ? t("the call") : t("the second call");
+  put(".where", whereFields(prefix));
+  put(".axes", operator.axes.map((axis) => axisField(prefix, axis)));
+  put(".attributes", operator.attributes.map((attribute) => attributeField(prefix, attribute)));
+  group.querySelector(".attributes").parentElement.hidden = operator.attributes.length === 0;
+  put(".tensors", operator.tensors.map((one) => field(prefix + one.name, one.name, one.help, text(prefix, one.name, t("as implied")))));
+  showNumbers(prefix, numbers[prefix]);
 }
 
 // Sliders stand at what the server read.
-export function showNumbers(read) {
-  numbers = read;
-  for (const axis of operatorOf().axes) {
-    const range = byId(`slider-${axis.name}`);
+export function showNumbers(prefix, read) {
+  numbers[prefix] = read;
+  for (const axis of operatorOf(prefix).axes) {
+    const range = byId(`slider-${prefix}${axis.name}`);
     if (range && range !== document.activeElement && axis.name in read) range.value = slider.position(axis, read[axis.name]);
   }
 }
@@ -141,12 +153,11 @@ export function showNumbers(read) {
 // A refusal stands at its field as well.
 export function showProblem(prefix, error) {
   const place = error?.argument === "profile" ? "product" : error?.argument;
-  const { axes, attributes, tensors } = operatorOf();
-  const fields = prefix === "" ? [...axes, ...attributes, ...tensors].map((one) => one.name) : [];
-  for (const name of [...WHERE.map((one) => prefix + one), ...fields]) {
-    const [input, problem] = [byId(`field-${name}`), byId(`problem-${name}`)];
+  const { axes, attributes, tensors } = operatorOf(prefix);
+  for (const name of ["operator", ...WHERE, ...[...axes, ...attributes, ...tensors].map((one) => one.name)]) {
+    const [input, problem] = [byId(`field-${prefix}${name}`), byId(`problem-${prefix}${name}`)];
     if (!input || !problem) continue;
-    const isHere = name === prefix + place;
+    const isHere = name === place;
     if (isHere) input.setAttribute("aria-invalid", "true");
     else input.removeAttribute("aria-invalid");
     problem.hidden = !isHere;
@@ -155,9 +166,9 @@ export function showProblem(prefix, error) {
 }
 
 // Tensors that are left out show what the sizes imply.
-export function showImplied(tensors) {
+export function showImplied(prefix, tensors) {
   for (const [name, spec] of Object.entries(tensors)) {
-    const input = byId(`field-${name}`);
-    if (input && input.type === "text" && !session.state[name]) input.placeholder = spec;
+    const input = byId(`field-${prefix}${name}`);
+    if (input && input.type === "text" && !valueOf(prefix, name)) input.placeholder = spec;
   }
 }

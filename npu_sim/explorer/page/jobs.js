@@ -34,6 +34,7 @@ export async function follow(title, send) {
   isBusy = false;
   number = null;
   byId("progress").hidden = byId("cancel").hidden = true;
+  if (answer.outcome !== "ran" && answer.outcome !== "read") byId("stage").textContent = ""; // the text of the answer says it
   show(answer);
   document.body.dataset.job = "ended";
   return answer;

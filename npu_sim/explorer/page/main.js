@@ -1,11 +1,11 @@
 // The page: asks for a new plan with every change, and shows the newest answer.
-import { OTHER, WHERE, defaults, isCompared, operatorOf, productOf, readAddress, session, writeAddress } from "./address.js";
+import { OTHER, WHERE, defaults, isCompared, named, operatorOf, productOf, readAddress, session, stateOf, writeAddress } from "./address.js";
 import { byId } from "./elements.js";
-import { build, listen, showImplied, showNumbers, showProblem } from "./fields.js";
+import { addCall, build, buildLanguage, listen, showImplied, showNumbers, showProblem } from "./fields.js";
 import { acceptFiles } from "./files.js";
 import { cancel, follow, isRunning, post } from "./jobs.js";
-import { Pane, markDifferences } from "./panes.js";
-import { copy } from "./sharing.js";
+import { Pane, align, markDifferences } from "./panes.js";
+import { copy, saveSnapshot } from "./sharing.js";
 import { setTexts, t, translate } from "./texts.js";
 
 const panes = { first: null, second: null };
@@ -18,41 +18,76 @@ async function loadCatalog() {
   pictures.speak(session.catalog.picture_texts);
 }
 
+// Widths up to which the result comes first: the fields are folded up.
+const isNarrow = () => window.matchMedia("(max-width: 860px)").matches;
+const shownPanes = () => [panes.first, panes.second].filter(Boolean);
+
 function open() {
   translate(document);
-  panes.first = new Pane("", actions);
-  panes.second = null;
-  byId("panes").replaceChildren(panes.first.element);
-  build(null);
+  panes.first = panes.second = null;
+  byId("panes").replaceChildren();
+  byId("calls").replaceChildren();
+  addPane("first", "", !isNarrow() && !isCompared());
   arrange();
   ask();
 }
 
-// Open or close the second pane as the state has it.
+function addPane(place, prefix, isOpen) {
+  panes[place] = new Pane(prefix, actions);
+  byId("panes").append(panes[place].element);
+  addCall(prefix, isOpen).querySelector(".reset").addEventListener("click", () => reset(prefix));
+}
+
+// Open or close the second pane as the state has it, and build the fields anew.
 function arrange() {
   if (isCompared() && panes.second === null) {
-    panes.second = new Pane(OTHER, actions);
-    byId("panes").append(panes.second.element);
+    addPane("second", OTHER, false);
   } else if (!isCompared() && panes.second !== null) {
     panes.second.element.remove();
     panes.second = null;
+    byId("calls").lastElementChild.remove();
   }
-  byId("panes").classList.toggle("two", panes.second !== null);
-  byId("compare").textContent = panes.second ? t("close the second pane") : t("compare with another product, SoC, release or switch");
+  document.querySelector(".page").classList.toggle("two", panes.second !== null);
+  byId("compare").textContent = panes.second ? t("close the second pane") : t("compare with another call");
   byId("compare").setAttribute("aria-expanded", String(panes.second !== null));
-  build(panes.second?.find(".where"));
+  buildLanguage();
+  for (const pane of shownPanes()) build(pane.prefix);
 }
 
-function set(name, value) {
+function set(key, value) {
   const { state } = session;
-  if (name === "operator") {
-    const kept = Object.fromEntries(Object.entries(state).filter(([one]) => one === "lang" || WHERE.includes(one.replace(OTHER, ""))));
-    session.state = { ...defaults(operatorOf(value), productOf(state.product)), ...kept };
-  } else if (name.endsWith("product") && productOf(value)) {
-    session.state = { ...state, [name]: value, [name.replace("product", "soc")]: productOf(value).default_soc };
-  } else {
-    session.state = { ...state, [name]: value };
-  }
+  const prefix = key.startsWith(OTHER) ? OTHER : "";
+  const name = key.slice(prefix.length);
+  if (name === "operator") setOperator(prefix, named(value));
+  else if (name === "product" && productOf(value)) session.state = { ...state, [key]: value, [`${prefix}soc`]: productOf(value).default_soc };
+  else session.state = { ...state, [key]: value };
+}
+
+// Another operator starts at its defaults, that of the second pane at the first one's sizes of the same names.
+function setOperator(prefix, operator) {
+  const isKept = (name) => name === "lang" || name.startsWith(OTHER) !== (prefix === OTHER) || WHERE.includes(name.slice(prefix.length));
+  const kept = Object.fromEntries(Object.entries(session.state).filter(([name]) => isKept(name)));
+  const values = { ...defaults(operator, session.catalog.products[0]), ...(prefix === OTHER ? sharedSizes(operator) : {}) };
+  session.state = { ...Object.fromEntries(Object.entries(values).map(([name, value]) => [prefix + name, value])), ...kept };
+}
+
+function sharedSizes(operator) {
+  const names = operator.axes.filter((axis) => axis.kind === "number" && axis.name in session.state).map((axis) => axis.name);
+  return Object.fromEntries(names.map((name) => [name, session.state[name]]));
+}
+
+// The first call goes back to the defaults, the second one to the operator and the sizes of the first one.
+function reset(prefix) {
+  const { state, catalog } = session;
+  const isOthers = ([name]) => name.startsWith(OTHER);
+  const isWhere = ([name]) => WHERE.includes(name.slice(OTHER.length));
+  const entries = Object.entries(state);
+  const second = entries.filter((entry) => isOthers(entry) && (prefix === "" || isWhere(entry)));
+  const first = prefix === "" ? { ...defaults(operatorOf(), productOf(state.product) || catalog.products[0]), lang: state.lang } : stateOf("");
+  session.state = { ...first, ...Object.fromEntries(second) };
+  writeAddress();
+  arrange();
+  ask();
 }
 
 async function change(name, value, typedIn = null) {
@@ -65,6 +100,7 @@ async function change(name, value, typedIn = null) {
     return;
   }
   if (typedIn === null) rebuild(name);
+  else if (panes.second && !name.startsWith(OTHER)) build(OTHER); // it may have the value that was typed
   ask();
 }
 
@@ -75,9 +111,9 @@ function rebuild(name) {
   if (hadFocus) byId(`field-${name}`)?.focus();
 }
 
-// A chip of a pane changes what only this pane has there, or what both have. Chips go; the focus waits at what comes of it.
+// A chip of a pane changes this pane. Chips go; the focus waits at what comes of it.
 function changePart(name, value, prefix) {
-  change(prefix !== "" && WHERE.includes(name) ? prefix + name : name, value);
+  change(prefix + name, value);
   (prefix === "" ? panes.first : panes.second).find(".headline").focus({ preventScroll: true });
 }
 
@@ -92,7 +128,7 @@ async function ask() {
   document.body.dataset.state = "asking";
   while (isChanged) {
     isChanged = false;
-    await Promise.all([panes.first, panes.second].filter(Boolean).map((pane) => pane.ask()));
+    await Promise.all(shownPanes().map((pane) => pane.ask()));
     showAnswers();
   }
   isAsking = false;
@@ -100,13 +136,13 @@ async function ask() {
 }
 
 function showAnswers() {
-  const { answer } = panes.first;
-  if (answer === null) return; // the page was opened anew meanwhile, and asks again
-  showNumbers(answer.numbers || {});
-  showImplied(answer.arguments || {});
-  showProblem("", answer.error);
-  if (panes.second) showProblem(OTHER, panes.second.answer?.error);
-  for (const pane of [panes.first, panes.second].filter(Boolean)) pane.find(".run").disabled ||= isRunning();
+  for (const { answer, prefix, element } of shownPanes()) {
+    if (answer === null) return; // the page was opened anew meanwhile, and asks again
+    showNumbers(prefix, answer.numbers || {});
+    showImplied(prefix, answer.arguments || {});
+    showProblem(prefix, answer.error);
+    element.querySelector(".run").disabled ||= isRunning();
+  }
   showDifferences();
 }
 
@@ -114,6 +150,7 @@ function showDifferences() {
   const names = markDifferences(panes.first, panes.second);
   byId("differences").hidden = names === null;
   if (names !== null) byId("differences").textContent = names.length ? t("marked with ≠, different: {names}", { names: names.join(", ") }) : t("nothing is different");
+  if (panes.second) align(panes.first, panes.second);
 }
 
 async function run(query) {
@@ -121,15 +158,15 @@ async function run(query) {
   byId("job").scrollIntoView({ block: "nearest" });
   for (const button of document.querySelectorAll("button.run")) button.disabled = true;
   await answer;
-  for (const pane of [panes.first, panes.second].filter(Boolean)) pane.find(".run").disabled = !pane.answer?.lines;
+  for (const pane of shownPanes()) pane.find(".run").disabled = !pane.answer?.lines;
 }
 
 function compare() {
-  const names = WHERE.map((name) => OTHER + name);
-  if (isCompared()) session.state = Object.fromEntries(Object.entries(session.state).filter(([name]) => !name.startsWith(OTHER)));
-  else for (const [place, name] of WHERE.entries()) session.state[names[place]] = session.state[name];
+  if (isCompared()) session.state = stateOf("");
+  else for (const name of WHERE) session.state[OTHER + name] = session.state[name];
   writeAddress();
   arrange();
+  for (const call of byId("calls").children) call.open = !isNarrow();
   ask();
 }
 
@@ -154,15 +191,9 @@ async function begin() {
     open();
   });
   byId("form").addEventListener("submit", (event) => event.preventDefault());
-  byId("reset").addEventListener("click", () => {
-    const { lang } = session.state;
-    session.state = { ...defaults(operatorOf(), productOf(session.state.product) || session.catalog.products[0]), lang };
-    writeAddress();
-    arrange();
-    ask();
-  });
   byId("compare").addEventListener("click", compare);
   byId("copy-link").addEventListener("click", (event) => copy(event.currentTarget, location.href));
+  byId("snapshot").addEventListener("click", saveSnapshot);
   byId("cancel").addEventListener("click", cancel);
   acceptFiles(choose);
 }

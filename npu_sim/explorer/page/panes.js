@@ -25,7 +25,7 @@ export class Pane {
   async ask() {
     const number = ++this.asked;
     const query = queryOf(this.prefix);
-    this.find(".result").classList.add("stale");
+    this.element.classList.add("stale");
     const reply = await fetched(`api/plan?${query}`);
     if (number !== this.asked) return;
     this.show(reply, query);
@@ -42,8 +42,8 @@ export class Pane {
     this.find(".refusal").hidden = runs;
     this.find(".refusal").textContent = runs ? "" : reply.text.split("\n").slice(1).join("\n").trim();
     this.find(".nearest").hidden = true;
-    this.find(".result").hidden = !runs;
-    this.find(".result").classList.remove("stale");
+    for (const part of this.element.querySelectorAll(".result")) part.hidden = !runs;
+    this.element.classList.remove("stale");
     this.find(".command").textContent = reply.cli || "";
     this.find(".command").hidden = !reply.cli;
     for (const form of ["cli", "python"]) this.find(`.copy-${form}`).disabled = !reply.cli;
@@ -86,6 +86,7 @@ export class Pane {
     this.find(".nearest").hidden = reply.changes.length === 0;
     this.find(".nearest .chips").replaceChildren(...reply.changes.map((one) => this.chip(one.key, one.value, one.path ? t("runs: {path}", { path: one.path }) : "", false)));
     this.find(".nearest .sections").replaceChildren(...reply.sections.map((one) => sectionOf(one, "h4")));
+    this.actions.looked();
   }
 
   // Show what follows from a plan, and draw what its cores do; the scripts of reports do it.
@@ -93,7 +94,7 @@ export class Pane {
     const work = await fetched(`api/work?${query}`);
     if (number !== this.asked || !work.bound) return;
     for (const part of this.element.querySelectorAll(".follows")) part.classList.remove("stale");
-    this.find(".bound").innerHTML = work.bound;
+    this.find(".lines-of-bound").innerHTML = work.bound;
     this.showSections(".after", work.sections);
     this.find(".changes").hidden = work.changes.length === 0;
     this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.outcome !== "runs")));
@@ -131,7 +132,7 @@ export function markDifferences(first, second) {
   for (const marked of document.querySelectorAll(".differs")) marked.classList.remove("differs");
   if (!first.answer?.lines || !second?.answer?.lines) return null;
   const names = new Set();
-  for (const block of [".lines-of-plan", ".bound"]) {
+  for (const block of [".lines-of-plan", ".lines-of-bound"]) {
     const [one, other] = [linesOf(first.find(block)), linesOf(second.find(block))];
     for (const key of new Set([...one.keys(), ...other.keys()])) {
       if (one.get(key)?.text === other.get(key)?.text) continue;
@@ -151,7 +152,7 @@ function linesOf(block) {
     let key = name;
     while (lines.has(key)) key += "'";
     const element = term.nextElementSibling;
-    lines.set(key, { name, element, text: element.textContent });
+    lines.set(key, { name, term, element, text: element.textContent });
   }
   return lines;
 }
@@ -159,4 +160,30 @@ function linesOf(block) {
 function mark(element) {
   element.classList.add("differs");
   element.prepend(make("span", { className: "sign", textContent: "≠ " }));
+}
+
+// Parts of a pane that stand in a row of their own, in the order in which they are shown.
+const ROWS = ".headline, .refusal, .nearest, .buttons, .command, .plan > h3, .lower-bound > h3, .result > section:not(.plan, .lower-bound), .sections > section";
+
+// Elements of a pane by the row that they share with the other pane: parts of the page, sections by their titles, lines by their labels.
+function rowsOf(pane) {
+  const rows = new Map();
+  const parts = [...pane.element.querySelectorAll(ROWS)].filter((part) => !part.parentElement.closest(".nearest"));
+  for (const part of parts) {
+    rows.set(part.dataset.title || `${part.parentElement.classList[0]} ${part.localName} ${part.classList[0]}`, [part]);
+    const block = part.localName === "h3" ? part.nextElementSibling : null;
+    if (block) for (const [key, { term, element }] of linesOf(block)) rows.set(`${block.className} ${key}`, [term, element]);
+  }
+  return rows;
+}
+
+// Give what two panes show of the same thing the same row of the grid; what only one of them shows leaves an empty place in the other.
+export function align(first, second) {
+  const [one, other] = [rowsOf(first), rowsOf(second)];
+  const order = [...one.keys()];
+  [...other.keys()].forEach((key, place, keys) => {
+    if (!one.has(key)) order.splice(order.indexOf(keys[place - 1]) + 1, 0, key);
+  });
+  for (const [key, elements] of [...one, ...other]) for (const element of elements) element.style.gridRow = order.indexOf(key) + 1;
+  byId("panes").style.setProperty("--rows", order.length);
 }
