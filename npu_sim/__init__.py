@@ -69,6 +69,7 @@ _NAMES = {
     "npu_sim.questions.explain": ("explain",),
     "npu_sim.questions.limits": ("limits",),
     "npu_sim.questions.measured_profile": ("read_profile",),
+    "npu_sim.questions.profile_comparison": ("compare_profiles",),
     "npu_sim.failures.diagnosis": ("diagnose",),
     "npu_sim.dumps.reading": ("read_dump",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),

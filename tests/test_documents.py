@@ -62,6 +62,8 @@ def readers_folder(tmp_path, monkeypatch):
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
     (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
     write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
+    slower = GRAD._replace(duration_us=142.5)
+    write_csv(tmp_path / "before.csv", [OTHER, *EMBEDDING[1:], slower])
     write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD], SUMMARY_NAMES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", operator_pages.WIDTH)

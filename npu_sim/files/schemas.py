@@ -23,6 +23,7 @@ VERSIONS = MappingProxyType(
         "preflight_result": 2,
         "products": 1,
         "profile": 1,
+        "profile_comparison": 1,
         "run": 2,
         "study": 2,
         "sweep": 1,

@@ -1,7 +1,7 @@
 """Groups of equal launches and equal calls in a device profile, with their plans."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -26,6 +26,18 @@ PIPES = {
 
 
 @dataclass(frozen=True)
+class PipeGap:
+    """The pipe that counters show busy longest beyond its bound. Times in microseconds."""
+
+    pipe: str
+    busy_us: float
+    bound_us: float
+    """``busy_us`` and ``bound_us``: busy time of the pipe, measured and in the bound."""
+    waiting_us: float
+    """Time in which the busiest pipe waits."""
+
+
+@dataclass(frozen=True)
 class MeasuredGroup:
     """Equal launches of a modelled kernel, with their plan."""
 
@@ -41,6 +53,8 @@ class MeasuredGroup:
     """Lower bound of the kernel; 0 without a plan."""
     binding_pipe: str = ""
     """Pipe that limits the bound."""
+    bound_busy_us: Mapping[str, float] = field(default_factory=dict)
+    """Busy time of each pipe of the slowest core in the bound; empty without a planned kernel."""
     assumptions: tuple[str, ...] = ()
     """Assumptions of the bound about the data."""
     otherwise: tuple[OtherBound, ...] = ()
@@ -88,6 +102,17 @@ class MeasuredGroup:
             for name, pipe in PIPES.items()
         }
 
+    @cached_property
+    def pipe_gap(self) -> PipeGap | None:
+        """What makes the launch slower than its bound; None without counters or bound by pipe."""
+        if not self.busiest_pipe or not self.bound_busy_us:
+            return None
+        busy = self.busy_us
+        over = {pipe: us - self.bound_busy_us.get(pipe, 0.0) for pipe, us in busy.items()}
+        pipe = max(over, key=lambda pipe: over[pipe])
+        waiting = max(median(self.times) - busy[self.busiest_pipe], 0.0)
+        return PipeGap(pipe, busy[pipe], self.bound_busy_us.get(pipe, 0.0), waiting)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the group as plain data."""
         first = self.launches[0]
@@ -123,6 +148,7 @@ class MeasuredGroup:
             "measured_block_dim": first.block_dim,
             "binding_pipe": self.binding_pipe,
             "busiest_pipe": self.busiest_pipe,
+            "pipe_gap": asdict(self.pipe_gap) if self.pipe_gap else None,
             "path": plan.path if plan else None,
             "tiling_key": plan.tiling_key if plan else None,
             "arguments": plan.arguments if plan else None,

@@ -285,10 +285,14 @@ class _Reading:
             for change in nearby_plans(plan, call, self.profile, "documented")
             if change.changes_path
         )
+        # The busy times of a timeline are those of all its planned kernels.
+        own = bound.planned and sum(launch.planned for launch in table.launches) == 1
+        busy = {pipe: share * table.kernel_us for pipe, share in table.busy_share.items()}
         return replace(
             group,
             bound_us=bound.us,
             binding_pipe=bound.binds,
+            bound_busy_us=busy if own else {},
             assumptions=table.assumptions if bound.planned else (),
             otherwise=table.otherwise if bound.planned else (),
             nearby=nearby,

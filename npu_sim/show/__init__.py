@@ -75,6 +75,7 @@ def _question_views() -> Makers:
     from npu_sim.questions.limits import LimitTable
     from npu_sim.questions.measured_profile import MeasuredProfile
     from npu_sim.questions.preflight import Matrix
+    from npu_sim.questions.profile_comparison import ProfileComparison
     from npu_sim.questions.upgrades import Upgrade
     from npu_sim.show.calibration import calibration_view
     from npu_sim.show.call_times import preflight_view
@@ -82,6 +83,7 @@ def _question_views() -> Makers:
     from npu_sim.show.explain import explanation_view
     from npu_sim.show.limits import limits_view
     from npu_sim.show.measured_profile import measured_profile_view
+    from npu_sim.show.profile_comparison import profile_comparison_view
 
     return {
         Comparison: comparison_view,
@@ -91,6 +93,7 @@ def _question_views() -> Makers:
         CalibrationAnswer: calibration_view,
         MeasuredProfile: lambda profile: measured_profile_view(profile, "all"),
         Matrix: preflight_view,
+        ProfileComparison: profile_comparison_view,
     }
 
 

@@ -1,5 +1,7 @@
 """A measured profile as text and as a trace: measured times beside their lower bounds."""
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
+from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line
@@ -32,19 +35,25 @@ def headline(answer: MeasuredProfile) -> str:
     )
 
 
-def measured_profile_view(answer: MeasuredProfile, details: str = "") -> RenderableType:
+def measured_profile_view(
+    answer: MeasuredProfile, details: str = "", pattern: str = ""
+) -> RenderableType:
     """Return a measured profile as a rich renderable, one row for equal launches.
 
-    ``details`` is a kernel whose plan and counters are added, or ``all``.
+    - ``details``: a kernel whose plan and counters are added, or ``all``.
+    - ``pattern``: kernels that are shown; see :func:`is_chosen`.
     """
+    groups = [group for group in answer.groups if is_chosen(group.launches[0].kernel, pattern)]
     parts: list[RenderableType] = [
         Paragraph(headline(answer), "bold green", is_line=True),
         "",
-        lines_table(file_lines(answer)),
+        lines_table(file_lines(answer, pattern)),
     ]
     columns = [Column(name, right=place > 0, key=place == 0) for place, name in enumerate(LAUNCHED)]
     for calls in answer.calls:
         plan = calls.calls[0].possible.plan
+        if not any(is_chosen(launch.kernel, pattern) for launch in plan.launches):
+            continue
         parts += [
             "",
             Paragraph(_call_title(calls), "bold", is_line=True),
@@ -53,17 +62,15 @@ def measured_profile_view(answer: MeasuredProfile, details: str = "") -> Rendera
         ]
         if calls.assumptions:
             parts.append(lines_table(call_assumption_lines(calls)))
-    if answer.groups:
-        parts += ["", _groups_table(answer)]
+    if groups:
+        parts += ["", _groups_table(groups, sum(launch.duration_us for launch in answer.launches))]
     chosen = [
-        group
-        for group in answer.groups
-        if details.lower() in ("all", group.launches[0].kernel.lower())
+        group for group in groups if details.lower() in ("all", group.launches[0].kernel.lower())
     ]
     for group in chosen:
         title = Paragraph(_group_title(group), "bold", is_line=True)
         parts += ["", title, lines_table(group_lines(group))]
-    if answer.groups and not chosen:
+    if groups and not chosen:
         parts += ["", Paragraph("--details KERNEL or --details all: plan and counters", "dim")]
     return stack(*parts)
 
@@ -72,13 +79,12 @@ GROUPS = ("kernel", "launches", "share", "measured", "bound", "gap", "estimate",
 """Columns of equal launches."""
 
 
-def _groups_table(answer: MeasuredProfile) -> Table:
+def _groups_table(groups: Sequence[MeasuredGroup], whole_us: float) -> Table:
     columns = [
         Column(name, right=name in GROUPS[1:6], wraps=name in GROUPS[0::6], key=name == "kernel")
         for name in GROUPS
     ]
-    whole = sum(launch.duration_us for launch in answer.launches)
-    return Table(columns, [_group_cells(group, whole) for group in answer.groups])
+    return Table(columns, [_group_cells(group, whole_us) for group in groups])
 
 
 def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
@@ -97,7 +103,7 @@ def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
     )
 
 
-def file_lines(answer: MeasuredProfile) -> list[Line]:
+def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
     """Return the device and the unmodelled kernels of the file."""
     lines: list[Line] = []
     if answer.device is not None:
@@ -109,7 +115,11 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
             )
         lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
         lines.append(("release", answer.release, answer.release_found_by))
-    shown = [f"{kernel} {time_text(time)}" for kernel, time in answer.not_modelled.items()]
+    shown = [
+        f"{kernel} {time_text(time)}"
+        for kernel, time in answer.not_modelled.items()
+        if is_chosen(kernel, pattern)
+    ]
     if shown:
         rest = ""
         if len(shown) > SHOWN_KERNELS:
@@ -202,6 +212,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     lines += assumption_lines(group.assumptions, others)
     lines.append(("binds", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
+    lines += _gap_lines(group)
     measured = facts["measured_block_dim"]
     agree = "as planned" if measured == facts["planned_block_dim"] else "not as planned"
     if measured is None:
@@ -238,6 +249,60 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     verdict = "outside the estimate" if group.is_outside_estimate else "within the estimate"
     label = "counter" if group.estimate.of == "vector pipe" else "measured"
     return [*lines, (label, time_text(group.measured_us), verdict)]
+
+
+def _gap_lines(group: MeasuredGroup) -> list[Line]:
+    """Return why the launch takes longer than its bound, as far as counters show it."""
+    gap = group.pipe_gap
+    if gap is None:
+        return []
+    waiting = say(
+        "the busiest pipe, {pipe}, waits {time}",
+        pipe=group.busiest_pipe,
+        time=time_text(gap.waiting_us),
+    )
+    largest = say(
+        "{pipe} is busy {busy}, {bound} in the bound",
+        pipe=gap.pipe,
+        busy=time_text(gap.busy_us),
+        bound=time_text(gap.bound_us),
+    )
+    return [("gap", largest, waiting)]
+
+
+ROWS = (
+    *("kernel", "operator", "inputs", "count", "share", "total_us", "median_us", "min_us"),
+    *("max_us", "bound_us", "estimate_us", "estimate_low_us", "estimate_high_us", "binding_pipe"),
+    *("busiest_pipe", "gap_pipe", "gap_busy_us", "gap_bound_us", "waiting_us"),
+    *("planned_block_dim", "measured_block_dim", "path", "tiling_key"),
+)
+"""Columns of the CSV; times in microseconds, ``share`` of the measured time of the file."""
+
+
+def measured_profile_csv(answer: MeasuredProfile, pattern: str = "") -> str:
+    """Return one row for equal launches, and one for every kernel without a plan, as CSV.
+
+    ``pattern`` selects kernels; see :func:`is_chosen`.
+    """
+    whole = sum(launch.duration_us for launch in answer.launches)
+    rows: list[dict[str, Any]] = []
+    for group in answer.groups:
+        facts = group.as_dict()
+        estimate, gap = facts["estimate"] or {}, facts["pipe_gap"] or {}
+        facts["inputs"] = ", ".join(facts["inputs"] or ())
+        facts |= {f"estimate_{name}": estimate.get(name) for name in ("us", "low_us", "high_us")}
+        facts |= {f"gap_{name}": gap.get(name) for name in ("pipe", "busy_us", "bound_us")}
+        rows.append({**facts, "waiting_us": gap.get("waiting_us")})
+    rows += ({"kernel": kernel, "total_us": us} for kernel, us in answer.not_modelled.items())
+    for row in rows:
+        row["share"] = row["total_us"] / whole if whole else None
+    chosen = (row for row in rows if is_chosen(row["kernel"], pattern))
+    return csv_text(ROWS, ([row.get(name) for name in ROWS] for row in chosen))
+
+
+def is_chosen(kernel: str, pattern: str) -> bool:
+    """Return whether a kernel's name contains a pattern with ``*`` and ``?``, in any case."""
+    return fnmatchcase(kernel.lower(), f"*{pattern.lower()}*")
 
 
 MEASURED, BOUND = 1, 2

@@ -1,12 +1,11 @@
 """Rows of an output that can differ between runs, as a table and as CSV."""
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
 
 from rich.console import RenderableType
 
 from npu_sim.language import say
+from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Table, stack
 from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
 
@@ -46,17 +45,11 @@ def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:
 
 def rows_csv(every: Sequence[OpenRows]) -> str:
     """Return every row that can differ as CSV."""
-    text = StringIO()
-    names = FIELDS.names or ()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("output", "axis", *names))
-    for rows in every:
-        for row in rows.as_dicts(rows.table):
-            element = " ".join(map(str, row["element"]))
-            writer.writerow(
-                element if name == "element" else row[name] for name in ("output", "axis", *names)
-            )
-    return text.getvalue()
+    names = ("output", "axis", *(FIELDS.names or ()))
+    rows = [row for rows in every for row in rows.as_dicts(rows.table)]
+    for row in rows:
+        row["element"] = " ".join(map(str, row["element"]))
+    return csv_text(names, ([row[name] for name in names] for row in rows))
 
 
 def rows_view(every: Sequence[OpenRows]) -> RenderableType:

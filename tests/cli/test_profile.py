@@ -1,5 +1,6 @@
 """``npu-sim profile``."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -77,3 +78,56 @@ def test_a_calibration_has_no_report_and_no_trace(cli, tmp_path: Path, name):
     outcome = cli("profile", file, "--calibrate", f"--{name}", tmp_path / "out", "--json")
     assert (outcome.code, outcome.data["argument"]) == (64, name)
     assert not (tmp_path / "out").exists()
+
+
+def test_kernels_are_found_by_a_part_of_their_name(cli, tmp_path: Path):
+    path = write_csv(tmp_path / "kernel_details.csv", ROWS)
+    chosen = cli("profile", path, "--soc", "Ascend910B3", "--kernel", "normGRAD").out
+    assert "RmsNormGrad 4096x1x1024:bf16" in chosen
+    assert "EmbeddingDenseGradV2" not in chosen
+    outcome = cli("profile", path, "--soc", "Ascend910B3", "--kernel", "nothing")
+    assert outcome.code == 64
+    assert "RmsNormGrad" in outcome.err
+
+
+def test_rows_are_written_as_csv(cli, tmp_path: Path):
+    path = write_csv(tmp_path / "kernel_details.csv", ROWS)
+    printed = cli("profile", path, "--soc", "Ascend910B3", "--out", "-").out
+    cli("profile", path, "--soc", "Ascend910B3", "--out", tmp_path / "rows.csv")
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").strip() == printed.strip()
+    rows = {row["kernel"]: row for row in csv.DictReader(printed.splitlines())}
+    whole = sum(row.duration_us for row in ROWS)
+    assert float(rows["RmsNormGrad"]["median_us"]) == GRAD.duration_us
+    assert float(rows["RmsNormGrad"]["share"]) == pytest.approx(GRAD.duration_us / whole)
+    assert rows[OTHER.kernel]["bound_us"] == ""
+
+
+def test_two_profiles_are_compared_kernel_by_kernel(cli, tmp_path: Path):
+    before = write_csv(tmp_path / "before.csv", [GRAD, GRAD, Row("Sort", 10.0)])
+    after = write_csv(tmp_path / "after.csv", [GRAD, Row("Mul", 5.0)])
+    data = json.loads(cli("profile", after, "--against", before, "--json").out)
+    assert data["schema"] == "npu_sim.profile_comparison/1"
+    assert (data["before_us"], data["us"]) == (200.0, 100.0)
+    kernels = {kernel.pop("kernel"): kernel for kernel in data["kernels"]}
+    assert list(kernels) == ["RmsNormGrad", "Sort", "Mul"]
+    names = ("launches_before", "launches", "before_us", "us", "ratio", "share")
+    assert [tuple(kernel[name] for name in names) for kernel in kernels.values()] == [
+        (2, 1, 190.0, 95.0, 0.5, 0.95),
+        (1, 0, 10.0, 0.0, None, 0.0),
+        (0, 1, 0.0, 5.0, None, 0.05),
+    ]
+    rows = [line.split() for line in cli("profile", after, "--against", before).out.splitlines()]
+    assert ["Sort", "1", "->", "0", "10.0", "us", "missing"] in rows
+    assert ["Mul", "0", "->", "1", "5.00", "us", "new", "5.0", "%"] in rows
+    only = cli("profile", after, "--against", before, "--kernel", "m?l", "--out", "-").out
+    assert [row["kernel"] for row in csv.DictReader(only.splitlines())] == ["Mul"]
+
+
+@pytest.mark.parametrize("option", [("--report", "x.html"), ("--details", "all")])
+def test_a_comparison_has_no_report_and_no_details(cli, tmp_path: Path, option, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_csv(tmp_path / "kernel_details.csv", ROWS)
+    other = write_csv(tmp_path / "other.csv", ROWS)
+    outcome = cli("profile", path, "--against", other, *option)
+    assert outcome.code == 64
+    assert "--against" in outcome.err

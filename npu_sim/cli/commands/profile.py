@@ -1,7 +1,8 @@
 """``npu-sim profile``: measurements of a device's profiler, compared with the plans."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from npu_sim.cli.options import Json, Release, Report, Soc, require_writable
 from npu_sim.cli.output import print_answer, print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
-from npu_sim.language import Text
+from npu_sim.language import Text, visible
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -42,15 +43,31 @@ Calibrate = Annotated[
         "vector kernels.",
     ),
 ]
-CalibrationOut = Annotated[
+OutFile = Annotated[
     Path | None,
     typer.Option(
         "--out",
         callback=require_writable,
-        help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
+        help="File ending in .csv, or - for standard output: the rows as CSV. With --calibrate: "
+        "where to write what it found, for npu-sim timeline --calibration.",
     ),
 ]
-
+Kernel = Annotated[
+    str,
+    typer.Option(
+        "--kernel",
+        metavar="PATTERN",
+        show_default=False,
+        help="Show only kernels whose name contains this, with * and ?, in text and CSV.",
+    ),
+]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        "--against",
+        help="An earlier profile: time of every kernel before and after, new and missing ones.",
+    ),
+]
 
 Details = Annotated[
     str,
@@ -73,8 +90,10 @@ class ProfileOptions:
     report: Report = None
     trace: MeasuredTrace = None
     calibrate: Calibrate = False
-    out: CalibrationOut = None
+    out: OutFile = None
+    kernel: Kernel = ""
     details: Details = ""
+    against: Against = None
     json_output: Json = False
 
 
@@ -85,13 +104,17 @@ def profile_command(file: File, options: ProfileOptions) -> None:
     if options.calibrate:
         _calibrate(file, options)
         return
-    if options.out is not None:
-        message = Text("out = {out}: there is nothing to write without --calibrate", options)
-        raise UsageError("out", message, "--calibrate --out FILE, or --report")
+    if options.out is not None and str(options.out) != "-" and options.out.suffix != ".csv":
+        message = Text("out = {out}: without --calibrate, rows are written as CSV", options)
+        raise UsageError("out", message, "a file ending in .csv, or -")
+    if options.against is not None:
+        _compare(file, options.against, options)
+        return
     from npu_sim.questions.measured_profile import read_profile
-    from npu_sim.show.measured_profile import measured_profile_view
+    from npu_sim.show.measured_profile import measured_profile_csv, measured_profile_view
 
     answer = read_profile(file, product=options.product, soc=options.soc, release=options.release)
+    _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     if options.report is not None:
         from npu_sim.show.reports.measured_profile import measured_report
 
@@ -103,10 +126,58 @@ def profile_command(file: File, options: ProfileOptions) -> None:
 
         trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
         write_text(options.trace, trace)
+    if _write_csv(measured_profile_csv(answer, options.kernel), options):
+        return
     if options.json_output:
         print_json("profile", answer.as_dict())
         return
-    print_text(measured_profile_view(answer, options.details))
+    print_text(measured_profile_view(answer, options.details, options.kernel))
+
+
+def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
+    """Raise UsageError if ``--kernel`` selects no kernel."""
+    from npu_sim.show.measured_profile import is_chosen
+
+    names = sorted(set(kernels))
+    if not any(is_chosen(name, pattern) for name in names):
+        message = Text("kernel = {pattern}: no kernel has such a name", pattern=pattern)
+        raise UsageError("kernel", message, Text("kernels: {names}", names=", ".join(names)))
+
+
+def _write_csv(text: str, options: ProfileOptions) -> bool:
+    """Write CSV to ``--out``; return whether it went to standard output."""
+    if options.out is None:
+        return False
+    if str(options.out) == "-":
+        print(visible(text, lines=True))
+        return True
+    from npu_sim.files.writing import write_text
+
+    write_text(options.out, text)
+    return False
+
+
+def _compare(file: Path, against: Path, options: ProfileOptions) -> None:
+    """Compare two profiles, kernel by kernel."""
+    _refuse(options, ("report", "trace", "details"), "--against")
+    from npu_sim.questions.profile_comparison import compare_profiles
+    from npu_sim.show.measured_profile import is_chosen
+    from npu_sim.show.profile_comparison import profile_comparison_csv
+
+    answer = compare_profiles(file, against)
+    _require_kernel((change.kernel for change in answer.kernels), options.kernel)
+    kernels = (change for change in answer.kernels if is_chosen(change.kernel, options.kernel))
+    answer = replace(answer, kernels=tuple(kernels))
+    if not _write_csv(profile_comparison_csv(answer), options):
+        print_answer("profile_comparison", answer, as_json=options.json_output)
+
+
+def _refuse(options: ProfileOptions, names: Iterable[str], mode: str) -> None:
+    """Raise UsageError for an option that another one excludes."""
+    for name in names:
+        if getattr(options, name):
+            message = Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode)
+            raise UsageError(name, message, "leave one of the two out")
 
 
 def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
@@ -118,10 +189,7 @@ def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
 
 
 def _calibrate(file: Path, options: ProfileOptions) -> None:
-    for name in ("report", "trace"):
-        if getattr(options, name) is not None:
-            message = Text("{name}: not written with --calibrate", name=f"--{name}")
-            raise UsageError(name, message, "a calibration is written to --out FILE")
+    _refuse(options, ("report", "trace", "kernel", "against"), "--calibrate")
     from npu_sim.questions.calibrate import calibrate
     from npu_sim.show.calibration import calibration_yaml
 
