@@ -150,6 +150,23 @@ def spread(counts: Sequence[int], unit: str) -> str:
     )
 
 
+def ub_memory(
+    case: Case, buffers: Mapping[str, int], phase: str = "", notes: Mapping[str, str] | None = None
+) -> Memory:
+    """Return the Unified Buffer of a core.
+
+    ``buffers`` are bytes by name, ``notes`` remarks on some of them; buffers of 0 bytes are left
+    out.
+    """
+    allocations = tuple(
+        Allocation(name=name, bytes=size, note=(notes or {}).get(name, ""))
+        for name, size in buffers.items()
+        if size > 0
+    )
+    capacity = case.device.ub_bytes
+    return Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=allocations)
+
+
 def vector_plan(
     case: Case,
     *,
@@ -186,11 +203,6 @@ def vector_plan(
         The kernel's own workspace by part; the system workspace alone when empty.
     """
     tiling, title = case.tiling, kernel or case.operator.title
-    allocations = (
-        Allocation(name=name, bytes=size, note=(notes or {}).get(name, ""))
-        for name, size in buffers.items()
-        if size > 0
-    )
     system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
     fixed = (
         OutputOrder(
@@ -214,9 +226,7 @@ def vector_plan(
         "cores": lambda: tuple(
             CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)
         ),
-        "memories": (
-            Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=tuple(allocations)),
-        ),
+        "memories": (ub_memory(case, buffers, notes=notes),),
         "decisions": tuple(conditions),
         "workspace": kernel_workspace(tuple(workspace) or (system,), case.copies, title),
         "order": tuple(order) or tuple(fixed),

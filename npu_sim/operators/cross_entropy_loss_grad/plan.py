@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import decided
+from npu_sim.framework.describing import decided, ub_memory
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
-from npu_sim.plans.model import (
-    Allocation,
-    Caveat,
-    CoreWork,
-    Decision,
-    Memory,
-    OutputOrder,
-    Workspace,
-    WorkspacePart,
-)
+from npu_sim.plans.model import Caveat, CoreWork, Decision, OutputOrder, Workspace, WorkspacePart
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import (
@@ -58,9 +49,7 @@ def describe(case: Case) -> dict[str, Any]:
             CoreWork(core=core, ranges={"rows": tiler.row_range(tiling, core)})
             for core in range(tiling.block_dim)
         ),
-        "memories": lambda: (
-            Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=allocations(case)),
-        ),
+        "memories": lambda: (ub_memory(case, buffers(case), notes=BUFFER_NOTES),),
         "decisions": lambda: (
             _budget_decision(case, tiling),
             _unit_decision(case, tiling),
@@ -131,22 +120,18 @@ def _per_core(tiling: Tiling) -> str:
     )
 
 
-def allocations(case: Case) -> tuple[Allocation, ...]:
-    """Return the buffers of a core (page, "Unified Buffer of a core")."""
+BUFFER_NOTES = {"log_prob in": "longest piece of a row"}
+
+
+def buffers(case: Case) -> dict[str, int]:
+    """Return the bytes of the buffers of a core by name (page, "Unified Buffer of a core").
+
+    Those of ``tiling.buffers`` have one entry for every row of a core.
+    """
     tiling = case.tiling
     piece = tiler.piece_bytes(tiling, case.row.dtype)
-    pieces = (
-        Allocation(name="log_prob in", bytes=piece, note="longest piece of a row"),
-        Allocation(name="x_grad out", bytes=piece),
-        Allocation(name="fp32 row", bytes=4 * tiling.align_columns),
-    )
-    return pieces + row_allocations(tiling)
-
-
-def row_allocations(tiling: Tiling) -> tuple[Allocation, ...]:
-    """Return the buffers with one entry for every row of a core; those that the call uses."""
-    sizes = tiling.buffers._asdict()
-    return tuple(Allocation(name=name, bytes=size) for name, size in sizes.items() if size)
+    pieces = {"log_prob in": piece, "x_grad out": piece, "fp32 row": 4 * tiling.align_columns}
+    return {**pieces, **tiling.buffers._asdict()}
 
 
 def is_beyond_documented(case: Case) -> bool:
@@ -363,7 +348,7 @@ def _reason(case: Case) -> str:
         return Text("{fitting}, and a whole row has C = {c}", fitting=fitting, c=case.row.C)
     return Text(
         "all buffers need {used_bytes} of {ub_bytes} bytes",
-        used_bytes=sum(buffer.bytes for buffer in allocations(case)),
+        used_bytes=sum(buffers(case).values()),
         ub_bytes=ub_bytes,
     )
 
@@ -372,7 +357,8 @@ def _arithmetic(case: Case) -> str:
     """Return the sizes of the row buffers and the columns that fit into the rest."""
     tiling, device = case.tiling, case.device
     used = tiler.row_buffer_bytes(tiling.buffers)
-    buffers = " + ".join(f"{buffer.name} {buffer.bytes}" for buffer in row_allocations(tiling))
+    sizes = tiling.buffers._asdict().items()
+    buffers = " + ".join(f"{name} {size}" for name, size in sizes if size)
     cores = Text(
         "ceil({n}, {vector_cores}) = {front_rows} rows a core",
         n=case.row.N,

@@ -9,7 +9,7 @@ from typing import Any
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import decided, spread
+from npu_sim.framework.describing import decided, spread, ub_memory
 from npu_sim.language import Text
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
@@ -26,7 +26,6 @@ from npu_sim.operators.embedding_dense_backward.planner import (
 )
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
-    Allocation,
     Caveat,
     CoreWork,
     Decision,
@@ -157,43 +156,44 @@ def _per_core(tiling: v2.Tiling) -> str:
 
 
 def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
-    capacity = case.device.ub_bytes
     main_buffers = _small_dim_buffers if v2.is_small_dim(tiling.tiling_key) else _sorted_buffers
     main = main_buffers(case, tiling)
-    phase = "rows" if case.row.scale_grad_by_freq else ""
-    memories = [Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=main)]
-    if case.row.scale_grad_by_freq:
-        row_bytes = align(tiling.former_dim, 8) * 4
-        scale = (buffer("row in", row_bytes), buffer("counter", 32), buffer("row out", row_bytes))
-        own = Memory(name="UB", phase="scale", capacity_bytes=capacity, allocations=scale)
-        memories.append(own)
-    return tuple(memories)
+    if not case.row.scale_grad_by_freq:
+        return (ub_memory(case, main, notes=BUFFER_NOTES),)
+    row_bytes = align(tiling.former_dim, 8) * 4
+    scale = {"row in": row_bytes, "counter": 32, "row out": row_bytes}
+    return ub_memory(case, main, "rows", BUFFER_NOTES), ub_memory(case, scale, "scale")
 
 
-def _sorted_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
+BUFFER_NOTES = {"accumulators": "two", "cache row": "second accumulator in fp32"}
+
+
+def _sorted_buffers(case: Case, tiling: v2.Tiling) -> dict[str, int]:
     granule = v2.ALIGNED_LANES if v2.is_deterministic(tiling.tiling_key) else case.rules.dim_granule
-    columns = align(tiling.former_dim, granule)
-    row_bytes = columns * 4
-    buffers = [buffer("sorted index", 32), buffer("position", 32), buffer("frequency", 32)]
-    buffers += [buffer("gradient row", row_bytes), buffer("accumulators", 2 * row_bytes, "two")]
-    if case.tiling.native_16_bit:
-        buffers.append(buffer("cache row", row_bytes, "second accumulator in fp32"))
-    return tuple(buffers)
+    row_bytes = align(tiling.former_dim, granule) * 4
+    return {
+        "sorted index": 32,
+        "position": 32,
+        "frequency": 32,
+        "gradient row": row_bytes,
+        "accumulators": 2 * row_bytes,
+        "cache row": row_bytes if case.tiling.native_16_bit else 0,
+    }
 
 
-def _small_dim_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
+def _small_dim_buffers(case: Case, tiling: v2.Tiling) -> dict[str, int]:
     copy_row = min(tiling.small_dim.max_row_in_ub, tiling.small_dim.tail_copy_row)
     columns = align(case.row.dim, 16 if case.tiling.native_16_bit else 8)
     indices = align(copy_row, 32)
-    return (
-        buffer("indices", 4 * indices),
-        buffer("positions", 4 * indices),
-        buffer("indices as fp32", 4 * indices),
-        buffer("sort scratch", 12 * indices),
-        buffer("sort result", 12 * indices),
-        buffer("gradient rows", align(columns * copy_row, case.rules.small_dim_granule) * 4),
-        buffer("accumulator", 4 * case.row.dim),
-    )
+    return {
+        "indices": 4 * indices,
+        "positions": 4 * indices,
+        "indices as fp32": 4 * indices,
+        "sort scratch": 12 * indices,
+        "sort result": 12 * indices,
+        "gradient rows": align(columns * copy_row, case.rules.small_dim_granule) * 4,
+        "accumulator": 4 * case.row.dim,
+    }
 
 
 def _decisions(case: Case, key: int) -> Iterator[Decision]:
@@ -376,19 +376,16 @@ def _older_reason(case: Case, tiling: v1.Tiling) -> str:
 
 
 def _older_memory(case: Case, tiling: v1.Tiling) -> Memory:
-    buffers = [buffer("indices", align(older_index_bytes(case.row) * tiling.batch_rows, 32))]
-    if tiling.splits_weights and tiling.counters_fit:
-        buffers.append(buffer("counters", older_index_bytes(case.row) * tiling.counters))
-    buffers.append(buffer("gradient rows", 4 * tiling.dim_piece * tiling.batch_rows))
-    if tiling.splits_weights:
-        buffers.append(buffer("accumulator row", 4 * tiling.dim_piece))
-    fits = tiling.counters_fit == 1
-    return Memory(
-        name="UB",
-        capacity_bytes=case.device.ub_bytes,
-        allocations=tuple(buffers),
-        evidence=Evidence.MODEL if fits else Evidence.UNKNOWN,
-    )
+    index_bytes = older_index_bytes(case.row)
+    counters = tiling.counters if tiling.splits_weights and tiling.counters_fit else 0
+    buffers = {
+        "indices": align(index_bytes * tiling.batch_rows, 32),
+        "counters": index_bytes * counters,
+        "gradient rows": 4 * tiling.dim_piece * tiling.batch_rows,
+        "accumulator row": 4 * tiling.dim_piece if tiling.splits_weights else 0,
+    }
+    evidence = Evidence.MODEL if tiling.counters_fit else Evidence.UNKNOWN
+    return ub_memory(case, buffers).model_copy(update={"evidence": evidence})
 
 
 def _older_decisions(case: Case, tiling: v1.Tiling) -> Iterator[Decision]:
@@ -450,11 +447,6 @@ def _older_caveats(case: Case, tiling: v1.Tiling) -> Iterator[Caveat]:
 MEMSET_NOTE = "clears the result, in the launch of the kernel itself"
 EXACT_COUNT = 16777216
 """2^24: fp32 counters stop here (page, "scale")."""
-
-
-def buffer(name: str, size: int, note: str = "") -> Allocation:
-    """Return an allocation of the Unified Buffer."""
-    return Allocation(name=name, bytes=size, note=note)
 
 
 def casts_grad(case: Case) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, spread, vector_plan
+from npu_sim.framework.describing import Condition, decision, spread, ub_memory, vector_plan
 from npu_sim.language import Text
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Memory, OutputOrder, WorkspacePart
+from npu_sim.plans.model import Caveat, CoreWork, Memory, OutputOrder, WorkspacePart
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling.common import align
 
@@ -186,18 +186,7 @@ def _memories(case: Case) -> tuple[Memory, ...]:
         "ids": "8 bytes each, whatever their dtype",
         "rows": Text("{row_buffers} buffers", row_buffers=tiler.ROW_BUFFERS),
     }
-
-    def memory(phase: str, buffers: dict[str, int]) -> Memory:
-        allocations = tuple(
-            Allocation(name=name, bytes=size, note=notes.get(name, ""))
-            for name, size in buffers.items()
-            if size
-        )
-        return Memory(
-            name="UB", phase=phase, capacity_bytes=case.device.ub_bytes, allocations=allocations
-        )
-
-    return memory("sort", sort), memory("move rows", moving)
+    return ub_memory(case, sort, "sort", notes), ub_memory(case, moving, "move rows", notes)
 
 
 def _workspace(case: Case) -> tuple[WorkspacePart, ...]:

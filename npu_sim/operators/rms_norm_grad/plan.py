@@ -8,20 +8,11 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import decided
+from npu_sim.framework.describing import decided, ub_memory
 from npu_sim.language import Text, joined
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
-    Allocation,
-    Caveat,
-    CoreWork,
-    Decision,
-    Memory,
-    OutputOrder,
-    Workspace,
-    WorkspacePart,
-)
+from npu_sim.plans.model import Caveat, CoreWork, Decision, OutputOrder, Workspace, WorkspacePart
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import ceil_div, element_bytes
@@ -58,6 +49,7 @@ def describe(case: Case) -> dict[str, Any]:
     tiling = case.tiling
     described = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
     published = described and not overruns_queue(case)
+    buffers = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
     return {
         "kernel": "RmsNormGrad",
         "path": "split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
@@ -72,7 +64,7 @@ def describe(case: Case) -> dict[str, Any]:
             CoreWork(core=core, ranges={"rows": tiler.row_range(tiling, core)})
             for core in range(tiling.block_dim)
         ),
-        "memories": lambda: (_memory(case, tiling),),
+        "memories": lambda: (ub_memory(case, buffers._asdict(), notes=BUFFER_NOTES),),
         "decisions": lambda: _decisions(case, tiling),
         "workspace": _workspace(tiling),
         "order": lambda: _order(case, tiling),
@@ -146,16 +138,6 @@ def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -
         part=part,
         tail=tail,
     )
-
-
-def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
-    sizes = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
-    allocations = tuple(
-        Allocation(name=name, bytes=size, note=BUFFER_NOTES.get(name, ""))
-        for name, size in sizes._asdict().items()
-        if size > 0
-    )
-    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=allocations)
 
 
 def _workspace(tiling: tiler.Tiling) -> Workspace:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, decision, ub_memory, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.embedding_dense_backward.ascend_950.planner import (
     MANY_ROWS_OF_16_BIT,
@@ -24,15 +24,7 @@ from npu_sim.operators.embedding_dense_backward.ascend_950.planner import (
 from npu_sim.operators.embedding_dense_backward.plan import between, padding_caveats, prepare
 from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD_V2, KERNELS
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
-    Allocation,
-    Caveat,
-    Launch,
-    LaunchTensor,
-    Memory,
-    OutputOrder,
-    WorkspacePart,
-)
+from npu_sim.plans.model import Caveat, Launch, LaunchTensor, Memory, OutputOrder, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
@@ -199,13 +191,8 @@ def _memories(case: Case) -> Iterator[Memory]:
             "second pass": v1.scan_buffers(case.tiling.v1, size, of_index, scale),
         }
     for phase, buffers in phases.items():
-        allocations = tuple(
-            Allocation(name=name, bytes=bytes_) for name, bytes_ in buffers.items() if bytes_ > 0
-        )
-        if allocations:
-            yield Memory(
-                name="UB", phase=phase, capacity_bytes=case.device.ub_bytes, allocations=allocations
-            )
+        if any(buffers.values()):
+            yield ub_memory(case, buffers, phase)
 
 
 def _kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:

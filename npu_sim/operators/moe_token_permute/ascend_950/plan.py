@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, decision, ub_memory, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute.plan import KEPT, fixed_order
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Allocation, Caveat, Launch, LaunchTensor, Memory, WorkspacePart
+from npu_sim.plans.model import Caveat, Launch, LaunchTensor, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
@@ -74,7 +74,7 @@ def describe(case: Case) -> dict[str, Any]:
     stages = tiler.stage_buffers(problem, tiling)._asdict().items()
     plan |= {
         "tiling": tiler.vendor_structure(tiling, is_int8),
-        "memories": tuple(_memory(case, stage, size) for stage, size in stages if size),
+        "memories": tuple(ub_memory(case, {stage: size}, stage) for stage, size in stages if size),
     }
     if is_int8:
         launches = _int8_launches(case, tuple(parts))
@@ -87,13 +87,6 @@ def _ranges(entries: int, cores: int) -> list[tuple[int, int]]:
     """Return the entries of every core; the last ones may have none."""
     each = -(-entries // cores)
     return [(min(core * each, entries), min((core + 1) * each, entries)) for core in range(cores)]
-
-
-def _memory(case: Case, stage: str, size: int) -> Memory:
-    allocations = (Allocation(name=stage, bytes=size),)
-    return Memory(
-        name="UB", phase=stage, capacity_bytes=case.device.ub_bytes, allocations=allocations
-    )
 
 
 def _path(case: Case) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, decision, ub_memory, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.model import Allocation, Caveat, Memory, OutputOrder, WorkspacePart
+from npu_sim.plans.model import Caveat, Memory, OutputOrder, WorkspacePart
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
@@ -127,13 +127,8 @@ def _memories(case: Case) -> Iterator[Memory]:
         "merge of dgamma, core 0": {"sums": tiler.merge_bytes(tiling, case.device.ub_bytes)},
     }
     for phase, buffers in phases.items():
-        allocations = tuple(
-            Allocation(name=name, bytes=size) for name, size in buffers.items() if size > 0
-        )
-        if allocations:
-            yield Memory(
-                name="UB", phase=phase, capacity_bytes=case.device.ub_bytes, allocations=allocations
-            )
+        if any(buffers.values()):
+            yield ub_memory(case, buffers, phase)
 
 
 def _workspace(case: Case) -> list[WorkspacePart]:
