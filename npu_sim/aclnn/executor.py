@@ -23,7 +23,7 @@ from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, AclnnError
 
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
-"""Held while a call computes: calls of several threads may share a workspace."""
+"""Held while a call computes: calls of several threads may use one workspace."""
 WORKSPACE_ALIGNMENT = 8
 """Bytes: the size of the largest element stored in it."""
 

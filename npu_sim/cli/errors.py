@@ -106,11 +106,11 @@ def _print(text: str) -> None:
     print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
 
 
-def _typer_text(message: str, own: Any = None) -> str:
+def _typer_text(message: str, reason: Any = None) -> str:
     """Return a message of typer as a Text.
 
-    ``own`` is the part that this package wrote: in ``Invalid value for '--seed': -1 is not a seed``
-    what follows the colon.
+    ``reason`` is the part that this package wrote: ``-1 is not a seed`` in ``Invalid value for
+    '--seed': -1 is not a seed``.
     """
     for template in TYPER_TEXTS:
         pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
@@ -120,21 +120,22 @@ def _typer_text(message: str, own: Any = None) -> str:
                 name: Verbatim(value) for name, value in match.groupdict().items()
             }
             if "message" in fields:
-                fields["message"] = own if isinstance(own, Text) else _typer_text(match["message"])
+                known = isinstance(reason, Text)
+                fields["message"] = reason if known else _typer_text(match["message"])
             return Text(template, **fields)
-    return own if isinstance(own, Text) else message
+    return reason if isinstance(reason, Text) else message
 
 
 def usage_error(error: Any) -> UsageError | None:
     """Return typer's error as a usage error; None if typer has printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return None
-    known = getattr(error, "possibilities", None)  # options similar to a misspelt one
-    message = str(error.message if known else error.format_message()).strip()
+    similar = getattr(error, "possibilities", None)  # options similar to a misspelt one
+    message = str(error.message if similar else error.format_message()).strip()
     name = getattr(getattr(error, "param", None), "name", None) or str(
         getattr(error, "option_name", "")
     ).lstrip("-")
     where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
-    near = closest(error.option_name, known) if known else ""
+    near = closest(error.option_name, similar) if similar else ""
     text = _typer_text(message, getattr(error, "message", None))
     return UsageError(name, joined((text, near), ""), Text("for help: {where}", where=where))

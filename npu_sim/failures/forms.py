@@ -67,7 +67,7 @@ STAGES = {
     QUEUE: "asynchronous report of the task queue: the failure happened earlier",
     INNER: "first phase, inner step",
 }
-"""Stages in words. Where forms prove several, the first of them is reported."""
+"""Stages as text. Where forms prove several, the first of them is reported."""
 
 FORMS: tuple[Form, ...] = (
     Form("error code is", r"error code is\s*:?\s*(?P<code>\d{6})\b"),

@@ -39,18 +39,19 @@ class MeasuredLaunch:
     line: int
     """Line in the file, or row number in a database."""
     kernel: str
+    """Type of the kernel."""
     name: str
-    """``kernel`` and ``name``: type of the kernel, and name of the launch."""
+    """Name of the launch."""
     duration_us: float
+    """Measured time in microseconds."""
     start_us: float = 0.0
-    """``duration_us`` and ``start_us``: measured time and start time in microseconds; 0 if not
-    recorded."""
+    """Start time in microseconds; 0 if not recorded."""
     block_dim: int | None = None
     """Number of blocks; None if not recorded."""
     inputs: tuple[TensorSpec | None, ...] | None = None
+    """Input tensors; None if not recorded, an element None for an unsupported dtype."""
     outputs: tuple[TensorSpec | None, ...] | None = None
-    """``inputs`` and ``outputs``: tensors; None if not recorded. An element is None for an
-    unsupported dtype."""
+    """Output tensors, likewise."""
     stream: str = ""
     """Device and stream, as ``device/stream``."""
     core: str = ""

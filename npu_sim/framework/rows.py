@@ -28,10 +28,11 @@ class RowPlanner(NamedTuple):
     """The functions of an operator that sweeps compile."""
 
     row: Any
+    """NamedTuple of a call."""
     rules: Any
+    """NamedTuple of the rules of a product."""
     record: Any
-    """``row``, ``rules`` and ``record``: NamedTuples of a call, of the rules of a product, and of
-    the plan."""
+    """NamedTuple of the plan."""
     make_row: Callable[..., Any]
     """The row of the codes of all axes."""
     refused: Callable[[Any, Any, Any], int]

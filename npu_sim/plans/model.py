@@ -59,14 +59,15 @@ class WorkspaceArea(Frozen):
     name: TextField
     """What lies there: the name of a tensor, or of a part of a kernel's own workspace."""
     offset: int
+    """Bytes from the start of the workspace."""
     bytes: int
-    """``offset`` and ``bytes``: place, from the start of the workspace, and size without
-    padding."""
+    """Size without padding."""
     bucket: int
     """Position in :attr:`Workspace.buckets`."""
     first_node: int
+    """First node of its lifetime."""
     last_node: int
-    """``first_node`` and ``last_node``: the nodes between which it lives, both included."""
+    """Last node of its lifetime, included."""
 
 
 class WorkspaceBucket(Frozen):
@@ -104,8 +105,9 @@ class LaunchTensor(Frozen):
     name: TextField
     """Name of the argument, or of the tensor between two kernels; views of one storage share it."""
     shape: tuple[int, ...]
+    """Shape as the kernel sees it."""
     dtype: str
-    """``shape`` and ``dtype``: as the kernel sees it."""
+    """Dtype as the kernel sees it."""
     intermediate: bool = False
     """Whether it lies in the workspace, not in the user's memory."""
 
@@ -127,9 +129,9 @@ class Launch(Frozen):
     kernel: str
     """Its name, as profilers print it."""
     inputs: tuple[LaunchTensor, ...] = ()
+    """Tensors it reads."""
     outputs: tuple[LaunchTensor, ...] = ()
-    """``inputs`` and ``outputs``: tensors it reads and writes; one that it adds to in place is an
-    output."""
+    """Tensors it writes, or adds to in place."""
     block_dim: int | None = None
     """Number of cores that the kernel is launched on; None if it is not published, 0 if no AI core
     runs it."""
@@ -174,16 +176,17 @@ class ProfileKey(Frozen):
     """A key that a user's profile changes without effect on the tiling of a call."""
 
     key: str
+    """The key."""
     value: int
-    """``key`` and ``value``: the key, and its value in the profile."""
+    """Its value in the profile."""
     shipped: int
+    """Its value in the product that ships with the SoC."""
     product: str
-    """``shipped`` and ``product``: its value in the product that ships with the SoC, and that
-    product."""
+    """That product."""
     assumed: int | None = None
+    """Value that the operator's planner assumes; None where it does not use the key."""
     source: TextField = ""
-    """``assumed`` and ``source``: the value that the operator's planner assumes, and its source;
-    None and empty where the planner does not use the key."""
+    """Source of the assumed value."""
     if_asked: TextField = ""
     """What the planner would do if it read the key from the device; a model. Empty if unknown."""
 
@@ -197,13 +200,15 @@ class Flip(Frozen):
     """The nearest value of one argument that changes a decision, and its consequences."""
 
     argument: str
+    """Changed argument."""
     value: int | str
-    """``argument`` and ``value``: what is changed, and to what."""
+    """Its new value."""
     outcome: str = ""
     """Outcome of the changed call; empty where it was not planned."""
     path: TextField = ""
+    """Path of the changed call."""
     tiling_key: int | None = None
-    """``path`` and ``tiling_key``: path and tiling key of the changed call."""
+    """Tiling key of the changed call."""
     changes_path: bool = False
     """Whether path, tiling key or kernel change, or the call is refused."""
     effect: TextField = ""

@@ -30,11 +30,13 @@ class Upgrade(Printed):
     """Changes from one release to the next that plans the call differently."""
 
     product: str
+    """The product."""
     socs: tuple[str, ...]
-    """``product`` and ``socs``: product and SoCs with these changes."""
+    """SoCs with these changes."""
     before: str
+    """Release before the upgrade."""
     after: str
-    """``before`` and ``after``: releases."""
+    """Release after the upgrade."""
     changes: tuple[PlanChange, ...]
     """Facts of the plan that differ."""
     bits: tuple[str, ...]

@@ -45,14 +45,15 @@ class Column(NamedTuple):
     name: str = ""
     """Heading; in a block it precedes the value. A table without names has no headings."""
     right: bool = False
+    """Whether cells are aligned right."""
     style: str = ""
-    """``right`` and ``style``: whether cells are aligned right, and their rich style."""
+    """Rich style of the cells."""
     wraps: bool = False
     """Whether the column may be narrower than its longest cell."""
     key: bool = False
+    """Whether the cell identifies the record, in a block."""
     plain: bool = False
-    """``key`` and ``plain``: in a block: whether the cell identifies the record, and whether its
-    name is omitted."""
+    """Whether the name of the column is omitted in a block."""
 
 
 LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="dim"))
@@ -112,9 +113,9 @@ class Table:
     """Records of one kind."""
 
     columns: Sequence[Column]
+    """The columns; those without content are left out."""
     rows: Sequence[Sequence[str]]
-    """``columns`` and ``rows``: columns, and one row of cells per record. Columns without content
-    are left out."""
+    """One row of cells per record."""
     styles: Sequence[str] = ()
     """Styles of the rows, in addition to those of the columns."""
     indent: int = 0

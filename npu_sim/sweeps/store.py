@@ -9,9 +9,10 @@ folder with other files in it, is an error.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ from npu_sim.language import Text
 from npu_sim.status import UsageError
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
-from npu_sim.sweeps.writers import written_names
+from npu_sim.sweeps.writers import ColumnsWriter, CsvWriter, ParquetWriter, written_names
 
 
 class Writer(Protocol):
@@ -58,6 +59,12 @@ class Writer(Protocol):
         """Release open files."""
 
 
+WRITERS: Mapping[str, Callable[[Path, Space, tuple[RecordColumn, ...]], Writer]] = MappingProxyType(
+    {"": ColumnsWriter, ".csv": CsvWriter, ".parquet": ParquetWriter}
+)
+"""Formats by the ending of the output."""
+
+
 class Store:
     """The output of one sweep: a writer, and the file that records its progress.
 
@@ -76,11 +83,15 @@ class Store:
         overwrite: bool = True,
     ) -> None:
         ending = target.suffix
+        if ending not in WRITERS:
+            message = Text("out: {ending} is not a format of sweeps", ending=ending)
+            hint = "no ending for a folder of .npy columns, .csv, or .parquet"
+            raise UsageError("out", message, hint)
         self.target = target = link_target(target) if ending else target
         self.overwrite = overwrite
         self.partial = target.with_name(target.name + ".partial")
         self.progress_file = target.with_name(target.name + ".progress.json")
-        self.writer = _writer(self.partial, ending, space, columns)
+        self.writer = WRITERS[ending](self.partial, space, columns)
         names = [f"{column.name}:{column.dtype}" for column in columns]
         self.identity = {
             "sweep": space.fingerprint,
@@ -232,20 +243,3 @@ class Store:
             yield
         except OSError as error:
             raise cannot_write("out", path, error) from None
-
-
-def _writer(partial: Path, ending: str, space: Space, columns: tuple[RecordColumn, ...]) -> Writer:
-    if ending == "":
-        from npu_sim.sweeps.writers import ColumnsWriter
-
-        return ColumnsWriter(partial, space, columns)
-    if ending == ".csv":
-        from npu_sim.sweeps.writers import CsvWriter
-
-        return CsvWriter(partial, space, columns)
-    if ending == ".parquet":
-        from npu_sim.sweeps.writers import ParquetWriter
-
-        return ParquetWriter(partial, space, columns)
-    hint = "no ending for a folder of .npy columns, .csv, or .parquet"
-    raise UsageError("out", Text("out: {ending} is not a format of sweeps", ending=ending), hint)

@@ -8,9 +8,11 @@ import pytest
 from typer.main import get_command
 
 from npu_sim.cli.app import HEADINGS, app
+from npu_sim.cores import DEFAULT_PRODUCT
 from npu_sim.framework.arguments import Output
 from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.releases import default_release, release_names
 
 NAMES = [entry.name for entry in OPERATORS]
 PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)
@@ -26,6 +28,15 @@ def helped(cli):
         return dict(PANEL.findall(text)), PANEL.split(text)[-1]
 
     return panels
+
+
+def test_the_help_names_the_releases_and_the_default_product(helped):
+    panels, _ = helped("plan", NAMES[0])
+    options = " ".join(panels["Options of plan"].split())
+    *older, newest = release_names()
+    assert f"{', '.join(older)} or {newest}, the default." in options
+    assert default_release() == newest
+    assert f"{DEFAULT_PRODUCT} when left out." in options
 
 
 def test_commands_are_listed_under_their_headings(helped):

@@ -9,6 +9,7 @@ import npu_sim
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import speaking
 from npu_sim.operators.timelines import timeline, tracks
+from npu_sim.questions.faster_calls import with_changes
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
 from npu_sim.show.reports.measured_profile import time_bars
 from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_data
@@ -225,6 +226,19 @@ def test_every_number_of_a_timeline_report_is_in_the_json():
         == set()
     )
     assert any("lower bound" in text for text in page.texts)
+
+
+def test_changes_and_prices_of_several_timelines_name_call_and_soc():
+    name = "sorted"
+    profile = npu_sim.load_profile(CALLS[name][1])
+    found = with_changes(timeline(planned(name), profile), planned(name), profile)
+    assert found.changes
+    assert found.determinism
+    section = timeline_report([("first", found), ("second", found)]).sections[-2]
+    _, changes, prices = section.blocks
+    for table in (changes, prices):
+        assert table.headings[:2] == ("call", "SoC")
+        assert {row[:2] for row in table.rows} == {("first", found.soc), ("second", found.soc)}
 
 
 def test_a_single_row_that_can_differ_is_visible_on_the_strip():

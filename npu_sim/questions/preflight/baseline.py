@@ -18,13 +18,15 @@ class Finding(NamedTuple):
     """What identifies a finding: not its line, so that calls can move within their file."""
 
     op: str
+    """Operator of the call."""
     inputs: str
-    """``op`` and ``inputs``: the call."""
+    """Inputs of the call as text."""
     target: str
     """Label of the column."""
     kind: str
+    """Kind of the reason for not accepting the call, as in a :class:`Fault`."""
     reason: str
-    """``kind`` and ``reason``: why the call is not accepted, as in a :class:`Fault`."""
+    """The reason."""
 
 
 def read_baseline(path: Path) -> dict[Finding, int]:

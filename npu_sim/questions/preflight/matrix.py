@@ -46,13 +46,15 @@ class Fault:
     """A reason for not accepting calls, with all calls and columns it applies to."""
 
     word: str
+    """Kind of the reason."""
     reason: str
-    """``word`` and ``reason``: kind and description."""
+    """The reason."""
     op: str
     """Operator."""
     rows: tuple[Row, ...]
+    """The calls."""
     labels: tuple[str, ...]
-    """``rows`` and ``labels``: calls and columns."""
+    """Labels of the columns."""
     level: str = ERROR
     """``error``, ``informational`` or ``accepted``."""
 

@@ -22,8 +22,9 @@ class Curve:
     name: str
     """Name in the legend."""
     x: Sequence[float | int | str]
+    """Coordinates along x."""
     y: Sequence[float | int]
-    """``x`` and ``y``: coordinates."""
+    """Coordinates along y."""
     stepped: bool = False
     """Whether a value holds until the next point."""
     dashed: bool = False
