@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 OUTPUT_FILES = (
+    "figure",
     *("out", "junit", "report", "rows_out", "sarif", "tiling_bytes", "trace", "write_baseline"),
 )
 """Options that name files to be written."""
@@ -76,6 +77,15 @@ def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None
 
         require_target(path, str(parameter.name))
     return path
+
+
+def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:
+    """Check that a picture can be written; raise UsageError for another ending or the path."""
+    if path is not None:
+        from npu_sim.show.figures import require_ending
+
+        require_ending(path)
+    return require_writable(parameter, path)
 
 
 def require_separate_files(ctx: typer.Context) -> None:
@@ -205,6 +215,14 @@ Report = Annotated[
         "--report",
         callback=require_writable,
         help="Write a report to this HTML file; it opens offline.",
+    ),
+]
+Figure = Annotated[
+    Path | None,
+    typer.Option(
+        "--figure",
+        callback=require_picture,
+        help="Write one picture; the file is named after it: cores.svg, or cores-A2.png.",
     ),
 ]
 Trace = Annotated[

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.framework.execution import Result
+    from npu_sim.plans.answers import Printed
     from npu_sim.plans.model import Plan
     from npu_sim.show.reports.document import Document
     from npu_sim.studies.open_rows import OpenRows
@@ -55,6 +56,12 @@ def write_report(path: Path | None, document: "Document") -> None:
         write_text(path, render(document))
 
 
+def write_figure(path: Path | None, answer: "Printed") -> None:
+    """Write the picture of an answer that the name of the file states: ``cores.svg``."""
+    if path is not None:
+        answer.figure(path.stem.partition("-")[0]).save(path)
+
+
 def write_report_and_trace(
     outcome: "Plan | Result",
     profile: "Profile",
@@ -84,13 +91,13 @@ def write_report_and_trace(
     shown: dict[str, Any] = {}
     if report is not None:
         from npu_sim.files.writing import write_text
-        from npu_sim.operators.timelines import is_timed, timeline, tracks
+        from npu_sim.operators.timelines import work_over_time
         from npu_sim.show.reports import order_strips, plan_report, render, result_report
 
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)
 
-        work = tracks(plan, profile, timeline(plan, profile)) if is_timed(plan) else None
+        work = work_over_time(plan)
         document = (
             plan_report(outcome, command, work)
             if isinstance(outcome, Plan)

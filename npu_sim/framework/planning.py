@@ -86,6 +86,14 @@ class DeferredFields:
         return try_flips(plan, decisions, call, case.target)
 
 
+def profile_of(plan: Plan) -> Profile:
+    """Return the product and SoC that a plan was made for."""
+    made_by = plan._deferred
+    if isinstance(made_by, DeferredFields):
+        return made_by.case.profile
+    return load_profile(plan.product, plan.soc, plan.release)
+
+
 def empty_fields(path: str) -> dict[str, Any]:
     """Return the plan fields of a call without kernel; ``path`` states why nothing runs."""
     return {

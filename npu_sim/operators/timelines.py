@@ -4,6 +4,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import profile_of
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.timelines import bounds
@@ -75,6 +76,14 @@ def tracks(
 ) -> dict[str, Any]:
     """Return launches and pipes of a timeline: see :func:`npu_sim.timelines.tracks.tracks`."""
     return pipe_tracks.tracks(TimedPlan(plan, profile, program_of(plan), bound), max_events)
+
+
+def work_over_time(plan: Plan) -> dict[str, Any] | None:
+    """Return launches and pipes of a plan's timeline; None when the plan is not timed."""
+    if not is_timed(plan):
+        return None
+    profile = profile_of(plan)
+    return tracks(plan, profile, timeline(plan, profile))
 
 
 def timed_plan(plan: Plan, profile: Profile) -> TimedPlan:

@@ -87,6 +87,14 @@ class Printed:
     def __str__(self) -> str:
         return repr(self)
 
+    def figure(self, name: str) -> Any:
+        """Return a picture of the answer, such as ``cores`` of a plan.
+
+        ``figure("cores").save("cores.svg")`` writes it as SVG, or as PNG with the optional library
+        resvg_py. Raises UsageError with the names of the pictures for an unknown one.
+        """
+        return import_module(SHOW).figure_of(self, name)
+
     def _repr_html_(self) -> str:
         """Return the report for notebooks, or the text where there is no report."""
         html: str | None = import_module(SHOW).html_of(self)

@@ -26,7 +26,7 @@ from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 
 @dataclass(frozen=True, repr=False)
-class MeasuredProfile(Tabular, Printed):
+class MeasuredProfile(Printed, Tabular):
     """The answer of :func:`read_profile`."""
 
     file: str

@@ -40,6 +40,13 @@ def html_of(answer: Any) -> str | None:
     return embedded(document)
 
 
+def figure_of(answer: Any, name: str) -> Any:
+    """Return a picture of an answer as a :class:`~npu_sim.show.figures.Figure`."""
+    from npu_sim.show.figures import named_figure
+
+    return named_figure(answer, _made(answer, PICTURES) or {}, name)
+
+
 def _made(answer: Any, groups: Iterable[Callable[[], Makers]]) -> Any:
     """Return what the function of the answer's type makes of it; None without a function."""
     for group in groups:
@@ -126,14 +133,15 @@ def _verdict_views() -> Makers:
 
 def _plan_documents() -> Makers:
     from npu_sim.framework.execution import Prepared, Result
+    from npu_sim.operators.timelines import work_over_time
     from npu_sim.plans.model import Plan
     from npu_sim.show.reports.plans import plan_report, result_report, timeline_report
     from npu_sim.timelines.model import Timeline
 
     return {
-        Plan: plan_report,
-        Prepared: lambda prepared: plan_report(prepared.plan),
-        Result: result_report,
+        Plan: lambda plan: plan_report(plan, work=work_over_time(plan)),
+        Prepared: lambda prepared: plan_report(prepared.plan, work=work_over_time(prepared.plan)),
+        Result: lambda result: result_report(result, work=work_over_time(result.plan)),
         Timeline: lambda timeline: timeline_report([("as given", timeline)]),
     }
 
@@ -176,7 +184,29 @@ def _measured_documents() -> Makers:
     return {DumpReading: dump_report, Verification: verification_report}
 
 
+def _pictures() -> Makers:
+    from npu_sim.framework.execution import Prepared, Result
+    from npu_sim.plans.model import Plan, Workspace
+    from npu_sim.questions.explain import Explanation
+    from npu_sim.questions.limits import LimitTable
+    from npu_sim.show import figures
+    from npu_sim.timelines.model import Timeline
+
+    planned = dict.fromkeys(
+        (Prepared, Explanation, Timeline), lambda answer: figures.plan_pictures(answer.plan)
+    )
+    return {
+        **planned,
+        Plan: figures.plan_pictures,
+        Result: figures.result_pictures,
+        Workspace: figures.workspace_pictures,
+        LimitTable: figures.limits_pictures,
+    }
+
+
 VIEWS = (_plan_views, _question_views, _study_views, _failure_views, _verdict_views)
 """Texts, tried in this order: printing a plan imports neither questions nor studies."""
 DOCUMENTS = (_plan_documents, _question_documents, _study_documents, _measured_documents)
 """Reports."""
+PICTURES = (_pictures,)
+"""Single pictures by name."""

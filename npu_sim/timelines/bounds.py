@@ -50,6 +50,7 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     mean = sum(core.us for core in cores) / len(cores) if cores else 0.0
     not_counted = (*program.not_counted, *_besides_bytes(plan, launches))
     return Timeline(
+        plan=plan,
         operator=plan.operator,
         rules_source=plan.rules_source,
         title=plan.title,

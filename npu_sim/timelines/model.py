@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from npu_sim.plans.answers import Evidence, Frozen, Printed, TextField
+from npu_sim.plans.model import Plan
 
 
 class CoreTime(Frozen):
@@ -197,6 +198,8 @@ class Timeline(Printed, Frozen):
     two has a bound between them."""
     rules_source: TextField = ""
     """As in the plan."""
+    plan: Plan | None = Field(default=None, exclude=True)
+    """The plan itself, for pictures."""
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return the timeline as plain data, as printed by ``--json``."""

@@ -114,9 +114,9 @@ def test_every_core_buffer_and_part_has_a_tooltip(name):
     titles = read(render(plan_report(plan))).titles
     for work in plan.cores:
         for axis, (start, stop) in work.ranges.items():
+            span = f"{axis} {count_text(start)}..{count_text(stop)}"
             assert any(
-                title.startswith(f"core {work.core}: ") and f"{axis} {start}..{stop}" in title
-                for title in titles
+                title.startswith(f"core {work.core}: ") and span in title for title in titles
             )
     for memory in plan.memories:
         assert {f"{buffer.name}: {buffer.bytes} bytes" for buffer in memory.allocations} <= {

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Deterministic, Json, ProductList, Release, Report
+from npu_sim.cli.options import Deterministic, Figure, Json, ProductList, Release, Report
 from npu_sim.cli.output import print_answer
-from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.cli.report_files import reproducing_command, write_figure, write_report
 
 Vary = Annotated[
     list[str] | None,
@@ -41,6 +41,7 @@ class LimitsOptions:
     release: Release = None
     deterministic: Deterministic = False
     report: Report = None
+    figure: Figure = None
     json_output: Json = False
 
 
@@ -68,4 +69,5 @@ def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOpti
             {("--products", "--product"): options.products, ("--release",): release}
         )
         write_report(options.report, limits_report(table, command))
+    write_figure(options.figure, table)
     print_answer("limits", table, as_json=options.json_output)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.cli.options import CallOptions, Json, Report, TilingBytes, Trace
+from npu_sim.cli.options import CallOptions, Figure, Json, Report, TilingBytes, Trace
 from npu_sim.cli.output import exit_unless_runs, print_json, print_text
 
 
@@ -12,6 +12,7 @@ class PlanOptions(CallOptions):
     """Options of ``npu-sim plan``."""
 
     report: Report = None
+    figure: Figure = None
     trace: Trace = None
     tiling_bytes: TilingBytes = None
     json_output: Json = False
@@ -37,6 +38,10 @@ def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions)
 
         command = command_on(profile)
         pictures = write_report_and_trace(result, profile, options.report, options.trace, command)
+    if options.figure is not None:
+        from npu_sim.cli.report_files import write_figure
+
+        write_figure(options.figure, result)
     if options.json_output:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:

@@ -6,6 +6,7 @@ from typing import Any
 from npu_sim.cli.options import (
     CallOptions,
     CoreOrderOption,
+    Figure,
     Json,
     Out,
     Report,
@@ -16,7 +17,7 @@ from npu_sim.cli.options import (
     Trace,
 )
 from npu_sim.cli.output import exit_unless_runs, print_json, print_text
-from npu_sim.cli.report_files import command_on
+from npu_sim.cli.report_files import command_on, write_figure
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class RunOptions(CallOptions):
     rows_out: RowsOut = None
     threads: Threads = None
     report: Report = None
+    figure: Figure = None
     trace: Trace = None
     json_output: Json = False
 
@@ -65,6 +67,7 @@ def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -
     pictures = write_report_and_trace(
         result, profile, options.report, options.trace, command, open_rows or ()
     )
+    write_figure(options.figure, result)
     if options.json_output:
         outcome = "ran" if result.plan.overflow is None else result.plan.outcome
         data = {"outcome": outcome, **result.as_dict()}

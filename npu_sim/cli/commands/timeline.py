@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from npu_sim.cli.call_times import call_times_command
-from npu_sim.cli.options import CallOptions, Json, Report, Trace
+from npu_sim.cli.options import CallOptions, Figure, Json, Report, Trace
 from npu_sim.cli.output import exit_unless_runs, print_json, print_text
-from npu_sim.cli.report_files import command_on, reproducing_command, write_report
+from npu_sim.cli.report_files import command_on, reproducing_command, write_figure, write_report
 from npu_sim.language import Text
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
 
@@ -78,6 +78,7 @@ class TimelineOptions(CallOptions):
     calibration: CalibrationFile = None
     trace: Trace = None
     report: Report = None
+    figure: Figure = None
     json_output: Json = False
 
 
@@ -108,6 +109,12 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
         write_trace(options.trace, [timed_plan(row.plan, row.profile) for row in rows if row.plan])
     if options.report is not None:
         _write_report(options, chosen, rows)
+    if options.figure is not None:
+        drawn = [row.timeline for row in rows if row.timeline]
+        if len(drawn) != 1:
+            message = Text("figure = {figure}: a picture shows one call on one SoC", options)
+            raise UsageError("figure", message, "--report shows several")
+        write_figure(options.figure, drawn[0])
     if options.json_output:
         print_json(
             "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}

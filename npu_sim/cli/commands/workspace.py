@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.cli.options import CallOptions, Json, Report
+from npu_sim.cli.options import CallOptions, Figure, Json, Report
 from npu_sim.cli.output import exit_unless_runs, print_json, print_text
-from npu_sim.cli.report_files import write_report
+from npu_sim.cli.report_files import write_figure, write_report
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,7 @@ class WorkspaceOptions(CallOptions):
     """Options of ``npu-sim workspace``."""
 
     report: Report = None
+    figure: Figure = None
     json_output: Json = False
 
 
@@ -26,6 +27,7 @@ def workspace_command(operator: str, arguments: dict[str, Any], options: Workspa
         from npu_sim.show.reports.plans import workspace_report
 
         write_report(options.report, workspace_report(result, options.product or ""))
+    write_figure(options.figure, result.workspace)
     if options.json_output:
         data = {
             "operator": result.operator,

@@ -60,7 +60,7 @@ class Fault:
 
 
 @dataclass(repr=False)
-class Matrix(Tabular, Printed):
+class Matrix(Printed, Tabular):
     """Results of all calls on all columns."""
 
     policy: Policy

@@ -132,7 +132,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         columns = ("product", "limits", "status", "why")
         tables.append(Table(columns, reasons, "Limits of each size"))
     tables.append(Table(("name", "value"), tuple(table.fixed.items()), "With", folded=True))
-    drawn = _frontier_figure(table) if along else _range_picture(table)
+    drawn = _frontier_figure(table) if along else range_picture(table)
     return table_report(sentence, sentence, tables, [drawn] if drawn else [], call=call)
 
 
@@ -172,7 +172,7 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
     return curve_figure(x, y, curves) if curves else None
 
 
-def _range_picture(table: LimitTable) -> Picture | None:
+def range_picture(table: LimitTable) -> Picture | None:
     """Draw the ranges as bars on one axis from 0; refused products have an empty row."""
     rows = []
     for row in table.rows:

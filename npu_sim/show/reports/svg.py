@@ -10,6 +10,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from npu_sim.language import translated
+
 WIDTH = 1000
 COLOURS = 8
 """Fill classes ``c0`` .. ``c7`` of the style sheet."""
@@ -25,7 +27,7 @@ def element(
     children: Iterable[Markup] = (),
     **attributes: object,
 ) -> Markup:
-    """Return one SVG element; every text and attribute value is escaped.
+    """Return one SVG element; texts are translated, and they and attributes escaped.
 
     - ``name``: name of the element.
     - ``title``: content of its ``<title>``; none when empty.
@@ -37,9 +39,9 @@ def element(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
         for key, value in attributes.items()
     )
-    heading = f"<title>{escape(title)}</title>" if title else ""
+    heading = f"<title>{escape(translated(title))}</title>" if title else ""
     inner = "".join(map(escape, children))  # elements are Markup, which escape() leaves as it is
-    return Markup(f"<{name}{written}>{heading}{escape(text)}{inner}</{name}>")
+    return Markup(f"<{name}{written}>{heading}{escape(translated(text))}{inner}</{name}>")
 
 
 def caption(text: str, y: float, x: float = 0, anchor: str = "start") -> Markup:
