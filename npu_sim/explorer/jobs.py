@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -106,7 +106,24 @@ STORED_JOBS = 8
 MOST_WAITING = 4
 """Computations that may wait for the running one; a page has one at a time."""
 WAITING = "waiting"
-Job = dict[str, Any]
+
+
+@dataclass
+class Job:
+    """One computation."""
+
+    stage: str = WAITING
+    """`WAITING`, a stage of the computation, or `DONE`."""
+    fraction: float | None = None
+    """Completed fraction of the stage; None if unknown."""
+    answer: dict[str, Any] | None = None
+    """The answer, when it is done."""
+    cancelled: bool = False
+    """Whether the user cancelled it."""
+    began: float = field(default_factory=time.monotonic)
+    """Start in seconds: of waiting, then of computing."""
+    seconds: float | None = None
+    """Duration, when it is done."""
 
 
 @dataclass
@@ -121,18 +138,17 @@ class Jobs:
     def start(self, task: Task) -> str | None:
         """Start a computation; return its number, or None if too many are waiting."""
         with self._lock:
-            if sum(job["stage"] == WAITING for job in self._jobs.values()) >= MOST_WAITING:
+            if sum(job.stage == WAITING for job in self._jobs.values()) >= MOST_WAITING:
                 return None
             number = str(1 + max(map(int, self._jobs), default=0))
-            job: Job = {"stage": WAITING, "share": None, "answer": None, "cancelled": False}
-            self._jobs[number] = {**job, "began": time.monotonic()}
-            finished = [old for old, job in self._jobs.items() if job["stage"] == DONE]
+            self._jobs[number] = Job()
+            finished = [old for old, job in self._jobs.items() if job.stage == DONE]
             for old in finished[:-STORED_JOBS]:
                 del self._jobs[old]
         threading.Thread(target=self._run, args=(number, task), daemon=True).start()
         return number
 
-    def report(self, number: str) -> Job | None:
+    def report(self, number: str) -> dict[str, Any] | None:
         """Return ``stage``, ``share`` (completed fraction), ``elapsed`` (seconds) and ``answer``.
 
         Returns None for an unknown number.
@@ -141,23 +157,25 @@ class Jobs:
             job = self._jobs.get(number)
             if job is None:
                 return None
-            seconds = job.get("seconds", time.monotonic() - job["began"])
-            return {name: job[name] for name in ("stage", "share", "answer")} | {"elapsed": seconds}
+            elapsed = time.monotonic() - job.began if job.seconds is None else job.seconds
+            return {
+                "stage": job.stage,
+                "share": job.fraction,
+                "answer": job.answer,
+                "elapsed": elapsed,
+            }
 
     def cancel(self, number: str) -> None:
         """End a computation; finished ones are left as they are."""
         with self._lock:
             job = self._jobs.get(number)
-            if job is None or job["stage"] == DONE:
+            if job is None or job.stage == DONE:
                 return
-            if job["stage"] != WAITING:
+            if job.stage != WAITING:
                 self._worker.end()  # under the lock: the next computation cannot have begun
-            job.update(
-                cancelled=True,
-                stage=DONE,
-                answer={"outcome": "cancelled", "text": "cancelled"},
-                seconds=time.monotonic() - job["began"],
-            )
+            job.cancelled, job.stage = True, DONE
+            job.answer = {"outcome": "cancelled", "text": "cancelled"}
+            job.seconds = time.monotonic() - job.began
 
     def end(self) -> None:
         """End the process that computes."""
@@ -167,9 +185,9 @@ class Jobs:
         """Change a job; return False if it was cancelled or removed."""
         with self._lock:
             job = self._jobs.get(number)
-            if job is None or job["cancelled"]:
+            if job is None or job.cancelled:
                 return False
-            job.update(changes)
+            self._jobs[number] = replace(job, **changes)
             return True
 
     def _run(self, number: str, task: Task) -> None:
@@ -181,8 +199,8 @@ class Jobs:
             for stage, value in self._worker.compute(task):
                 if stage == DONE:
                     answer = value
-                elif not self._set(number, stage=stage, share=value):
+                elif not self._set(number, stage=stage, fraction=value):
                     # `cancel` found no process to kill; kill it at its first message.
                     self._worker.end()
             seconds = time.monotonic() - began
-            self._set(number, stage=DONE, share=None, answer=answer, seconds=seconds)
+            self._set(number, stage=DONE, fraction=None, answer=answer, seconds=seconds)

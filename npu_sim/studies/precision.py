@@ -193,8 +193,6 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
         worst: tuple[int, ...] = ()
         if errors.size:
             worst = tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
-        edges = (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES))
-        counts = np.histogram(np.minimum(errors, 1e300), edges)[0]
         rounded_second = second[name].astype(numpy_dtype(dtype))
         measured.append(
             OutputPrecision(
@@ -204,7 +202,7 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
                 max_ulp=float(errors.max(initial=0.0)),
                 mean_ulp=float(errors.mean()) if errors.size else 0.0,
                 max_ulp_of_given=_max_ulp(actual, original[name], dtype),
-                histogram=tuple(zip(HISTOGRAM_EDGES, counts.tolist(), strict=True)),
+                histogram=_histogram(errors),
                 verdicts=(
                     verdicts.mixed_tolerance(actual, golden[name], judged),
                     verdicts.single_benchmark(actual, golden[name], judged),
@@ -218,6 +216,13 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
             )
         )
     return measured
+
+
+def _histogram(errors: np.ndarray) -> tuple[tuple[float, int], ...]:
+    """Return the number of elements up to each edge of the ulp histogram."""
+    edges = (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES))
+    counts = np.histogram(errors, edges)[0]
+    return tuple(zip(HISTOGRAM_EDGES, counts.tolist(), strict=True))
 
 
 def _causes(

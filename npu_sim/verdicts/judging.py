@@ -388,19 +388,11 @@ def _examine(
             prove=False,
         )
         begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
-        how, order = int(outcome.how[0]), None
+        how = int(outcome.how[0])
         if how == arrival_search.REACHED:
-            order = trail[: stop - begin]
-        for code in (SEQUENTIAL, REVERSE, ROUND_ROBIN):
-            if order is None:
-                cores, values = parts.cores[begin:stop], parts.values[begin:stop]
-                arrived = arrival_of(code, (0, 0), 0, cores, values, column, column + 1)
-                total = parts.steps(part, column, arrived)[-1].sum_after
-                factor = parts.factors[part]
-                scaled = np.float32(total) * factor if factor != 1 else np.float32(total)
-                value = narrow_array(np.array([scaled], np.float32), canonical_dtype(given.dtype))
-                if equal_bits(value, given[index].reshape(1)).all():
-                    order, how = arrived, arrival_search.REACHED
+            order: NDArray[Any] | None = trail[: stop - begin]
+        elif (order := _named_arrival(parts, part, column, given[index])) is not None:
+            how = arrival_search.REACHED
         return Examined(
             how,
             float(outcome.nearest[0]),
@@ -410,6 +402,20 @@ def _examine(
             len(set(parts.cores[begin:stop].tolist())),
             () if order is None else parts.steps(part, column, order),
         )
+    return None
+
+
+def _named_arrival(parts: Parts, part: int, column: int, given: Any) -> NDArray[Any] | None:
+    """Return the arrival of a named order that gives the bits of an element; None without one."""
+    begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
+    cores, values, factor = parts.cores[begin:stop], parts.values[begin:stop], parts.factors[part]
+    for code in (SEQUENTIAL, REVERSE, ROUND_ROBIN):
+        arrived = arrival_of(code, (0, 0), 0, cores, values, column, column + 1)
+        total = np.float32(parts.steps(part, column, arrived)[-1].sum_after)
+        scaled = total * factor if factor != 1 else total
+        value = narrow_array(np.array([scaled], np.float32), canonical_dtype(given.dtype))
+        if equal_bits(value, given.reshape(1)).all():
+            return arrived
     return None
 
 
