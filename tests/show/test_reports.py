@@ -7,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.language import speaking
+from npu_sim.language import count_text, speaking
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.questions.faster_calls import with_changes
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
