@@ -197,6 +197,54 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
     assert f"core {core}, tile {min(number, len(tiles) - 1) + 1} of {len(tiles)}" in title
 
 
+@pytest.mark.parametrize("number", [0, 40, 10**9])
+def test_all_cores_are_shown_at_the_same_tile(page, plan, number):
+    browser = page()
+    script = """
+        const figure = document.querySelector("figure[data-draw=drawSteps]");
+        [...figure.querySelectorAll(".core-choice button")].at(-1).click();
+        const slider = figure.querySelector("input");
+        slider.value = arguments[0];
+        slider.dispatchEvent(new Event("input"));
+        return [Number(slider.value), [...figure.querySelectorAll("[data-view=dy] [data-core]")]
+            .map((node) => node.querySelector("title").textContent)];
+    """
+    place, titles = browser.driver.execute_script(script, number)
+    (phase,) = program_of(plan).phases
+    table = step_table(plan)
+    view = next(view for view in table.views if view.name == "dy")
+    expected = []
+    for core, nodes in phase.cores.items():
+        axes, tile = (list(all_tiles(nodes)) + [({}, None)] * (place + 1))[place]
+        if tile is None or "dy" not in table.steps[phase.name, tile.note].reads:
+            continue
+        ranges = plan.cores[core].ranges
+        (row, rows), (column, columns) = (
+            extent(walk, size, axes, ranges)
+            for walk, size in ((view.by_row, view.rows), (view.by_column, view.columns))
+        )
+        expected.append(
+            f"core {core}: rows {row}..{row + rows}, columns {column}..{column + columns}"
+        )
+    assert titles == expected
+
+
+def test_the_steps_play_to_the_end_and_stop(page):
+    browser = page()
+    script = """
+        const figure = document.querySelector("figure[data-draw=drawSteps]");
+        const slider = figure.querySelector("input");
+        slider.value = Number(slider.max) - 3;
+        slider.dispatchEvent(new Event("input"));
+        const play = figure.querySelector(".tools button");
+        play.click();
+        const done = arguments[0], shown = [play.textContent];
+        new MutationObserver(() => done([...shown, slider.value === slider.max, play.textContent]))
+            .observe(play, {childList: true});
+    """
+    assert browser.driver.execute_async_script(script) == ["pause", True, "play"]
+
+
 def test_a_click_on_a_core_shows_its_steps(page):
     browser = page()
     browser.driver.find_element("css selector", "[data-cell='31'] rect.cell").click()
@@ -330,7 +378,7 @@ def test_every_buffer_is_named_beside_its_colour(plan):
         assert re.search(
             rf'{colour}></rect><text [^>]*class="caption">{buffer.name} {buffer.bytes}<', html
         )
-        assert re.search(rf"{colour}/></svg> Unified Buffer</td><td>{buffer.name}</td>", html)
+        assert re.search(rf"{colour}/></svg> Unified Buffer</td><td[^>]*>{buffer.name}</td>", html)
 
 
 def test_single_timing_dependent_rows_are_drawn_among_thousands():

@@ -2,7 +2,8 @@
 // drawSteps(element, data): one core, tile by tile. data is what npu_sim.timelines.steps.steps returns.
 const drawSteps = (() => {
   const { html, svg, titled, button, table, whenWide } = pictures;
-  const COLOURS = 8, MAP_HEIGHT = 92, BAR = 36, THINNEST = 2, STRIP = 5, GAP = 3;
+  const COLOURS = 8, MAP_HEIGHT = 92, BAR = 36, THINNEST = 2, STRIP = 5, GAP = 3, ALL = -1;
+  const FRAME = 150, MOST_FRAMES = 200; // milliseconds between the steps of a play, and the number of steps at most
 
   const count = (nodes) => nodes.reduce((sum, node) => sum + (typeof node === "number" ? 1 : node[3] * node[4]), 0);
   // Tile number n of a program: the number of its kind, and for every axis where it stands and how long it is.
@@ -38,6 +39,7 @@ const drawSteps = (() => {
     }
     return length === null ? { start: 0, length: size } : { start, length: Math.min(length, size - start) };
   }
+  const noteOf = (phase, tile) => [phase.name, tile.note].filter((one, place, all) => one && all.indexOf(one) === place).join(": ");
   const range = (one) => `${one.start}..${one.start + one.length}`;
 
   function viewCard(view, axes, own, role, chosen) {
@@ -66,6 +68,25 @@ const drawSteps = (() => {
     const size = view.columns === 1 && !view.by_column.length ? `${view.rows}` : `${view.rows} x ${view.columns}`;
     return html("figure", { class: role ? "view" : "view quiet", "data-view": view.name }, html("figcaption", {}, html("b", {}, view.name), ` ${size}`), picture, html("p", { class: "caption" }, text));
   }
+
+  // Parts of a tensor that all cores have at the same tile number; `places` are [core, tile, axes, own].
+  function sharedCard(view, places) {
+    const picture = svg("svg", { viewBox: `0 0 100 ${MAP_HEIGHT}`, preserveAspectRatio: "none", class: "tensor", role: "img", "aria-label": view.name });
+    picture.append(svg("rect", { x: 0, y: 0, width: 100, height: MAP_HEIGHT, class: "tensor-all" }));
+    let count = 0;
+    for (const [core, tile, axes, own] of places) {
+      const role = roleOf(view, tile);
+      if (!role) continue;
+      count += 1;
+      if (tile.by_data.includes(view.name)) continue;
+      const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
+      const down = MAP_HEIGHT / Math.max(view.rows, 1), across = 100 / Math.max(view.columns, 1);
+      const box = { x: columns.start * across, y: rows.start * down, width: columns.length * across, height: Math.max(rows.length * down, THINNEST / 2) };
+      picture.append(titled(`core ${core}: rows ${range(rows)}, columns ${range(columns)}`, svg("rect", { ...box, class: `tensor-${role}`, "data-core": core })));
+    }
+    return html("figure", { class: count ? "view" : "view quiet", "data-view": view.name }, html("figcaption", {}, html("b", {}, view.name)), picture, html("p", { class: "caption" }, `${count} cores at this tile`));
+  }
+  const roleOf = (view, tile) => (tile.writes.includes(view.name) ? "written" : tile.reads.includes(view.name) ? "read" : tile.holds.includes(view.name) ? "held" : "");
 
   function memoryBar(memory, live, width) {
     const whole = Math.max(memory.capacity_bytes, memory.used_bytes, 1);
@@ -104,20 +125,29 @@ const drawSteps = (() => {
       return;
     }
     let core = cores[0], at = 0, width = 0;
-    const parts = () => data.phases.map((phase) => ({ phase, nodes: phase.programs[phase.of_core[core]] || [] })).map((one) => ({ ...one, tiles: count(one.nodes) }));
+    const parts = (number) => data.phases.map((phase) => ({ phase, nodes: phase.programs[phase.of_core[number]] || [] })).map((one) => ({ ...one, tiles: count(one.nodes) }));
+    const total = (number) => parts(number).reduce((sum, one) => sum + one.tiles, 0);
+    // Tile number n of a core, in its phase; null if the core has fewer.
+    function tileOf(number, n) {
+      for (const { phase, nodes, tiles } of parts(number)) {
+        if (n < tiles) return { phase, ...find(nodes, n, {}) };
+        n -= tiles;
+      }
+      return null;
+    }
     const slider = html("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "tile" });
     const told = html("output", { class: "told", "aria-live": "polite" });
     const views = html("div", { class: "views" }), memories = html("div"), work = html("p", { class: "caption" });
     const choices = html("div", { class: "core-choice", role: "group", "aria-label": "core" });
     const buttons = new Map(cores.map((number) => [number, button(String(number), `core ${number}`, () => choose(number))]));
+    buttons.set(ALL, button("all", "all cores", () => choose(ALL)));
     choices.append(...buttons.values());
 
     function choose(number) {
       core = number;
       for (const [one, made] of buttons) made.setAttribute("aria-pressed", String(one === core));
-      const total = parts().reduce((sum, one) => sum + one.tiles, 0);
-      slider.max = Math.max(total - 1, 0);
-      go(Math.min(at, total - 1));
+      slider.max = Math.max(number === ALL ? Math.max(...cores.map(total)) - 1 : total(number) - 1, 0);
+      go(at);
     }
     function go(n) {
       at = Math.min(Math.max(Math.round(n), 0), Number(slider.max));
@@ -125,27 +155,55 @@ const drawSteps = (() => {
       redraw();
     }
     function redraw() {
-      let rest = at, found = null, phase = null;
-      for (const one of parts()) {
-        if (rest < one.tiles) { found = find(one.nodes, rest, {}); phase = one.phase; break; }
-        rest -= one.tiles;
+      if (!width) return;
+      if (core === ALL) {
+        redrawAll();
+        return;
       }
-      if (!found || !width) return;
+      const found = tileOf(core, at);
+      if (!found) return;
+      const { phase } = found;
       const tile = data.tiles[found.kind], own = data.cores[core] || {};
       const places = Object.entries(found.axes).map(([axis, one]) => `${axis} ${range(one)}`).join(", ");
       const says = tile.says.replace(/\{([^}]+)\}/g, (_, axis) => (found.axes[axis] ? range(found.axes[axis]) : own[axis] ? `${own[axis][0]}..${own[axis][1]}` : "all"));
-      const note = [phase.name, tile.note].filter((one, place, all) => one && all.indexOf(one) === place).join(": ");
+      const note = noteOf(phase, tile);
       const place = `core ${core}, tile ${at + 1} of ${Number(slider.max) + 1}, ${note}${places ? `, ${places}` : ""}`;
       slider.setAttribute("aria-valuetext", place);
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, says));
-      const role = (view) => (tile.writes.includes(view.name) ? "written" : tile.reads.includes(view.name) ? "read" : tile.holds.includes(view.name) ? "held" : "");
-      views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, role(view), tile.by_data.includes(view.name))));
+      views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, roleOf(view, tile), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
       const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${one.bytes} bytes` : `${one.elements} elements`}`);
       work.textContent = pipes.length ? pictures.said(`pipes: ${pipes.join(", ")}`) : "";
     }
-    slider.addEventListener("input", () => go(Number(slider.value)));
-    const tools = html("div", { class: "tools" }, button("first", "first tile", () => go(0)), button("\u2190", "tile before", () => go(at - 1)), slider, button("\u2192", "next tile", () => go(at + 1)), button("last", "last tile", () => go(Number(slider.max))));
+    function redrawAll() {
+      const found = cores.map((number) => [number, tileOf(number, at)]).filter(([, one]) => one);
+      const places = found.map(([number, one]) => [number, data.tiles[one.kind], one.axes, data.cores[number] || {}]);
+      const place = `all cores, tile ${at + 1} of ${Number(slider.max) + 1}: ${found.length} cores work`;
+      slider.setAttribute("aria-valuetext", place);
+      const notes = new Set(found.map(([, one]) => noteOf(one.phase, data.tiles[one.kind])));
+      told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, [...notes].join("; ")));
+      views.replaceChildren(...data.views.map((view) => sharedCard(view, places)));
+      memories.replaceChildren();
+      work.textContent = "";
+    }
+    // Play from where the slider stands, from the start at the end; long programs in larger steps.
+    let timer = null;
+    function pause() {
+      clearInterval(timer);
+      timer = null;
+      play.textContent = pictures.said("play");
+    }
+    const play = button("play", "play the tiles", () => {
+      if (timer !== null) return pause();
+      if (at === Number(slider.max)) go(0);
+      play.textContent = pictures.said("pause");
+      timer = setInterval(() => {
+        go(at + Math.ceil(Number(slider.max) / MOST_FRAMES));
+        if (at === Number(slider.max) || !slider.isConnected) pause();
+      }, FRAME);
+    });
+    slider.addEventListener("input", () => { pause(); go(Number(slider.value)); });
+    const tools = html("div", { class: "tools" }, play, button("first", "first tile", () => go(0)), button("\u2190", "tile before", () => go(at - 1)), slider, button("\u2192", "next tile", () => go(at + 1)), button("last", "last tile", () => go(Number(slider.max))));
     const why = data.why.length ? [html("p", { class: "caption" }, data.why.join("; "))] : [];
     const ranges = Object.entries(data.cores).map(([number, own]) => [Number(number), Object.entries(own).map(([name, ends]) => `${name} ${ends[0]}..${ends[1]}`).join(", ")]);
     element.replaceChildren(...why, choices, tools, told, views, memories, work, table("what every core has, as a table", ["core", "ranges"], ranges));
