@@ -71,6 +71,23 @@ def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = Non
     return bounds.timeline(plan, profile, program_of(plan), estimates)
 
 
+def with_reads(found: Timeline, plan: Plan) -> Timeline:
+    """Return a timeline with how often its planned kernels read each of their tensors."""
+    planned = {launch.kernel for launch in found.launches if launch.planned}
+    launches = [launch for launch in plan.launches if launch.kernel in planned]
+    tensors = {tensor.name: tensor.bytes for launch in launches for tensor in launch.inputs}
+    copied = tile_steps.tensor_reads(program_of(plan), step_table(plan))
+    reads = {name: copied.get(name, 0) / size for name, size in tensors.items() if size}
+    if any(times < 1.0 for times in reads.values()):  # the data decides what is read
+        reads = {}
+    return found.model_copy(
+        update={
+            "tensor_bytes": sum(launch.read_bytes for launch in launches),
+            "tensor_reads": reads,
+        }
+    )
+
+
 def tracks(
     plan: Plan, profile: Profile, bound: Timeline, max_events: int = EVENTS_OF_A_PIPE
 ) -> dict[str, Any]:

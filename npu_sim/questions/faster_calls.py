@@ -10,7 +10,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.timelines import timeline
+from npu_sim.operators.timelines import timeline, with_reads
 from npu_sim.plans.model import Plan
 from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.registry import load_operator
@@ -24,7 +24,7 @@ LEAST_SAVING = 0.001
 
 
 def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
-    """Return a timeline with faster changes of the call, and with the cost of both modes.
+    """Return a timeline with faster changes, the cost of both modes, and reads by tensor.
 
     Candidates are every other dtype of the tensors, contiguous tensors, and half of each axis that
     the declaration allows to be split over devices. A change is reported if it launches fewer or
@@ -35,6 +35,7 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
     """
     if not found.bound_us:
         return found
+    found = with_reads(found, plan)
     operator: Operator = load_operator(plan.operator)
     call = fixed_call(operator, plan.arguments, plan.deterministic)
     best: dict[str, Change] = {}  # the best change of every axis

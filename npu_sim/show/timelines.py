@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.language.quantities import bytes_text, percent_text, time_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -211,6 +211,35 @@ def _price_text(price: ModePrice) -> str:
     )
 
 
+LEAST_READ_AGAIN = 1.01
+"""Smaller multiples of the tensors' bytes are not explained."""
+LEAST_REPEATED = 2.0
+"""Below, padding to blocks may be the reason that more than a tensor's bytes are read."""
+
+
+def _read_again(timeline: Timeline) -> list[Line]:
+    """Return why the kernels read more bytes than their tensors have."""
+    if timeline.read_bytes <= LEAST_READ_AGAIN * timeline.tensor_bytes or not timeline.tensor_bytes:
+        return []
+    times = joined(
+        (
+            say("{name} {times}x", name=Verbatim(name), times=f"{times:.3g}")
+            for name, times in timeline.tensor_reads.items()
+            if times >= LEAST_REPEATED
+        ),
+        ", ",
+    )
+    again = say(
+        "{times}x the {size} of the tensors",
+        times=f"{timeline.read_bytes / timeline.tensor_bytes:.2f}",
+        size=bytes_text(timeline.tensor_bytes),
+    )
+    why = "parts are copied more than once, or come from the workspace"
+    return [
+        ("read again", again, say("read more than once: {times}", times=times) if times else why)
+    ]
+
+
 def _kernel_lines(timeline: Timeline) -> list[Line]:
     """Return the planned kernels as lines; empty if none is planned."""
     slowest = max(timeline.cores, key=lambda core: core.us, default=None)
@@ -227,6 +256,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         ("copies", percent_text(timeline.copy_share), copies),
         ("imbalance", f"{timeline.imbalance:.3f}", mean),
         ("traffic", traffic, "by the kernel, padded to 32-byte blocks"),
+        *_read_again(timeline),
     ]
     if len(timeline.phases) > 1:
         lines += [

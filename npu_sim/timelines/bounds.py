@@ -15,13 +15,20 @@ from npu_sim.language import Text
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
 from npu_sim.timelines.estimates import Estimator, estimate_of_call
 from npu_sim.timelines.model import CoreTime, LaunchTime, OtherBound, PhaseTime, Timeline
-from npu_sim.timelines.program import COPY_PIPES, WRITING_PIPES, Copy, Phase, Program, weighted_work
+from npu_sim.timelines.program import (
+    COPY_PIPES,
+    READING_PIPE,
+    WRITING_PIPES,
+    Copy,
+    Phase,
+    Program,
+    weighted_work,
+)
 from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, moving_cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
 """Not published for any product: 0 in every bound."""
-READING_PIPE = "MTE2"
 
 PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]
 """End of every core and busy time of its pipes, in cycles."""

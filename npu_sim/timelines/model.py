@@ -184,6 +184,11 @@ class Timeline(Printed, Frozen):
     written_bytes: int
     """``read_bytes`` and ``written_bytes``: bytes copied from and to global memory by all cores,
     padded to 32-byte blocks."""
+    tensor_bytes: int = 0
+    """Bytes of the tensors that these kernels read, every element once."""
+    tensor_reads: dict[str, float] = Field(default={})
+    """How often each of these tensors is read: bytes copied from it over its bytes. Empty where the
+    copies are not known by tensor."""
     phases: tuple[PhaseTime, ...] = ()
     cores: tuple[CoreTime, ...] = ()
     """``phases`` and ``cores``: the kernels' bound by phase and by core."""

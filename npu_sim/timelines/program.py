@@ -21,6 +21,7 @@ COPY_PIPES = ("MTE2", "MTE1", "MTE3", "FIXP")
 COPY_BLOCK_BYTES = 32
 """Copies move multiples of this size."""
 
+READING_PIPE = "MTE2"
 WRITING_PIPES = ("MTE3", "FIXP")
 """Pipes that write global memory; MTE2 reads it."""
 
@@ -224,10 +225,16 @@ def tiles(nodes: tuple[Node, ...]) -> int:
 
 def weighted_work(nodes: tuple[Node, ...], times: int = 1) -> Iterator[tuple[int, int, Work]]:
     """Yield repetitions, pipe number and work for all work of the nodes."""
+    for repetitions, tile in weighted_tiles(nodes, times):
+        for pipe, works in enumerate(tile.work):
+            for work in works:
+                yield repetitions, pipe, work
+
+
+def weighted_tiles(nodes: tuple[Node, ...], times: int = 1) -> Iterator[tuple[int, Tile]]:
+    """Yield repetitions and tile for all tiles of the nodes."""
     for node in nodes:
         if isinstance(node, Loop):
-            yield from weighted_work(node.body, times * node.count)
+            yield from weighted_tiles(node.body, times * node.count)
         else:
-            for pipe, works in enumerate(node.work):
-                for work in works:
-                    yield times, pipe, work
+            yield times, node

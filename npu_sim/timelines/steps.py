@@ -5,12 +5,22 @@ a few hundred bytes.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_sim.plans.model import Memory, Plan
-from npu_sim.timelines.program import Node, Phase, Program, Tile, tiles
+from npu_sim.timelines.program import (
+    READING_PIPE,
+    Copy,
+    Node,
+    Phase,
+    Program,
+    Tile,
+    tiles,
+    weighted_tiles,
+)
 from npu_sim.timelines.rates import copied_bytes, elements
 
 
@@ -131,6 +141,32 @@ def steps(plan: Plan, program: Program, table: StepTable) -> dict[str, Any]:
         "tiles": kinds.described,
         "phases": phases,
     }
+
+
+def tensor_reads(program: Program, table: StepTable) -> dict[str, int]:
+    """Return the bytes copied in from every tensor, all cores together.
+
+    The copies of a tile are those of the tensors that its description reads, one each, in that
+    order; the dictionary is empty where this does not hold. A tile that reads no tensor copies from
+    the workspace.
+    """
+    read: Counter[str] = Counter()
+    for phase in program.phases:
+        if READING_PIPE not in phase.pipes:
+            continue
+        pipe = phase.pipes.index(READING_PIPE)
+        for nodes, cores in phase.cores_by_work.items():
+            for times, tile in weighted_tiles(nodes):
+                step = table.steps.get((phase.name, tile.note))
+                copies = [work for work in tile.work[pipe] if isinstance(work, Copy)]
+                if not copies or (step is not None and not step.reads):
+                    continue
+                if step is None or sum(copy.times for copy in copies) != len(step.reads):
+                    return {}
+                each = [replace(copy, times=1) for copy in copies for _ in range(copy.times)]
+                for name, copy in zip(step.reads, each, strict=True):
+                    read[name] += len(cores) * times * copied_bytes(copy)
+    return dict(read)
 
 
 def _belongs(memory: Memory, phase: Phase, table: StepTable) -> bool:

@@ -4,6 +4,8 @@ import pytest
 
 import npu_sim
 from npu_sim.operators.timelines import timed_plan, timeline
+from npu_sim.show.layout import render
+from npu_sim.show.timelines import timeline_view
 from npu_sim.timelines.trace import trace
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 from tests.timelines.calls import CALLS
@@ -275,3 +277,38 @@ def test_merged_events_say_so():
     assert merged
     assert content["otherData"]["merged_events"] == len(merged)
     assert "lower bound" in content["otherData"]["label"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "reads"),
+    [
+        # One pass for the sums of a row and one for dx; each core reads gamma for its groups.
+        ("rms_norm_grad", {"dy": "64x8192:fp32", "gamma": "8192:fp32"}, {"dy": 2, "x": 2}),
+        ("rms_norm_grad", {"dy": "4096x512:fp32", "gamma": "512:fp32"}, {"dy": 1, "x": 1}),
+        ("rms_norm", {"x": "64x102400:bf16", "gamma": "102400:bf16"}, {"x": 2}),
+    ],
+)
+def test_reads_of_every_tensor_add_up_to_the_traffic(operator, arguments, reads):
+    plan = npu_sim.plan(operator, **arguments)
+    found = npu_sim.timeline(operator, **arguments)
+    tensors = {tensor.name: tensor.bytes for tensor in plan.launches[0].inputs}
+    assert found.tensor_bytes == sum(tensors.values()) == found.launches[0].read_bytes
+    assert found.read_bytes == pytest.approx(
+        sum(times * tensors[name] for name, times in found.tensor_reads.items())
+    )
+    assert {name: found.tensor_reads[name] for name in reads} == reads
+
+
+def test_copies_from_the_workspace_are_not_reads_of_a_tensor():
+    call = {"tokens": "4096x1024:bf16", "indices": "4096x8:int64"}
+    found = npu_sim.timeline("moe_token_permute", **call)
+    assert found.tensor_reads == {"tokens": 1.0, "indices": 1.0}
+    assert found.read_bytes > found.tensor_bytes
+
+
+def test_the_text_says_why_more_is_read_than_the_tensors_have():
+    found = npu_sim.timeline("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16")
+    lines = render(timeline_view(found), 200).splitlines()
+    line = next(line for line in lines if line.startswith("read again"))
+    assert "2.03x the 112.0 MiB (117,471,232) of the tensors" in line
+    assert "read more than once: dy 2x, x 2x, gamma 286x" in line
