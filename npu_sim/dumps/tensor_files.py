@@ -13,7 +13,7 @@ import zipfile
 from collections import OrderedDict
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -152,9 +152,35 @@ GLOBALS: dict[tuple[str, str], Any] = {
 }
 
 
+class _Memo(dict[int, Any]):
+    """Objects that a pickle may use again: names and storages.
+
+    Tuples in tuples, each used twice, would take exponential time to print or to hash.
+    """
+
+    def __getitem__(self, key: int) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, str | _Storage) or callable(value):
+            return value
+        raise pickle.UnpicklingError("it uses an object twice")
+
+
 # The C unpickler allocates memory for indices that a pickle merely states; the Python one does not.
 class _TensorUnpickler(pickle._Unpickler):
-    """Unpickler that knows the names in ``GLOBALS`` and ``STORAGES`` only."""
+    """Unpickler that knows the names in ``GLOBALS`` and ``STORAGES`` only.
+
+    It neither copies the last object (DUP) nor sets attributes (BUILD), which no tensor needs.
+    """
+
+    dispatch: ClassVar = {
+        code: handler
+        for code, handler in pickle._Unpickler.dispatch.items()
+        if code not in (*pickle.DUP, *pickle.BUILD)
+    }
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.memo = _Memo()
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what stands for a name, or raise ``UnpicklingError``."""

@@ -95,3 +95,39 @@ def test_outputs_are_files_and_are_needed(files, cli):
     assert "no output is given" in outcome.err
     help_text = cli("verify", "embedding_dense_backward", "--help").out
     assert "--grad-weight grad_weight.npy" in " ".join(help_text.split())
+
+
+def test_threads_do_not_change_the_answer_and_the_seed_only_what_was_not_decided(files, cli):
+    random = np.random.default_rng(0)
+    call = {
+        "grad": random.standard_normal((2000, 2)).astype(np.float32),
+        "indices": np.minimum(random.zipf(1.3, 2000) - 1, 29),
+        "num_weights": 30,
+    }
+    measured = npu_sim.run(
+        "embedding_dense_backward", core_order="random", seed=3, soc="910B3", **call
+    ).outputs["grad_weight"]
+    for name, array in (("grad", call["grad"]), ("indices", call["indices"]), ("m", measured)):
+        np.save(f"{name}.npy", array)
+    answers = {}
+    for seed, threads in ((0, 1), (0, 2), (1, 1), (1, 2)):
+        np.random.seed(seed + threads)  # the state of the process, which is not used
+        options = ("--release", "9.1", "--no-deterministic", "--budget", 600, "--json")
+        outcome = cli(*words("m.npy", *options, "--seed", seed, "--threads", threads))
+        assert outcome.code == 0
+        answers[seed, threads] = outcome.data["outputs"]["grad_weight"]
+    assert answers[0, 1] == answers[0, 2]
+    assert answers[1, 1] == answers[1, 2]
+    first, other = (answers[seed, 1]["elements"] for seed in (0, 1))
+    assert first["undecided"] > 0
+    assert first != other
+    assert first["equal"] == other["equal"]
+    assert first["unreachable"] == other["unreachable"] == 0
+
+
+def test_progress_is_shown_on_a_terminal_only(files, cli, monkeypatch):
+    arguments = words("right.npy", "--release", "9.1", "--no-deterministic")
+    assert cli(*arguments).err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich assume a terminal and draw the bar
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert "grad_weight" in cli(*arguments).err

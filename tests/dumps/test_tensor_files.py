@@ -108,6 +108,9 @@ def test_code_in_a_pickle_is_not_run(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+OLD_NPU = b"\x80\x02ctorch_npu.utils.storage\n_rebuild_npu_tensor\n"
+
+
 @pytest.mark.parametrize(
     ("described", "data", "members"),
     [
@@ -122,6 +125,13 @@ def test_code_in_a_pickle_is_not_run(tmp_path):
         (b"\x80\x02Nr\xff\xff\xff\x7f.", b"", {}),
         (b"\x80\x02" + b"(" * 60000, b"", {}),
         (b"x" * (1 << 17), b"", {}),
+        # tuples of tuples, each used twice, by the opcode DUP and by the memo; a list of itself
+        (OLD_NPU + b"(K\x01)" + b"2\x86" * 60 + b"tR.", b"", {}),
+        (OLD_NPU + b"(K\x01)" + b"q\x00h\x00\x86" * 60 + b"tR.", b"", {}),
+        (b"\x80\x02}(" + b")" + b"q\x00h\x00\x86" * 60 + b"K\x01u.", b"", {}),
+        (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x00]q\x00h\x00a)tR.", b"", {}),
+        # an attribute of the function that rebuilds a tensor
+        (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x01\x00\x00\x00aK\x01sb.", b"", {}),
     ],
 )
 def test_damaged_files_are_errors(tmp_path, described, data, members):
