@@ -1,6 +1,7 @@
 """Answer to a refused call: the nearest calls that run, and its distance from them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from markupsafe import Markup
@@ -13,7 +14,6 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text, joined, translated
 from npu_sim.operators import plan
-from npu_sim.plans.model import Plan
 from npu_sim.questions.nearest_calls import NearestCall, nearest_calls
 from npu_sim.registry import load_operator
 from npu_sim.show.reports.document import Picture, Section
@@ -70,20 +70,14 @@ def _nearest(call: Call) -> list[NearestCall]:
 
 
 def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[str, str]]:
-    planned = ((name, _planned(call, profile)) for name, profile in products.items())
-    return [
-        {"key": "product", "value": name, "path": translated(result.path)}
-        for name, result in planned
-        if result is not None
-    ]
-
-
-def _planned(call: Call, profile: Profile) -> Plan | None:
-    device = profile.with_release(call.target.profile.release)
-    try:
-        return plan(call.operator, **{**call.options, "product": device})
-    except NpuSimError:
-        return None
+    """Return the products on which the call runs."""
+    changes = []
+    for name, profile in products.items():
+        device = profile.with_release(call.target.profile.release)
+        with suppress(NpuSimError):
+            path = plan(call.operator, **{**call.options, "product": device}).path
+            changes.append({"key": "product", "value": name, "path": translated(path)})
+    return changes
 
 
 def _pictures(near: NearestCall) -> list[Section]:

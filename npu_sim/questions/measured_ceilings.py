@@ -4,7 +4,7 @@ Source: specification page ``estimate``, "Streaming launches" and "A user's own 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from npu_sim.files.measured_launch import MeasuredLaunch
@@ -81,14 +81,9 @@ def _moved(launch: MeasuredLaunch) -> tuple[str, int]:
 
 def _ceiling(rates: Sequence[float]) -> Ceiling:
     """Return the median rate over shapes, with the leave-one-out errors."""
-    errors = (
-        [rate / median(_without(rates, place)) - 1 for place, rate in enumerate(rates)]
-        if len(rates) > 1
-        else []
-    )
-    low, high = (min(errors), max(errors)) if errors else (None, None)
+    low = high = None
+    if len(rates) > 1:
+        others = ([*rates[:place], *rates[place + 1 :]] for place in range(len(rates)))
+        errors = [rate / median(rest) - 1 for rate, rest in zip(rates, others, strict=True)]
+        low, high = min(errors), max(errors)
     return Ceiling(tb_per_s=median(rates), shapes=len(rates), low_error=low, high_error=high)
-
-
-def _without(rates: Iterable[float], left_out: int) -> list[float]:
-    return [rate for place, rate in enumerate(rates) if place != left_out]

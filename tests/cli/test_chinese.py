@@ -91,3 +91,10 @@ def test_typed_names_are_not_translated(cli, monkeypatch):
     assert [line.split()[0] for line in listed.splitlines()] == [caveat.name for caveat in CAVEATS]
     assert ", ".join(caveat.name for caveat in CAVEATS) in cli("caveats", "conter").err
     assert "col, row" in cli("limits", "rms_norm", "--vary", "x").err
+
+
+def test_the_two_buffers_of_a_bank_conflict_are_joined_in_chinese(cli, monkeypatch):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    text = cli("explain", "rms_norm", "--x", "64x512:fp32", "--gamma", "512:fp32").out
+    assert "x_fp32 和 x_fp32" in text
+    assert " and " not in text

@@ -93,7 +93,11 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
     chosen = options.profile()
     profiles = _profiles(chosen, options.products, options.socs)
     keywords = {"deterministic": options.deterministic, "limits": options.limits}
-    measured = _calibration(options.calibration)
+    measured = None
+    if options.calibration is not None:
+        from npu_sim.timelines.calibration import load_calibration
+
+        measured = load_calibration(options.calibration)
     rows = [
         _row(operator, name, {**keywords, **call}, profile, measured)
         for name, call in calls
@@ -187,12 +191,6 @@ def _profiles(chosen: "Profile", products: str | None, socs: str | None) -> "lis
         load_profile(chosen if chosen.product.soc_named(name) else None, name, chosen.release)
         for name in names
     ]
-
-
-def _calibration(file: Path | None) -> "Calibration | None":
-    from npu_sim.timelines.calibration import load_calibration
-
-    return None if file is None else load_calibration(file)
 
 
 def _row(

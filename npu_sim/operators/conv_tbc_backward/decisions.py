@@ -12,7 +12,7 @@ from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework.axes import FLOAT_DTYPES
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import decided
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.plans.model import Caveat, Decision
 from npu_sim.tiling.conv_tbc_backward.planner import (
     COMPUTE_BITS,
@@ -280,7 +280,7 @@ def caveats(case: Case) -> Iterator[Caveat]:
             "{names}: whether the product multiplies bf16 element by element depends on a size "
             "test that is not published; taken to do so (model), which only decides on the sign "
             "of zeros",
-            names=" and ".join(elementwise),
+            names=joined(elementwise, " and "),
         )
         yield Caveat(code="elementwise_model", argument="weight", message=message)
     if _white_listed(case):

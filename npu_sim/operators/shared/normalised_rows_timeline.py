@@ -5,6 +5,7 @@ Source: specification page ``estimate``, "Instruction lists".
 
 from collections.abc import Callable, Mapping, Sequence
 
+from npu_sim.language import joined
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES
@@ -53,7 +54,7 @@ class NormalisedRows:
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
         """Return an instruction whose two sources are at the start of these buffers."""
         starts = (self.starts[name] for name in buffers)
-        return full_repeats(kind, elements, *starts, between=" and ".join(buffers))
+        return full_repeats(kind, elements, *starts, between=joined(buffers, " and "))
 
     def widened(self, elements: int) -> Issues:
         """Return the cast of 16-bit elements to fp32."""

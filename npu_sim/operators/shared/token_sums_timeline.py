@@ -4,7 +4,7 @@ Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and
 ``moe_token_unpermute``, "Instructions and copies of a tile".
 """
 
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.timelines.steps import Step, StepTable, View
 
 ENTRIES = ("indices", "probs", "probs in fp32")
@@ -34,7 +34,7 @@ def token_sums(
     entries = ("sorted_indices", *(("probs",) if weighted else ()))
     row = "probs * row" if weighted else "row"
     where = "token {token} of tokens {tokens}, columns {columns}"
-    come = Text("tokens {{tokens}}: their {come} come in", come=" and ".join(entries))
+    come = Text("tokens {{tokens}}: their {come} come in", come=joined(entries, " and "))
     first = Text("{where}: sum = {row} of its first expert, in fp32", where=where, row=row)
     no_row = Text("{where}: all its rows were dropped, sum = 0", where=where)
     other = Text("{where}: sum += {row} of expert {{expert}}, in fp32", where=where, row=row)

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from npu_sim import __version__
 from npu_sim.language import LANGUAGES, language, say, translated, translated_data
 from npu_sim.show.reports.document import Block, Document, Drawing, Figure
 from npu_sim.show.reports.picture_texts import picture_texts
@@ -40,7 +41,7 @@ def asset(name: str) -> str:
 
 def render(document: Document) -> str:
     """Return a document as HTML; the plotting library is included only if there are curves."""
-    footer = say("Made by npu-sim {version}. {origin}", document, version=_version())
+    footer = say("Made by npu-sim {version}. {origin}", document, version=__version__)
     return (
         _environment()
         .get_template("report.html")
@@ -115,9 +116,3 @@ def _script_json(content: Any) -> str:
     """Return JSON without ``<``, so that no text can end the script element around it."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
-
-
-def _version() -> str:
-    from npu_sim import __version__
-
-    return __version__
