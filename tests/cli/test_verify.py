@@ -100,8 +100,8 @@ def test_outputs_are_files_and_are_needed(files, cli):
 def test_threads_do_not_change_the_answer_and_the_seed_only_what_was_not_decided(files, cli):
     random = np.random.default_rng(0)
     call = {
-        "grad": random.standard_normal((2000, 2)).astype(np.float32),
-        "indices": np.minimum(random.zipf(1.3, 2000) - 1, 29),
+        "grad": random.standard_normal((3000, 2)).astype(np.float32),
+        "indices": np.minimum(random.zipf(1.3, 3000) - 1, 29),
         "num_weights": 30,
     }
     measured = npu_sim.run(
@@ -112,7 +112,7 @@ def test_threads_do_not_change_the_answer_and_the_seed_only_what_was_not_decided
     answers = {}
     for seed, threads in ((0, 1), (0, 2), (1, 1), (1, 2)):
         np.random.seed(seed + threads)  # the state of the process, which is not used
-        options = ("--release", "9.1", "--no-deterministic", "--budget", 600, "--json")
+        options = ("--release", "9.1", "--no-deterministic", "--budget", 200, "--json")
         outcome = cli(*words("m.npy", *options, "--seed", seed, "--threads", threads))
         assert outcome.code == 0
         answers[seed, threads] = outcome.data["outputs"]["grad_weight"]
