@@ -128,7 +128,7 @@ def fields(template: str) -> set[str]:
     return {name for _, name, _, _ in parsed(template) if name is not None}
 
 
-def faults() -> list[str]:
+def problems() -> list[str]:
     """Return what is wrong with the catalogue, a line each."""
     texts, found, literals = extracted()
     entries = {str(message.id): str(message.string) for message in known() if message.id}
@@ -180,7 +180,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="update zh.po and compile zh.mo")
     if parser.parse_args().write:
         write()
-    found = faults()
+    found = problems()
     print("\n".join(found) or "every text is translated")
     return 1 if found else 0
 

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from npu_sim.language import say
 from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Table, stack
+from npu_sim.show.text import PLURALS
 from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
@@ -22,7 +23,13 @@ def rows_title(rows: OpenRows) -> str:
     count = len(rows.table)
     shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
     if count:
-        return say("{output}: {count} {axis}s can differ{shown}", rows, count=count, shown=shown)
+        return say(
+            "{output}: {count} {parts} can differ{shown}",
+            rows,
+            count=count,
+            parts=PLURALS[rows.axis],
+            shown=shown,
+        )
     return say("{output}: its accumulation order is fixed", rows)
 
 

@@ -30,6 +30,8 @@ from npu_sim.show.layout import Paragraph, lines_table, stack
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
+PLURALS = MappingProxyType({"row": "rows", "column": "columns", "element": "elements"})
+"""Names of several parts of an output, by the axis of an order mask."""
 LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
 """Styles of the lines that report a problem, by label."""
 EVIDENCE_NOTES = MappingProxyType(
@@ -220,8 +222,13 @@ def result_view(result: Result) -> Group:
 
 
 def order_mask_text(mask: OrderMask) -> str:
-    """Return the share of an output that depends on the order."""
-    return say("{count} of {size} {axis}s depend on timing", mask, size=mask.mask.size)
+    """Return how much of an output depends on the order."""
+    return say(
+        "{count} of {size} {parts} depend on timing",
+        mask,
+        size=mask.mask.size,
+        parts=PLURALS[mask.axis],
+    )
 
 
 def result_lines(result: Result) -> list[Line]:

@@ -36,7 +36,7 @@ def tool():
 
 
 def test_every_text_of_the_code_is_translated_and_compiled():
-    assert tool().faults() == []
+    assert tool().problems() == []
 
 
 def test_a_text_is_its_english_sentence():

@@ -13,7 +13,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, WorkspacePart
 from npu_sim.show.reports import svg
 from npu_sim.show.reports.svg import BAR_HEIGHT, COLOURS, WIDTH, element, legend, picture
-from npu_sim.show.text import memory_name
+from npu_sim.show.text import PLURALS, memory_name
 
 LETTER_ROOM = 5
 
@@ -154,8 +154,8 @@ def order_strip(strip: dict[str, Any]) -> Markup:
         opacity = max(count / max(size, 1), LEAST_OPACITY) if count else 0
         x, width = first * WIDTH / total, size * WIDTH / total
         title = say(
-            "{axis}s {first}..{last}: {count} of {size} depend on timing",
-            axis=strip["axis"],
+            "{parts} {first}..{last}: {count} of {size} depend on timing",
+            parts=PLURALS[strip["axis"]],
             first=first,
             last=last,
             count=count,
@@ -173,9 +173,9 @@ def order_strip(strip: dict[str, Any]) -> Markup:
 def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Markup]:
     count = sum(run["stop"] - run["start"] for run in runs)
     text = say(
-        "enlarged: the {count} {axis}s that depend on timing alone, {first} first, {last} last",
+        "enlarged: the {count} {parts} that depend on timing alone, {first} first, {last} last",
         count=count,
-        axis=axis,
+        parts=PLURALS[axis],
         first=runs[0]["start"],
         last=runs[-1]["stop"] - 1,
     )
@@ -184,7 +184,9 @@ def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Mark
     for run in runs:
         first, last = run["start"], run["stop"]
         width = (last - first) * WIDTH / count
-        title = say("{axis}s {first}..{last} depend on timing", axis=axis, first=first, last=last)
+        title = say(
+            "{parts} {first}..{last} depend on timing", parts=PLURALS[axis], first=first, last=last
+        )
         parts.append(svg.bar(x, y + 22, width, "timing apart", title))
         x += width
     return parts
