@@ -198,9 +198,9 @@ def sort_range(sort: Sort, core: int) -> tuple[int, int]:
     return start, start + (sort.last_entries if core == sort.cores - 1 else sort.core_entries)
 
 
-def merging_cores(sort: Sort) -> int:
-    """Return the cores that merge four lists each; 0 when the last core merges all lists."""
-    return ceil_div(sort.cores, MERGE_WAYS) if sort.cores > MERGE_WAYS else 0
+def merging_cores(cores: int) -> int:
+    """Return how many of the sorting cores merge four lists each; 0 when the last merges all."""
+    return ceil_div(cores, MERGE_WAYS) if cores > MERGE_WAYS else 0
 
 
 class SortBuffers(NamedTuple):
@@ -452,7 +452,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         columns_aligned=align(copies.row_bytes, BLOCK_BYTES) // problem.element_bytes,
         top_k=problem.top_k,
         sort=sort,
-        merging_cores=merging_cores(sort),
+        merging_cores=merging_cores(sort.cores),
         copies=copies,
     )
 

@@ -31,19 +31,15 @@ LAUNCHES = 1
 Event = dict[str, Any]
 
 
-def trace(
-    timed_plans: Sequence[TimedPlan], events_per_track: int = EVENTS_OF_A_PIPE
-) -> dict[str, Any]:
+def trace(timed_plans: Sequence[TimedPlan]) -> dict[str, Any]:
     """Return the trace of plans side by side, one process each.
 
-    - ``timed_plans``: plans with their timelines.
-    - ``events_per_track``: approximate number of events of a track above which runs of tiles are
-      merged.
+    Beyond about ``EVENTS_OF_A_PIPE`` events of a track, runs of tiles are merged.
     """
     events: list[Event] = []
     merged = 0
     for process, timed in enumerate(timed_plans, start=1):
-        own = list(_process(process, timed, events_per_track))
+        own = list(_process(process, timed))
         merged += sum(event["args"].get("tiles", 1) > 1 for event in own)
         events += own
     return {
@@ -76,7 +72,7 @@ def write_trace(path: Path, timed_plans: Sequence[TimedPlan]) -> None:
     write_text(path, json.dumps(trace(timed_plans), ensure_ascii=False, separators=(",", ":")))
 
 
-def _process(process: int, timed: TimedPlan, max_events: int) -> Iterator[Event]:
+def _process(process: int, timed: TimedPlan) -> Iterator[Event]:
     plan, program, mhz = timed.plan, timed.program, timed.bound.clock_mhz
     yield _metadata(
         "process_name",
@@ -98,7 +94,7 @@ def _process(process: int, timed: TimedPlan, max_events: int) -> Iterator[Event]
         yield _launch_event(placed.launch, process, placed.start_us)
         for phase in placed.phases:
             for core, nodes in phase.phase.cores.items():
-                for piece in phase.scheduler.pieces(nodes, max_events):
+                for piece in phase.scheduler.pieces(nodes, EVENTS_OF_A_PIPE):
                     yield from _events(piece, phase, process, threads[core], mhz)
 
 

@@ -19,7 +19,7 @@ from npu_sim.tiling.common import (
     ceil_div,
 )
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
-from npu_sim.tiling.moe_token_permute import MERGE_WAYS, SORT_ENTRIES, kept_rows
+from npu_sim.tiling.moe_token_permute import MERGE_WAYS, SORT_ENTRIES, kept_rows, merging_cores
 
 V2, V3 = "moe_init_routing_v2", "moe_init_routing_v3"
 INT8 = 3
@@ -234,20 +234,19 @@ def most_entries(problem: Problem, device: Device) -> int:
 
 
 def split_sort(entries: int, most: int, cores: int) -> Sort:
-    """Split a sort over cores and pieces; cores takes part only where one does not hold all."""
+    """Split a sort over cores and pieces; one core sorts alone if it holds all entries."""
     if entries <= most:
-        loops = 1
         return Sort(
-            int(entries > 0),
-            entries,
-            loops,
-            entries,
-            entries,
-            entries,
-            loops,
-            entries,
-            entries,
-            most,
+            cores=int(entries > 0),
+            core_entries=entries,
+            core_loops=1,
+            core_piece=entries,
+            core_last_piece=entries,
+            last_entries=entries,
+            last_loops=1,
+            last_piece=entries,
+            last_last_piece=entries,
+            most_entries=most,
         )
     need = MERGE_WAYS
     while need < ceil_div(entries, most):
@@ -277,11 +276,6 @@ def split_sort(entries: int, most: int, cores: int) -> Sort:
         last_last_piece=rest,
         most_entries=most,
     )
-
-
-def merging_cores(sort: Sort) -> int:
-    """Return the cores that merge four lists each; 0 when the last core merges all lists."""
-    return ceil_div(sort.cores, MERGE_WAYS) if sort.cores > MERGE_WAYS else 0
 
 
 def remainder(rows: int, at_once: int) -> int:
@@ -327,20 +321,20 @@ def places_stage(problem: Problem, device: Device) -> RowLoops:
     own = stage(problem, cores, at_once, problem.columns, 0, 0)
     each, last = own.core_rows, own.last_rows
     return RowLoops(
-        own.cores,
-        0,
-        each,
-        min(each, at_once),
-        each - (ceil_div(each, at_once) - 1) * at_once,
-        last,
-        min(last, at_once),
-        last - (ceil_div(last, at_once) - 1) * at_once,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
+        cores=own.cores,
+        kept_rows=0,
+        core_rows=each,
+        core_at_once=min(each, at_once),
+        core_rest=each - (ceil_div(each, at_once) - 1) * at_once,
+        last_rows=last,
+        last_at_once=min(last, at_once),
+        last_rest=last - (ceil_div(last, at_once) - 1) * at_once,
+        core_loops=0,
+        last_loops=0,
+        piece=0,
+        last_piece=0,
+        pieces=0,
+        scatters=0,
     )
 
 
@@ -384,17 +378,22 @@ def times(rows: int, most: int) -> int:
     return most if rest == 0 else max(LEAST_ROWS, rest)
 
 
+def idle_stage(kept: int, core_rows: int, last_rows: int, scatters: int) -> RowLoops:
+    """Return loops that move nothing; a structure states the other numbers all the same."""
+    return RowLoops(0, kept, core_rows, 0, 0, last_rows, 0, 0, 0, 0, 0, 0, 0, scatters)
+
+
 def moves_stage(problem: Problem, device: Device) -> RowLoops:
     """Return the loops that move the rows (page, gatherOutComputeParamsOp)."""
     cores, kept = device.vector_cores, problem.kept_rows
     half = usable_bytes(problem, device) // 2
     if problem.columns == 0:
-        return RowLoops(0, kept, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return idle_stage(kept, 0, 0, 0)
     if not scatters(problem, device):
         return gather_stage(problem, device, half, FP32_BYTES, 0, kept)
     own = stage(problem, cores, half, problem.columns, 0, 0)
     if kept == 0:
-        return RowLoops(0, 0, own.core_rows, 0, 0, own.last_rows, 0, 0, 0, 0, 0, 0, 0, 1)
+        return idle_stage(0, own.core_rows, own.last_rows, 1)
     rows = scattered_rows(problem, device)
     need = ceil_div(kept, ceil_div(kept, cores))
     each = ceil_div(kept, need)
@@ -426,7 +425,7 @@ def tile_v2(problem: Problem, device: Device) -> Tiling:
     sort = split_sort(entries, most, cores)
     key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
     places = unread = NO_LOOPS
-    moves = RowLoops(0, kept, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    moves = idle_stage(kept, 0, 0, 0)
     if entries:
         places = places_stage(problem, device)
         unread = gather_stage(problem, device, usable_bytes(problem, device), 8, 32, -1)
@@ -442,7 +441,7 @@ def tile_v2(problem: Problem, device: Device) -> Tiling:
         columns=problem.columns,
         top_k=problem.top_k,
         sort=sort,
-        merging_cores=merging_cores(sort),
+        merging_cores=merging_cores(sort.cores),
         places=places,
         unread=unread,
         moves=moves,
@@ -461,15 +460,15 @@ def count_stage(problem: Problem, device: Device) -> Counts:
     loops, last_loops = ceil_div(each, most), ceil_div(last, most)
     piece, last_piece = ceil_div(each, loops), ceil_div(last, last_loops)
     return Counts(
-        need,
-        each,
-        last,
-        loops,
-        piece,
-        each - (loops - 1) * piece,
-        last_loops,
-        last_piece,
-        last - (last_loops - 1) * last_piece,
+        cores=need,
+        core_entries=each,
+        last_entries=last,
+        core_loops=loops,
+        core_piece=piece,
+        core_last_piece=each - (loops - 1) * piece,
+        last_loops=last_loops,
+        last_piece=last_piece,
+        last_last_piece=last - (last_loops - 1) * last_piece,
     )
 
 
@@ -532,7 +531,7 @@ def tile_v3(problem: Problem, device: Device) -> Tiling:
         columns=problem.columns,
         top_k=problem.top_k,
         sort=sort,
-        merging_cores=merging_cores(sort),
+        merging_cores=merging_cores(sort.cores),
         places=NO_LOOPS,
         unread=NO_LOOPS,
         moves=NO_LOOPS,
@@ -693,5 +692,4 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core: the largest stage."""
-    own = stage_buffers(problem_of_row(row), tiling)
-    return max(own.sort, own.counts, own.move)
+    return max(stage_buffers(problem_of_row(row), tiling))

@@ -35,8 +35,6 @@ SLOT_BYTES, REGISTER_SUM_BYTES = 3072, 1024
 CUT_RESERVED_BYTES = SUM_BYTES + SLOT_BYTES + REGISTER_SUM_BYTES
 ROW_BUFFERS = 6
 """Rows in the Unified Buffer with probs: gradient, tokens and result, two each."""
-MOST_SLOTS = 65535
-"""Sums of blocks of a row for which the kernel is described."""
 
 
 class BinarySum(NamedTuple):
