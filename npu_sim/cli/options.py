@@ -168,6 +168,7 @@ LimitsOption = Annotated[
         help="documented: limits of the product documents; hardware: limits of the buffers.",
     ),
 ]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with raw numbers in place of text.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 CoreOrderOption = Annotated[
     str,

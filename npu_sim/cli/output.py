@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.cli.interruption import INTERRUPTION
@@ -41,8 +41,24 @@ def print_json(form: str, data: Mapping[str, Any]) -> None:
     print(visible(text, lines=True))
 
 
-def print_answer(form: str, answer: Any, *, as_json: bool) -> None:
-    """Print an answer as a JSON document of a form, or as text."""
+def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
+    """Print records in JSON form as CSV, with a column for every field of nested records."""
+    from npu_sim.plans.tables import columns_of
+    from npu_sim.show.csv_rows import csv_text
+
+    columns = columns_of(records)
+    rows = zip(*columns.values(), strict=True)
+    print(visible(csv_text([*columns], rows), lines=True))
+
+
+def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> None:
+    """Print an answer as a JSON document of a form, or as text.
+
+    ``csv`` is the key of its records if they are printed as CSV instead.
+    """
+    if csv:
+        print_csv(answer.as_dict()[csv])
+        return
     if as_json:
         print_json(form, answer.as_dict())
         return

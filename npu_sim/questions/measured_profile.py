@@ -78,7 +78,13 @@ class MeasuredProfile(Printed, Tabular):
 
     def table_columns(self) -> Columns:
         """Return a row for every group of equal launches, as columns of a table."""
-        return columns_of(group.as_dict() for group in self.groups)
+        return columns_of(self.group_facts())
+
+    def group_facts(self) -> list[dict[str, Any]]:
+        """Return every group as plain data, with its share of the measured time."""
+        whole = sum(launch.duration_us for launch in self.launches)
+        facts = [group.as_dict() for group in self.groups]
+        return [{**one, "share": one["total_us"] / whole if whole else 0.0} for one in facts]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
@@ -95,7 +101,7 @@ class MeasuredProfile(Printed, Tabular):
             "clock_mhz": device.clock_mhz if device else None,
             "release": self.release,
             "release_found_by": self.release_found_by,
-            "groups": [group.as_dict() for group in self.groups],
+            "groups": self.group_facts(),
             "calls": [group.as_dict() for group in self.calls],
             "not_modelled_us": self.not_modelled,
         }

@@ -12,7 +12,6 @@ from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
-from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line
@@ -268,36 +267,6 @@ def _gap_lines(group: MeasuredGroup) -> list[Line]:
         bound=time_text(gap.bound_us),
     )
     return [("gap", largest, waiting)]
-
-
-ROWS = (
-    *("kernel", "operator", "inputs", "count", "share", "total_us", "median_us", "min_us"),
-    *("max_us", "bound_us", "estimate_us", "estimate_low_us", "estimate_high_us", "binding_pipe"),
-    *("busiest_pipe", "gap_pipe", "gap_busy_us", "gap_bound_us", "waiting_us"),
-    *("planned_block_dim", "measured_block_dim", "path", "tiling_key"),
-)
-"""Columns of the CSV; times in microseconds, ``share`` of the measured time of the file."""
-
-
-def measured_profile_csv(answer: MeasuredProfile, pattern: str = "") -> str:
-    """Return one row for equal launches, and one for every kernel without a plan, as CSV.
-
-    ``pattern`` selects kernels; see :func:`is_chosen`.
-    """
-    whole = sum(launch.duration_us for launch in answer.launches)
-    rows: list[dict[str, Any]] = []
-    for group in answer.groups:
-        facts = group.as_dict()
-        estimate, gap = facts["estimate"] or {}, facts["pipe_gap"] or {}
-        facts["inputs"] = ", ".join(facts["inputs"] or ())
-        facts |= {f"estimate_{name}": estimate.get(name) for name in ("us", "low_us", "high_us")}
-        facts |= {f"gap_{name}": gap.get(name) for name in ("pipe", "busy_us", "bound_us")}
-        rows.append({**facts, "waiting_us": gap.get("waiting_us")})
-    rows += ({"kernel": kernel, "total_us": us} for kernel, us in answer.not_modelled.items())
-    for row in rows:
-        row["share"] = row["total_us"] / whole if whole else None
-    chosen = (row for row in rows if is_chosen(row["kernel"], pattern))
-    return csv_text(ROWS, ([row.get(name) for name in ROWS] for row in chosen))
 
 
 def is_chosen(kernel: str, pattern: str) -> bool:

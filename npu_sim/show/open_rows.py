@@ -54,8 +54,6 @@ def rows_csv(every: Sequence[OpenRows]) -> str:
     """Return every row that can differ as CSV."""
     names = ("output", "axis", *(FIELDS.names or ()))
     rows = [row for rows in every for row in rows.as_dicts(rows.table)]
-    for row in rows:
-        row["element"] = " ".join(map(str, row["element"]))
     return csv_text(names, ([row[name] for name in names] for row in rows))
 
 

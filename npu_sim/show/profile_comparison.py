@@ -1,6 +1,5 @@
-"""A comparison of two device profiles as text and as CSV."""
+"""A comparison of two device profiles as text."""
 
-from dataclasses import astuple, fields
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -8,7 +7,6 @@ from rich.console import RenderableType
 from npu_sim.language import say
 from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.profile_comparison import KernelChange, ProfileComparison
-from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Paragraph, Table, stack
 
 HEADINGS = ("kernel", "launches", "time before", "time after", "ratio", "share")
@@ -43,9 +41,3 @@ def _cells(change: KernelChange) -> tuple[str, ...]:
         ratio,
         percent_text(change.share) if change.launches else "",
     )
-
-
-def profile_comparison_csv(comparison: ProfileComparison) -> str:
-    """Return a comparison as CSV, one row a kernel."""
-    names = [field.name for field in fields(KernelChange)]
-    return csv_text(names, map(astuple, comparison.kernels))

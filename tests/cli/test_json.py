@@ -1,5 +1,6 @@
 """Every JSON document names its schema."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -54,3 +55,22 @@ def test_every_schema_is_documented():
     ]
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert VERSIONS.keys() <= documented
+
+
+NORM = ("rms_norm", "--x", "64x64:bf16", "--gamma", "64:bf16")
+
+
+@pytest.mark.parametrize("command", ["plan", "diff", "limits"])
+def test_csv_has_the_numbers_of_json(cli, command):
+    options = ("--products", "atlas_a2,atlas_a3") if command != "plan" else ()
+    data = cli(command, *NORM, *options, "--json").data
+    records = [data["plan"]] if command == "plan" else data["rows"]
+    rows = list(csv.DictReader(cli(command, *NORM, *options, "--csv").out.splitlines()))
+    assert len(rows) == len(records)
+    for row, record in zip(rows, records, strict=True):
+        assert row["product"] == record["product"]
+        if command == "plan":
+            assert row["tiling.num_col"] == str(record["tiling"]["num_col"])
+        if command == "diff":
+            assert row["buffer.used_bytes"] == str(record["buffer"]["used_bytes"])
+            assert row["socs"] == " ".join(record["socs"])

@@ -90,16 +90,21 @@ def test_kernels_are_found_by_a_part_of_their_name(cli, tmp_path: Path):
     assert "RmsNormGrad" in outcome.err
 
 
-def test_rows_are_written_as_csv(cli, tmp_path: Path):
+GRAD_INPUTS = ["4096x1x1024:bf16", "4096x1x1024:bf16", "4096x1x1:fp32", "1024:bf16"]
+
+
+def test_rows_are_printed_as_csv(cli, tmp_path: Path):
     path = write_csv(tmp_path / "kernel_details.csv", ROWS)
-    printed = cli("profile", path, "--soc", "Ascend910B3", "--out", "-").out
-    cli("profile", path, "--soc", "Ascend910B3", "--out", tmp_path / "rows.csv")
-    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").strip() == printed.strip()
+    printed = cli("profile", path, "--soc", "Ascend910B3", "--csv").out
     rows = {row["kernel"]: row for row in csv.DictReader(printed.splitlines())}
     whole = sum(row.duration_us for row in ROWS)
     assert float(rows["RmsNormGrad"]["median_us"]) == GRAD.duration_us
     assert float(rows["RmsNormGrad"]["share"]) == pytest.approx(GRAD.duration_us / whole)
-    assert rows[OTHER.kernel]["bound_us"] == ""
+    assert rows["RmsNormGrad"]["inputs"].split() == GRAD_INPUTS
+    chosen = cli("profile", path, "--soc", "Ascend910B3", "--csv", "--kernel", "embedding").out
+    assert [row["kernel"] for row in csv.DictReader(chosen.splitlines())] == [
+        "EmbeddingDenseGradV2"
+    ]
 
 
 def test_two_profiles_are_compared_kernel_by_kernel(cli, tmp_path: Path):
@@ -119,7 +124,7 @@ def test_two_profiles_are_compared_kernel_by_kernel(cli, tmp_path: Path):
     rows = [line.split() for line in cli("profile", after, "--against", before).out.splitlines()]
     assert ["Sort", "1", "->", "0", "10.0", "us", "missing"] in rows
     assert ["Mul", "0", "->", "1", "5.00", "us", "new", "5.0", "%"] in rows
-    only = cli("profile", after, "--against", before, "--kernel", "m?l", "--out", "-").out
+    only = cli("profile", after, "--against", before, "--kernel", "m?l", "--csv").out
     assert [row["kernel"] for row in csv.DictReader(only.splitlines())] == ["Mul"]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Deterministic, Json, LimitsOption, ProductList, Report
+from npu_sim.cli.options import Csv, Deterministic, Json, LimitsOption, ProductList, Report
 from npu_sim.cli.output import print_answer
 from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.status import UsageError
@@ -36,6 +36,7 @@ class DiffOptions:
     limits: LimitsOption = "documented"
     report: Report = None
     json_output: Json = False
+    csv: Csv = False
 
 
 def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions) -> None:
@@ -67,4 +68,4 @@ def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions)
             {("--products", "--product"): options.products, ("--release", "--releases"): release}
         )
         write_report(options.report, diff_report(comparison, command))
-    print_answer("diff", comparison, as_json=options.json_output)
+    print_answer("diff", comparison, as_json=options.json_output, csv="rows" if options.csv else "")

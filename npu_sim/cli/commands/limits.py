@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Deterministic, Figure, Json, ProductList, Release, Report
+from npu_sim.cli.options import Csv, Deterministic, Figure, Json, ProductList, Release, Report
 from npu_sim.cli.output import print_answer
 from npu_sim.cli.report_files import reproducing_command, write_figure, write_report
 
@@ -43,6 +43,7 @@ class LimitsOptions:
     report: Report = None
     figure: Figure = None
     json_output: Json = False
+    csv: Csv = False
 
 
 def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOptions) -> None:
@@ -70,4 +71,4 @@ def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOpti
         )
         write_report(options.report, limits_report(table, command))
     write_figure(options.figure, table)
-    print_answer("limits", table, as_json=options.json_output)
+    print_answer("limits", table, as_json=options.json_output, csv="rows" if options.csv else "")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.cli.options import CallOptions, Figure, Json, Report, TilingBytes, Trace
-from npu_sim.cli.output import exit_unless_runs, print_json, print_text
+from npu_sim.cli.options import CallOptions, Csv, Figure, Json, Report, TilingBytes, Trace
+from npu_sim.cli.output import exit_unless_runs, print_csv, print_json, print_text
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class PlanOptions(CallOptions):
     trace: Trace = None
     tiling_bytes: TilingBytes = None
     json_output: Json = False
+    csv: Csv = False
 
 
 def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions) -> None:
@@ -42,7 +43,9 @@ def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions)
         from npu_sim.cli.report_files import write_figure
 
         write_figure(options.figure, result)
-    if options.json_output:
+    if options.csv:
+        print_csv([{"outcome": result.outcome, **result.as_dict()}])
+    elif options.json_output:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:
         from npu_sim.show.text import plan_view

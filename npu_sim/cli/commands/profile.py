@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.options import Json, Release, Report, Soc, require_writable
-from npu_sim.cli.output import print_answer, print_json, print_text
+from npu_sim.cli.options import Csv, Json, Release, Report, Soc, require_writable
+from npu_sim.cli.output import print_answer, print_csv, print_json, print_text
 from npu_sim.cli.report_files import reproducing_command, write_report
-from npu_sim.language import Text, visible
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -43,13 +43,12 @@ Calibrate = Annotated[
         "vector kernels.",
     ),
 ]
-OutFile = Annotated[
+CalibrationOut = Annotated[
     Path | None,
     typer.Option(
         "--out",
         callback=require_writable,
-        help="File ending in .csv, or - for standard output: the rows as CSV. With --calibrate: "
-        "where to write what it found, for npu-sim timeline --calibration.",
+        help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
     ),
 ]
 Kernel = Annotated[
@@ -90,11 +89,12 @@ class ProfileOptions:
     report: Report = None
     trace: MeasuredTrace = None
     calibrate: Calibrate = False
-    out: OutFile = None
+    out: CalibrationOut = None
     kernel: Kernel = ""
     details: Details = ""
     against: Against = None
     json_output: Json = False
+    csv: Csv = False
 
 
 def profile_command(file: File, options: ProfileOptions) -> None:
@@ -104,14 +104,14 @@ def profile_command(file: File, options: ProfileOptions) -> None:
     if options.calibrate:
         _calibrate(file, options)
         return
-    if options.out is not None and str(options.out) != "-" and options.out.suffix != ".csv":
-        message = Text("out = {out}: without --calibrate, rows are written as CSV", options)
-        raise UsageError("out", message, "a file ending in .csv, or -")
+    if options.out is not None:
+        message = Text("out = {out}: there is nothing to write without --calibrate", options)
+        raise UsageError("out", message, "--calibrate --out FILE, or --report")
     if options.against is not None:
         _compare(file, options.against, options)
         return
     from npu_sim.questions.measured_profile import read_profile
-    from npu_sim.show.measured_profile import measured_profile_csv, measured_profile_view
+    from npu_sim.show.measured_profile import is_chosen, measured_profile_view
 
     answer = read_profile(file, product=options.product, soc=options.soc, release=options.release)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
@@ -126,7 +126,9 @@ def profile_command(file: File, options: ProfileOptions) -> None:
 
         trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
         write_text(options.trace, trace)
-    if _write_csv(measured_profile_csv(answer, options.kernel), options):
+    if options.csv:
+        facts = answer.group_facts()
+        print_csv(group for group in facts if is_chosen(group["kernel"], options.kernel))
         return
     if options.json_output:
         print_json("profile", answer.as_dict())
@@ -144,32 +146,18 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
         raise UsageError("kernel", message, Text("kernels: {names}", names=", ".join(names)))
 
 
-def _write_csv(text: str, options: ProfileOptions) -> bool:
-    """Write CSV to ``--out``; return whether it went to standard output."""
-    if options.out is None:
-        return False
-    if str(options.out) == "-":
-        print(visible(text, lines=True))
-        return True
-    from npu_sim.files.writing import write_text
-
-    write_text(options.out, text)
-    return False
-
-
 def _compare(file: Path, against: Path, options: ProfileOptions) -> None:
     """Compare two profiles, kernel by kernel."""
     _refuse(options, ("report", "trace", "details"), "--against")
     from npu_sim.questions.profile_comparison import compare_profiles
     from npu_sim.show.measured_profile import is_chosen
-    from npu_sim.show.profile_comparison import profile_comparison_csv
 
     answer = compare_profiles(file, against)
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
     kernels = (change for change in answer.kernels if is_chosen(change.kernel, options.kernel))
     answer = replace(answer, kernels=tuple(kernels))
-    if not _write_csv(profile_comparison_csv(answer), options):
-        print_answer("profile_comparison", answer, as_json=options.json_output)
+    csv = "kernels" if options.csv else ""
+    print_answer("profile_comparison", answer, as_json=options.json_output, csv=csv)
 
 
 def _refuse(options: ProfileOptions, names: Iterable[str], mode: str) -> None:
