@@ -78,7 +78,7 @@ def test_rows_that_can_differ_are_listed_and_written(cli, tmp_path, command):
     )
     assert any(line.startswith(f"grad_weight,row,{','.join(map(str, shown))},") for line in written)
     page = report.read_text(encoding="utf-8")
-    assert f"<td>row {worst['place']}</td>" in page
+    assert f">row {worst['place']}</td>" in page
     assert "order dependence of grad_weight" in page
 
 
