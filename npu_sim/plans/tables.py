@@ -1,4 +1,4 @@
-"""Answers that consist of rows, as tables of pandas and Arrow; both libraries are optional."""
+"""Answers that consist of rows, as pandas and pyarrow tables; both libraries are optional."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -12,10 +12,10 @@ from npu_sim.status import UsageError, without_internal_frames
 
 
 class Coded(NamedTuple):
-    """A column of codes, positions in ``words``."""
+    """A column of codes, positions in ``names``."""
 
     codes: NDArray[Any]
-    words: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 Columns = dict[str, Any]
@@ -23,7 +23,7 @@ Columns = dict[str, Any]
 
 
 class Tabular:
-    """Base of answers that consist of rows."""
+    """Base of answers that consist of rows: sweeps, rows that can differ, preflights, profiles."""
 
     __slots__ = ()
 
@@ -85,12 +85,22 @@ def columns_of(records: Iterable[Mapping[str, Any]]) -> Columns:
     """
     rows = [dict(_flat(record)) for record in records]
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    nested = {name.rpartition(".")[0] for name in names}  # where a record is missing, it is None
+    return {
+        name: column
+        for name, column in columns.items()
+        if name not in nested and not any(map(_has_records, column))
+    }
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
-        elif not (isinstance(value, list) and value and isinstance(value[0], Mapping)):
+        else:
             yield prefix + name, value
+
+
+def _has_records(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value)

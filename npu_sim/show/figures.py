@@ -41,7 +41,12 @@ Pictures = Mapping[str, Callable[[], str]]
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of an answer; notebooks show it."""
+    """A picture of an answer, from ``answer.figure(name)``; notebooks show it.
+
+    A plan has ``cores``, ``memory``, ``workspace`` and ``timeline``; so have answers with a plan. A
+    run also has one for every output that can differ between runs, by its name. Limits of one
+    argument have ``limits``.
+    """
 
     name: str
     """Name of the picture."""
@@ -127,11 +132,12 @@ def standalone(markup: str) -> str:
     rules = "".join(re.findall(r"\bsvg\s[^{}]*{[^{}]*}", style))
     rules = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]], rules)
     sizes, _, content = markup.partition('viewBox="0 0 ')[2].partition('"')
+    content = content.removesuffix("</svg>")
     width, height = (float(size) + 2 * PADDING for size in sizes.split())
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="{-PADDING} {-PADDING} {width:g} {height:g}" font-size="12" '
-        f'font-family="{FONTS}"><style>{rules}</style><g{content.removesuffix("</svg>")}</g></svg>\n'
+        f'font-family="{FONTS}"><style>{rules}</style><g{content}</g></svg>\n'
     )
 
 

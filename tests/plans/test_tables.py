@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from tests.measured import GRAD, write_csv
+from tests.measured import EMBEDDING, GRAD, write_csv
 
 CALLS = [
     {"op": "rms_norm_grad", "count": 65, "inputs": {"dy": "4096x64:bf16", "gamma": "64:bf16"}},
@@ -26,7 +26,8 @@ def answers(tmp_path_factory):
         num_weights=5,
         random_orders=4,
     )
-    file = write_csv(tmp_path_factory.mktemp("profile") / "one.csv", [GRAD])
+    launches = [GRAD._replace(vector_us=38.6), *EMBEDDING]
+    file = write_csv(tmp_path_factory.mktemp("profile") / "two.csv", launches)
     return {
         "sweep": npu_sim.sweep("rms_norm_grad", {"row": [1, 64], "product": ["A2", "A3"]}),
         "rows": study.outputs[0].rows,
@@ -67,6 +68,13 @@ def test_calls_have_a_row_per_product_and_nested_facts_a_column_each(answers):
         == npu_sim.workspace("rms_norm_grad", **CALLS[0]["inputs"]).total_bytes
     )
     assert frame.loc[(2, "atlas_a2"), "workspace_bytes"] is pandas.NA
+
+
+def test_a_nested_record_that_some_rows_lack_has_one_column_per_field(answers):
+    columns = answers["profile"].table_columns()
+    assert columns["kernel"] == ["EmbeddingDenseGradV2", "RmsNormGrad"]
+    assert [value is None for value in columns["estimate.low_us"]] == [True, False]
+    assert not {"estimate", "cases"} & columns.keys()
 
 
 @pytest.mark.parametrize(("library", "method"), [("pandas", "to_pandas"), ("pyarrow", "to_arrow")])
