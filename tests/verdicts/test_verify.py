@@ -44,6 +44,29 @@ def test_random_orders_are_reachable(path):
         assert verdict.status in ("equal", "reachable"), verdict.reason(verdict.worst[0])
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("path", TIMED)
+def test_a_thousand_random_orders_are_never_unreachable(path):
+    operator, output, call = TIMED[path]
+    call = devices(call)
+    for seed in range(-(-1000 // len(TIMED))):
+        measured = npu_sim.run(operator, core_order="random", seed=seed, **call).outputs[output]
+        answer = verified(operator, call, explain=False, budget=1 << 10, **{output: measured})
+        assert answer.status != "unreachable"
+
+
+@pytest.mark.long
+def test_at_most_ten_contributions_are_decided_in_a_thousand_random_orders():
+    random = np.random.default_rng(0)
+    indices = random.permutation(np.repeat(np.arange(40), random.integers(1, 11, 40)))
+    grad = random.standard_normal((indices.size, 4)).astype(np.float32)
+    call = {"grad": grad, "indices": indices.astype(np.int32), "num_weights": 40, **devices({})}
+    for seed in range(1000):
+        result = npu_sim.run("embedding_dense_backward", core_order="random", seed=seed, **call)
+        answer = verified("embedding_dense_backward", call, **result.outputs)
+        assert answer.status in ("equal", "reachable")
+
+
 @pytest.mark.parametrize("order", ["sequential", "reverse", "round_robin"])
 @pytest.mark.parametrize("path", TIMED)
 def test_named_orders_are_equal(path, order):
