@@ -258,7 +258,7 @@ def _stage(code: str | None, reading: Reading) -> str | None:
     return surest or by_code or next(iter(in_order), None)
 
 
-def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, str]:
+def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, Proof]:
     """Return the operator that the text names, with the kind of evidence."""
     if kernel and (parts := kernel_parts(kernel)):
         entry = operator_of_launch(parts["op"])
@@ -269,8 +269,8 @@ def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, str]:
         if finding.form.proof != Proof.FUNCTION or not NOT_OPERATORS.search(finding.value)
     ]
     if not found:
-        return None, ""
-    surest = min(found, key=lambda finding: Proof.ORDER.index(finding.form.proof))
+        return None, Proof.NONE
+    surest = min(found, key=lambda finding: finding.form.proof)
     return _own_name(surest.value), surest.form.proof
 
 

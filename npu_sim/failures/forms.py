@@ -6,6 +6,7 @@ Source: specification pages ``error_texts`` and ``plog``. A form applies to a li
 """
 
 import re
+from enum import IntEnum
 from typing import NamedTuple
 
 from npu_sim.language import Text
@@ -13,16 +14,16 @@ from npu_sim.language import Text
 NAME = r"[A-Za-z_]\w{0,200}"
 
 
-class Proof:
+class Proof(IntEnum):
     """Kinds of evidence for an operator, the strongest first."""
 
-    EXCEPTION = "exception"
-    CALL = "call"
-    KERNEL = "kernel"
-    PLACE = "place"
-    QUEUE = "queue"
-    FUNCTION = "function"
-    ORDER = (EXCEPTION, CALL, KERNEL, PLACE, QUEUE, FUNCTION)
+    EXCEPTION = 0
+    CALL = 1
+    KERNEL = 2
+    PLACE = 3
+    QUEUE = 4
+    FUNCTION = 5
+    NONE = 6
 
 
 class Form(NamedTuple):
@@ -34,8 +35,8 @@ class Form(NamedTuple):
     """Its expression."""
     stage: str = ""
     """Key of `STAGES` that the form proves; empty when the code decides."""
-    proof: str = ""
-    """Kind of evidence that the group ``operator`` is; see :class:`Proof`."""
+    proof: Proof = Proof.NONE
+    """Kind of evidence that the group ``operator`` is."""
     code: str = ""
     """Code that the form implies when the text has none."""
     release: str = ""
