@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space, places_of
 
 Engine = Literal["local", "dask"]
-ENGINES: tuple[Engine, ...] = ("local", "dask")
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 TASK_ROWS = 1 << 16
 """Rows of one task of a thread: a few milliseconds, so that all threads end at about the same time
 and an interruption takes effect quickly."""

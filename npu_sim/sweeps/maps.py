@@ -29,7 +29,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.engine import LocalEngine
-from npu_sim.sweeps.records import RecordColumn, record_columns
+from npu_sim.sweeps.records import RecordColumn, record_columns, workspace_column
 from npu_sim.sweeps.space import AxisValues, Space
 
 LOGARITHMIC_SPAN = 64
@@ -353,16 +353,17 @@ def _cells(area: Area) -> dict[str, Any]:
     """Return the sampled grids of cores and workspace."""
     places = [spread_positions(axis, most) for axis, most in zip(area.axes, CELLS, strict=True)]
     records = area.records(*places)
-    names = records.dtype.names or ()
-    workspace = next(
-        (name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), ""
-    )
-    fields = {"cores": "block_dim", "workspace_bytes": workspace}
     return {
         kind: _field(area, places, np.where(records["status"] == 0, records[name], -1))
-        for kind, name in fields.items()
-        if name in names
+        for kind, name in drawn_columns(records).items()
     }
+
+
+def drawn_columns(records: np.ndarray) -> dict[str, str]:
+    """Return the columns of ``cores`` and ``workspace_bytes``, where the records have them."""
+    names = records.dtype.names or ()
+    columns = {"cores": "block_dim", "workspace_bytes": workspace_column(names)}
+    return {kind: name for kind, name in columns.items() if name in names}
 
 
 def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str, Any]:

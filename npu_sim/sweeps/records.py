@@ -1,5 +1,6 @@
 """Records of a sweep: their columns, and the structured array that holds them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
@@ -101,6 +102,12 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
             return np.dtype(integer)
     message = Text("grid: {name} may reach {bound}, beyond 64 bits", name=name, bound=bound)
     raise UsageError("grid", message, "sweep smaller sizes")
+
+
+def workspace_column(names: Collection[str]) -> str:
+    """Return the column of the bytes that a user allocates, or of a kernel's own; empty if none."""
+    columns = ("total_workspace_bytes", "workspace_bytes")
+    return next((name for name in columns if name in names), "")
 
 
 class Records(np.ndarray, Tabular):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.sweeps.records import RecordColumn
+from npu_sim.sweeps.records import RecordColumn, workspace_column
 from npu_sim.sweeps.space import Space
 
 COUNTED_WHEN_RUNNING = ("overflows", "kernel", "tiling_key", "block_dim")
@@ -45,19 +45,11 @@ class SweepSummary:
         for name in COUNTED_WHEN_RUNNING:
             if name in names:
                 self._count(name, chunk[name][running])
-        name = self.workspace_column
+        name = workspace_column(names)
         if name and len(chunk):
             place = int(np.argmax(chunk[name]))
             if int(chunk[name][place]) > self.peak_bytes:
                 self.peak_bytes, self.peak_row = int(chunk[name][place]), first_row + place
-
-    @property
-    def workspace_column(self) -> str:
-        """The column of the bytes that a user allocates; a kernel's own if it is the only one."""
-        names = [column.name for column in self.columns]
-        return next(
-            (name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), ""
-        )
 
     def _count(self, name: str, values: np.ndarray) -> None:
         counter = self.counts.setdefault(name, Counter())
@@ -105,7 +97,7 @@ class SweepSummary:
         ]
         if self.peak_row >= 0:
             data["peak_workspace"] = {
-                "column": self.workspace_column,
+                "column": workspace_column(words),
                 "bytes": self.peak_bytes,
                 "row": self.peak_row,
                 "call": self.peak_call(),

@@ -18,6 +18,7 @@ from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
+    drawn_columns,
     edge,
     is_logarithmic,
     open_numbers,
@@ -37,11 +38,6 @@ plan."""
 PLANNED_OF_MORE = 512
 """Number of planned values of a longer axis."""
 MOST_SERIES = 6
-STAIRCASES = {
-    "cores": ("block_dim",),
-    "workspace_bytes": ("total_workspace_bytes", "workspace_bytes"),
-}
-"""Staircases, and the record fields with their values in order of preference."""
 
 
 def sweep_curves(space: Space) -> dict[str, Any]:
@@ -100,13 +96,11 @@ def sweep_curves(space: Space) -> dict[str, Any]:
 
 def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
     records = area.records(positions)
-    names = records.dtype.names or ()
     runs = records["status"] == 0
     x = np.array([cut.at(position) for position in positions])
     staircases = {}
-    for kind, fields in STAIRCASES.items():
-        name = next((field for field in fields if field in names), None)
-        if name is not None and runs.any():
+    if runs.any():
+        for kind, name in drawn_columns(records).items():
             staircases[kind] = staircase(x[runs], records[name][runs])
     return {
         "product": area.profile.name,
