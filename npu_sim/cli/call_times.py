@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.options import Json, Report
-from npu_sim.cli.output import print_json, print_text
+from npu_sim.cli.output import print_json, print_text, with_progress
 from npu_sim.cli.report_files import reproducing_command, write_report
 
 if TYPE_CHECKING:
@@ -69,12 +69,16 @@ def call_times_command(ctx: typer.Context, options: CallTimesOptions) -> None:
         ctx.fail("write an operator with its arguments, or --calls FILE")
     from npu_sim.functions import preflight
 
-    matrix = preflight(
-        options.calls,
-        products=options.products,
-        soc=options.soc,
-        release=options.release,
-        timed=True,
+    calls = options.calls
+    matrix = with_progress(
+        lambda report: preflight(
+            calls,
+            products=options.products,
+            soc=options.soc,
+            release=options.release,
+            timed=True,
+            progress=report,
+        )
     )
     print_call_times(matrix, options.calls.name, options.report, json_output=options.json_output)
     if matrix.faults():

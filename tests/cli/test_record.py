@@ -65,3 +65,19 @@ def test_a_missing_script_is_named(cli, tmp_path, monkeypatch):
     outcome = cli("record", "none.py")
     assert outcome.code == 64
     assert "none.py" in outcome.err
+
+
+def test_an_interruption_says_how_many_calls_are_lost(cli, tmp_path, monkeypatch):
+    from npu_sim.cli.commands import record
+    from npu_sim.cli.interruption import Interruption
+
+    monkeypatch.setattr(record, "INTERRUPTION", Interruption())
+    path, out = tmp_path / "train.py", tmp_path / "calls.jsonl"
+    text = SCRIPT.replace("import beside\n", "").replace(
+        "sys.exit(beside.CODE)", "raise KeyboardInterrupt"
+    )
+    path.write_text(text, encoding="utf-8")
+    outcome = cli("record", "--out", out, path, "30")
+    assert outcome.code == 130
+    assert f"interrupted: 3 calls recorded so far, {out} is not written" in outcome.err
+    assert not out.exists()

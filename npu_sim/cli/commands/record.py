@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.options import Json
 from npu_sim.cli.output import print_json, print_text
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim, say
 from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -58,7 +59,12 @@ def record_command(
         contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(),
         record(file) as recording,
     ):
-        _run(script, arguments or [])
+        try:
+            _run(script, arguments or [])
+        except KeyboardInterrupt:
+            text = "interrupted: {count} calls recorded so far, {out} is not written"
+            INTERRUPTION.report(say(text, count=len(recording), out=Verbatim(str(out))))
+            raise
     if recording.forked:  # the process that records writes the calls
         return
     if json_output:
