@@ -149,10 +149,7 @@ class Jobs:
         return number
 
     def report(self, number: str) -> dict[str, Any] | None:
-        """Return ``stage``, ``share`` (completed fraction), ``elapsed`` (seconds) and ``answer``.
-
-        Returns None for an unknown number.
-        """
+        """Return a computation as the page reads it; None for an unknown number."""
         with self._lock:
             job = self._jobs.get(number)
             if job is None:

@@ -152,7 +152,7 @@ def rows_that_can_differ(
 
 
 def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
-    """Return code and seed words of every order by name."""
+    """Return code and split seed of every order by name."""
     orders: dict[str, tuple[int, tuple[int, int]]] = {
         name: (code, (0, 0)) for name, code in FIXED_ORDERS.items()
     }
