@@ -34,9 +34,8 @@ SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
 
 def refusal(error: NpuSimError) -> dict[str, Any]:
     """Return a refused call or an invalid state as the page shows it."""
-    if isinstance(error, AclnnError):
-        return {"outcome": error.outcome, "error": error.as_dict(), "text": refusal_text(error)}
-    return {"outcome": error.outcome, "error": error.as_dict(), "text": str(error)}
+    text = refusal_text(error) if isinstance(error, AclnnError) else str(error)
+    return {"outcome": error.outcome, "error": error.as_dict(), "text": text}
 
 
 def failure(error: Exception) -> dict[str, str]:
@@ -91,8 +90,7 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     :func:`npu_sim.timelines.steps.steps`; ``steps`` is None if no core starts.
     """
     try:
-        call = call_of(state, products)
-        result = plan(call.operator, **call.options)
+        call, result = _planned(state, products)
     except NpuSimError as error:
         return refusal(error)
     bound = timeline(result, call.target.profile)
