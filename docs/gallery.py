@@ -1,7 +1,7 @@
 """Make the pictures of the gallery: ``python docs/gallery.py``.
 
-Needs Chromium (Debian package ``chromium``). The pictures show real calls. They are reproducible up
-to the fonts of the machine.
+Needs Chromium (Debian package ``chromium``), the extra ``explore``, PyTorch and transformers. The
+pictures show real calls. They are reproducible up to the fonts of the machine.
 """
 
 import shutil
@@ -23,8 +23,11 @@ from npu_sim.show.reports.sweeps import cut_figures, sweep_curves
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
 
-GALLERY = Path(__file__).parent / "gallery"
+ROOT = Path(__file__).parents[1]
+GALLERY = ROOT / "docs/gallery"
 LARGEST_GALLERY_BYTES = 800_000
+MODELS = ("llama_3_8b", "qwen3_30b_a3b", "mixtral_8x7b")
+"""Configurations of models, in tests/data/models."""
 STEP_ON = """
 const slider = document.querySelector("input[type=range]");
 document.querySelectorAll(".core-choice button")[17].click();
@@ -113,17 +116,11 @@ def explorer_picture() -> None:
         "dim": 512,
         "num_weights": 32000,
     }
-    other = {
-        "product": "atlas_a3",
-        "soc": "Ascend910_9391",
-        "release": "8.3",
-        "deterministic": "true",
-        "limits": "documented",
-    }
+    other = {"product": "atlas_a3", "deterministic": "true", "dim": 513}
     state |= {f"other.{name}": value for name, value in other.items()}
     with serving(explorer):
         address = f"{explorer.access.address}#{urlencode(state)}"
-        shoot(address, "explorer.png", (1500, 1000), dark=True)
+        shoot(address, "explorer.png", (1366, 1000), dark=True)
 
 
 def sweep_picture() -> None:
@@ -141,6 +138,15 @@ def sweep_picture() -> None:
     )
 
 
+def model_pages() -> None:
+    """Write the report of each model for A2 and A3, and a screenshot of one."""
+    for model in MODELS:
+        config, page = f"tests/data/models/{model}.json", f"docs/gallery/{model}.html"
+        command = ["model", config, "--products", "A2,A3", "--report", page]
+        subprocess.run([sys.executable, "-m", "npu_sim", *command], check=True, cwd=ROOT)
+    shoot((GALLERY / "qwen3_30b_a3b.html").as_uri(), "model.png", (1080, 640))
+
+
 def main() -> None:
     """Make every picture."""
     GALLERY.mkdir(exist_ok=True)
@@ -148,7 +154,8 @@ def main() -> None:
     explorer_picture()
     work_picture()
     sweep_picture()
-    total = sum(picture.stat().st_size for picture in GALLERY.glob("*.png"))
+    model_pages()
+    total = sum(file.stat().st_size for file in GALLERY.iterdir())
     print(f"{total} bytes in {GALLERY}")
     if total > LARGEST_GALLERY_BYTES:
         sys.exit(f"the gallery is larger than {LARGEST_GALLERY_BYTES} bytes")
