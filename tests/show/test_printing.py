@@ -9,7 +9,8 @@ from pathlib import Path
 
 import npu_sim
 from npu_sim.plans.answers import Printed
-from npu_sim.show import DOCUMENTS, VIEWS
+from npu_sim.show import DOCUMENTS, VIEWS, view_of
+from npu_sim.show.reports import view_report
 
 OPERATOR = "moe_token_permute_grad"
 CALL = {"permuted_output_grad": "64x20:bf16", "sorted_indices": "64:int32", "num_topk": 4}
@@ -46,6 +47,18 @@ def test_every_answer_of_a_question_has_a_text():
         assert str(answer) == f"{answer}"
     assert plan._repr_html_().startswith("<iframe")
     assert timeline._repr_html_().startswith("<iframe")
+
+
+def test_a_page_of_a_text_has_its_sections_and_the_colour_of_its_headline():
+    explained = npu_sim.explain(OPERATOR, **CALL)
+    report = view_report(view_of(explained))
+    assert report.outcome == "good"
+    assert report.sentence == str(explained).splitlines()[0]
+    titles = [section.title for section in report.sections]
+    assert titles[:2] == ["path", "decisions"]
+    assert all(title in str(explained) for title in titles)
+    refused = npu_sim.explain(OPERATOR, **{**CALL, "num_topk": 513})
+    assert view_report(view_of(refused)).outcome == "bad"
 
 
 def test_a_user_defined_type_is_printed_like_its_base_or_by_its_repr():

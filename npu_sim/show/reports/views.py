@@ -4,16 +4,18 @@ from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 
-from npu_sim.show.layout import LABELLED, Paragraph, render, stack
+from npu_sim.show.layout import LABELLED, UNLIMITED, Paragraph, render, stack
 from npu_sim.show.layout import Table as TextTable
 from npu_sim.show.reports.document import Block, Document, Lines, Prose, Section, Table
 
 
 def view_report(view: RenderableType) -> Document:
     """Return a report of the paragraphs and tables of a view; its first line is the title."""
-    title = render(view).partition("\n")[0]
+    title = render(view, UNLIMITED).partition("\n")[0]
     parts = list(_parts(stack(view)))
+    outcome = "good"
     if isinstance(parts[0], Paragraph):
+        outcome = "bad" if "red" in parts[0].style else "good"
         del parts[0]
     sections: list[tuple[str, list[Block]]] = [("Result", [])]
     for part in parts:
@@ -24,7 +26,7 @@ def view_report(view: RenderableType) -> Document:
         else:
             sections[-1][1].append(Prose(part.text))
     filled = tuple(Section(name, tuple(blocks)) for name, blocks in sections if blocks)
-    return Document(title, title, filled)
+    return Document(title, title, filled, outcome=outcome)
 
 
 def _parts(view: RenderableType) -> Iterator[Paragraph | TextTable]:
