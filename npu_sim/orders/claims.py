@@ -70,12 +70,15 @@ class Parts:
     output: str
     """Name of the output."""
     values: NDArray[np.float32]
+    """(contributions, columns): contributions of every part in the cores' program order."""
     starts: NDArray[np.int64]
+    """(parts + 1,): first contribution of every part, and the number of contributions."""
     cores: NDArray[np.int64]
+    """(contributions,): core that adds each of them."""
     keys: NDArray[np.int64]
+    """(parts,): key of every part in random orders."""
     factors: NDArray[np.float32]
-    """``values``, ``starts``, ``cores``, ``keys`` and ``factors``: contributions of every part in
-    the cores' program order, fp32."""
+    """(parts,): factor of every part's sum."""
     terms: NDArray[np.int64]
     """Number of terms in the sum that each contribution is."""
     columns_together: int
@@ -109,9 +112,9 @@ class OpenRule:
     output: str
     """Name of the output."""
     lowest: np.ndarray
+    """Smallest values: a float array that broadcasts to the output."""
     highest: np.ndarray
-    """``lowest`` and ``highest``: float arrays that broadcast to the output. -inf and inf together
-    allow nan too."""
+    """Largest values, likewise; -inf and inf together allow nan too."""
     reason: str
     """The part of the rule, and the bound that is documented for it."""
 

@@ -36,8 +36,9 @@ class OpenRows(Tabular):
     axis: Literal["row", "column", "element"]
     """Unit of ``place``: ``row``, ``column`` or ``element``."""
     shape: tuple[int, ...]
+    """Shape of the output."""
     units: int
-    """``shape`` and ``units``: shape of the output, and its number of rows, columns or elements."""
+    """Number of its rows, columns or elements."""
     table: NDArray[Any]
     """One record per row, column or element: its index ``place``; ``element``, the flat index of
     the element with the largest spread. For that element: the numbers of ``terms``,

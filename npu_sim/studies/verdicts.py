@@ -113,8 +113,9 @@ class Errors:
     """Errors of one implementation against the golden value."""
 
     mare: float
+    """Largest relative error, ``|a - g| / (|g| + 1e-7)``."""
     mere: float
-    """``mare`` and ``mere``: largest and mean relative error, ``|a - g| / (|g| + 1e-7)``."""
+    """Mean of these relative errors."""
     rmse: float
     """Root of the mean squared absolute error."""
     max_absolute: float

@@ -19,21 +19,23 @@ class WorstElement:
     index: tuple[int, ...]
     """Index in the output."""
     lowest: float
+    """Lowest result: the last sum of the steps times ``factor``, rounded to the output's dtype."""
     highest: float
-    """``lowest`` and ``highest``: extreme results: the last sum of the steps times ``factor``,
-    rounded to the output's dtype."""
+    """Highest result, likewise."""
     factor: float
     """Factor that the kernel applies to the sum; 1 without one."""
     spread: float
+    """Difference of the extremes."""
     spread_ulp: int
-    """``spread`` and ``spread_ulp``: difference of the extremes in value, and in ulp of the
-    output's dtype."""
+    """The same in ulp of the output's dtype."""
     lowest_order: str
+    """Order that gives the lowest result."""
     highest_order: str
+    """Order that gives the highest result."""
     steps_to_lowest: tuple[Step, ...]
+    """Additions in the order of the lowest result."""
     steps_to_highest: tuple[Step, ...]
-    """``lowest_order``, ``highest_order``, ``steps_to_lowest`` and ``steps_to_highest``: orders
-    that give the extremes, and their steps."""
+    """Additions in the order of the highest result."""
     deterministic_result: float
     """Value with deterministic computation."""
 

@@ -30,9 +30,9 @@ class Ceiling(Frozen):
     shapes: Annotated[int, Field(ge=1)]
     """Number of shapes."""
     low_error: float | None = None
+    """Smallest error of a shape's duration predicted from the other shapes; None with one shape."""
     high_error: float | None = None
-    """``low_error`` and ``high_error``: smallest and largest error of a shape's duration predicted
-    from the other shapes; None with a single shape."""
+    """Largest such error."""
 
 
 class Calibration(Frozen):
@@ -41,8 +41,9 @@ class Calibration(Frozen):
     source: str
     """Name of the profile's file."""
     soc: str
+    """SoC assumed for the profile."""
     release: str
-    """``soc`` and ``release``: SoC and release assumed for the profile."""
+    """Release assumed for the profile."""
     vector_cores: Annotated[int, Field(ge=1)]
     """Vector cores of the device."""
     clock_mhz: Positive

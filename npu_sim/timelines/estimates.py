@@ -63,8 +63,9 @@ class Estimator:
     """Estimates the launches of one plan."""
 
     plan: Plan
+    """The plan."""
     profile: Profile
-    """``plan`` and ``profile``: a plan and the profile it was made for."""
+    """The profile that it was made for."""
     instructions: Callable[[Plan], InstructionLists] | None
     """Lists the vector instructions of the plan's kernel; None when the operator has no such
     list."""

@@ -42,13 +42,15 @@ class VectorEstimate(Frozen):
 
     of: Literal["vector pipe"] = "vector pipe"
     vector_cycles: float
+    """Mean cycles of a working core, as a profiler's counter shows them."""
     slowest_cycles: float
-    """``vector_cycles`` and ``slowest_cycles``: mean cycles of a working core, as a profiler's
-    counter shows them, and those of the slowest."""
+    """Cycles of the slowest core."""
     vector_us: float
+    """Mean cycles in microseconds."""
     low_us: float
+    """Lower end of the range in microseconds."""
     high_us: float
-    """``vector_us``, ``low_us`` and ``high_us``: the mean in microseconds and its range."""
+    """Upper end of the range in microseconds."""
     instructions: int
     """Vector instructions of the slowest core."""
     startup_share: float
@@ -87,8 +89,9 @@ class LaunchTime(Frozen):
     planned: bool
     """Whether the plan describes the work of its cores."""
     read_bytes: int
+    """Bytes of its inputs, every element once."""
     written_bytes: int
-    """``read_bytes`` and ``written_bytes``: bytes of its tensors, every element once."""
+    """Bytes of its outputs, every element once."""
     evidence: Evidence
     """Certainty that it is launched."""
     estimate: VectorEstimate | LaunchEstimate | None = None
@@ -120,9 +123,9 @@ class ModePrice(Frozen):
     launches: int
     """Number of kernels launched."""
     workspace_bytes: int
+    """Workspace of the call."""
     workspace_unknown: tuple[TextField, ...] = ()
-    """``workspace_bytes`` and ``workspace_unknown``: workspace, and its parts whose size is not
-    published."""
+    """Parts of the workspace whose size is not published."""
     bound_us: float | None = None
     """Lower bound in microseconds; None when it cannot be compared with that of the other mode."""
     unbounded: tuple[TextField, ...] = ()
@@ -135,9 +138,9 @@ class OtherBound(Frozen):
     assumption: TextField
     """What is assumed about the data instead, for instance that every probs is 0."""
     bound_us: float
+    """Bound of the call in microseconds."""
     kernel_us: float
-    """``bound_us`` and ``kernel_us``: bound of the call and of its planned kernels, in
-    microseconds."""
+    """Bound of its planned kernels in microseconds."""
 
 
 class Timeline(Printed, Frozen):
@@ -154,8 +157,9 @@ class Timeline(Printed, Frozen):
     """``operator``, ``title``, ``product``, ``soc``, ``kernel`` and ``path``: as in the plan."""
     arguments: dict[str, Any]
     clock_mhz: float
+    """The clock that converts cycles to time."""
     clock: Literal["vector clock", "core clock"]
-    """``clock_mhz`` and ``clock``: the clock that converts cycles to time, and its name."""
+    """Name of this clock."""
     bound_us: float
     """Lower bound of the call in microseconds: the sum of its launches."""
     launches: tuple[LaunchTime, ...] = ()
@@ -165,10 +169,10 @@ class Timeline(Printed, Frozen):
     estimate_without: tuple[TextField, ...] = ()
     """Kernels of the launches without such an estimate."""
     changes: tuple[Change, ...] = ()
+    """Changes that remove the largest launches; filled by
+    :func:`npu_sim.questions.faster_calls.with_changes`."""
     determinism: tuple[ModePrice, ...] = ()
-    """``changes`` and ``determinism``: changes that remove the largest launches, and the call with
-    the determinism switch off and on; filled by
-    :func:`npu_sim.questions.faster_calls.with_changes`. ``determinism`` is empty when one of the
+    """The call with the determinism switch off and on; filled likewise, and empty when one of the
     modes is refused."""
     kernel_us: float
     """Bound of the planned kernels alone; the following fields describe these."""
@@ -181,17 +185,18 @@ class Timeline(Printed, Frozen):
     imbalance: float
     """Time of the slowest core over the mean of the working cores."""
     read_bytes: int
+    """Bytes copied from global memory by all cores, padded to 32-byte blocks."""
     written_bytes: int
-    """``read_bytes`` and ``written_bytes``: bytes copied from and to global memory by all cores,
-    padded to 32-byte blocks."""
+    """Bytes copied to global memory likewise."""
     tensor_bytes: int = 0
     """Bytes of the tensors that these kernels read, every element once."""
     tensor_reads: dict[str, float] = Field(default={})
     """How often each of these tensors is read: bytes copied from it over its bytes. Empty where the
     copies are not known by tensor."""
     phases: tuple[PhaseTime, ...] = ()
+    """The kernels' bound by phase."""
     cores: tuple[CoreTime, ...] = ()
-    """``phases`` and ``cores``: the kernels' bound by phase and by core."""
+    """The kernels' bound by core."""
     unknown_rates: tuple[str, ...] = ()
     """Instructions without a published rate, counted as 0."""
     not_counted: tuple[TextField, ...] = ()

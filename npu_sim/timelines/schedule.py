@@ -31,9 +31,9 @@ class Piece:
     tiles: int
     """Number of tiles."""
     start: tuple[float, ...]
+    """Start of every pipe, in cycles."""
     busy: tuple[float, ...]
-    """``start`` and ``busy``: start and busy time of every pipe, in cycles; busy is 0 for an idle
-    pipe."""
+    """Busy time of every pipe, in cycles; 0 for an idle pipe."""
 
 
 @dataclass

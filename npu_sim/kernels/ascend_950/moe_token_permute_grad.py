@@ -177,7 +177,7 @@ def _sum_long(
 
 
 @device_function
-def _one(rows: Rows, entries: Entries, place: int, column: int) -> np.float32:
+def _element(rows: Rows, entries: Entries, place: int, column: int) -> np.float32:
     """Return one element of the row of an entry."""
     index = entries.indices[place]
     if not 0 <= index < rows.count:
@@ -196,15 +196,13 @@ def _sum_short(token: int, rows: Rows, entries: Entries, chunk_rows: int, out: S
             end = min(begin + chunk_rows, stop)
             whole = end - (end - begin) % GROUP
             for place in range(begin, whole, GROUP):
-                entry, two, three, four = (
-                    _one(rows, entries, place, column),
-                    _one(rows, entries, place + 1, column),
-                    _one(rows, entries, place + 2, column),
-                    _one(rows, entries, place + 3, column),
-                )
-                total = total + ((entry + two) + (three + four))
+                first_pair = _element(rows, entries, place, column)
+                first_pair = first_pair + _element(rows, entries, place + 1, column)
+                second_pair = _element(rows, entries, place + 2, column)
+                second_pair = second_pair + _element(rows, entries, place + 3, column)
+                total = total + (first_pair + second_pair)
             for place in range(whole, end):
-                total = total + _one(rows, entries, place, column)
+                total = total + _element(rows, entries, place, column)
         out[token * hidden + column] = narrow(total, out)
 
 

@@ -59,9 +59,9 @@ class Split(NamedTuple):
     fold: int
     """Elements that the first fold of a row leaves; 0 on key 2001."""
     piece_columns: int
+    """Columns of a piece on key 2001."""
     pieces: int
-    """``piece_columns`` and ``pieces``: on key 2001 the columns of a piece, and how many of them
-    the power of two below a row has."""
+    """On key 2001, the pieces of the power of two below a row."""
 
 
 @device_function

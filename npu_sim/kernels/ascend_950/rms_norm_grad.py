@@ -63,18 +63,19 @@ class Trees(NamedTuple):
     """
 
     firsts: Integers
+    """(chunks,): first row of the tree of a chunk."""
     counts: Integers
+    """(chunks,): rows of this tree."""
     leaves: Integers
-    """``firsts``, ``counts`` and ``leaves``: (chunks,): first row of the tree of a chunk, rows of
-    this tree, and its leaves, a power of two."""
+    """(chunks,): leaves of this tree, a power of two."""
     starts: Integers
+    """(chunks,): first leaf of the chunk."""
     sizes: Integers
-    """``starts`` and ``sizes``: (chunks,): first leaf of the chunk, and number of its leaves, a
-    power of two."""
+    """(chunks,): number of its leaves, a power of two."""
     orders: Integers
+    """(chunks, block): order of the leaves of a block."""
     blocks: Integers
-    """``orders`` and ``blocks``: (chunks, block) and (chunks,): order of the leaves of a block, and
-    length of the blocks."""
+    """(chunks,): length of the blocks."""
     merge: Integers
     """Order in which the sums of the chunks are added as a tree. It has a power of two of chunks;
     the others are first added to the front."""
@@ -170,8 +171,9 @@ class Scratch(NamedTuple):
     products: Floats
     """Products of a row or of two pieces."""
     levels: Floats
+    """Lists of sums."""
     kept: Floats
-    """``levels`` and ``kept``: lists of sums, and registers."""
+    """Registers."""
     vectors: Floats
     """(threads, levels + 1, columns): sums of dgamma by level of the tree; the last one holds a row
     that waits for its partner."""

@@ -70,18 +70,21 @@ class Blocking:
     name: str
     """Name of the gradient."""
     base_m: int
+    """Rows of one L0 load."""
     base_n: int
+    """Columns of one L0 load."""
     base_k: int
-    """``base_m``, ``base_n`` and ``base_k``: block of one L0 load."""
+    """Reduction of one L0 load."""
     length_l1: int
     """Length of the reduction that L1 holds."""
     l1_buffers: int
+    """Number of buffers in L1."""
     l0c_buffers: int
-    """``l1_buffers`` and ``l0c_buffers``: number of buffers in L1 and L0C."""
+    """Number of buffers in L0C."""
     own_bytes: Callable[[int, int], int]
+    """Bytes of self copied to L1 for a number of rows and a length of the reduction."""
     other_bytes: Callable[[int, int], int]
-    """``own_bytes`` and ``other_bytes``: bytes copied to L1 for a number of rows (or columns) and a
-    length of the reduction."""
+    """Bytes of the other operand for a number of columns and a length of the reduction."""
     out_bytes: int
     """Bytes of an output element."""
     out_every_sample: bool

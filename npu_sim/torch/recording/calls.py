@@ -36,8 +36,9 @@ class Place:
     parameter: str
     """Path of the parameter, with ``*`` likewise; empty if there is none."""
     file: str
+    """File of the program that makes the call."""
     line: int
-    """``file`` and ``line``: line of the program that makes the call."""
+    """Line of the call in this file."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the place as plain data, without empty fields."""

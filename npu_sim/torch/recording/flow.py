@@ -113,8 +113,9 @@ class Kernel:
     name: str
     """Name without namespace, overload, and the underscore of kernels that write in place."""
     arguments: Sequence[Any]
+    """Arguments by position."""
     options: Mapping[str, Any]
-    """``arguments`` and ``options``: arguments by position and by name."""
+    """Arguments by name."""
     results: Sequence[torch.Tensor]
     """Tensors that the kernel wrote."""
     flow: Flow

@@ -38,8 +38,9 @@ class Choice:
     kernel: str
     """Name of the kernel that decided."""
     rows: int
+    """Number of rows of scores."""
     topk: int
-    """``rows`` and ``topk``: number of rows of scores, and of positions for each."""
+    """Number of positions for each row."""
     limit: int
     """Most elements of scores for the chosen positions."""
     moves: bool = False
@@ -56,15 +57,17 @@ class Block:
     """Rows that were gathered from one tensor."""
 
     tokens: int
+    """Rows of the tensor."""
     hidden: int
+    """Columns of the tensor."""
     dtype: str
-    """``tokens``, ``hidden`` and ``dtype``: rows and columns of the tensor, and its dtype."""
+    """Dtype of the tensor."""
     choice: Choice | None = None
     """Choice that the index depends on; None if no scores decided."""
     gathered: int = 0
+    """Number of rows that were gathered."""
     returned: int = 0
-    """``gathered`` and ``returned``: number of rows that were gathered, and that were added
-    back."""
+    """Number of rows that were added back."""
     probs: str = ""
     """Dtype of the scores that multiply the rows; empty if none do."""
     closed: bool = False

@@ -109,9 +109,9 @@ class Span:
     routing: list[Any] = field(default_factory=list)
     """Choices and moves of rows that no recorded call accounts for yet."""
     forward_known: bool = False
+    """Whether recorded calls account for the kernels of the forward pass."""
     backward_known: bool = False
-    """``forward_known`` and ``backward_known``: whether recorded calls account for the kernels of
-    the forward or backward pass."""
+    """Whether recorded calls account for the kernels of the backward pass."""
 
     def forward(self, operator: str, inputs: Inputs) -> None:
         """Record the forward call that the span corresponds to."""
