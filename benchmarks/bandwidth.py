@@ -16,7 +16,7 @@ import numpy as np
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import end_streams, load, prefetch, splat, store, stream
-from npu_sim.kernels.vectors.lanes_kept import keep
+from npu_sim.kernels.vectors.lanes_kept import store_lanes
 
 ROUNDS = 7
 LINE = LINE_BYTES // 4
@@ -36,7 +36,7 @@ def read(share, shares, source, sums):
             third + load(source, index + 2 * LINE),
             fourth + load(source, index + 3 * LINE),
         )
-    keep(sums[share], 0, first + second + third + fourth)
+    store_lanes(sums[share], 0, first + second + third + fourth)
 
 
 @kernel
@@ -60,7 +60,7 @@ def read_rows(share, shares, source, order, ahead, sums):
             prefetch(coming, column)
         for column in range(0, columns, 2 * LINE):
             first, second = first + load(row, column), second + load(row, column + LINE)
-    keep(sums[share], 0, first + second)
+    store_lanes(sums[share], 0, first + second)
 
 
 def aligned(size):
