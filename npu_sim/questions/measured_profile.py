@@ -81,7 +81,7 @@ class MeasuredProfile(Printed, Tabular):
         return columns_of(self.group_facts())
 
     def group_facts(self) -> list[dict[str, Any]]:
-        """Return every group as plain data, with its share of the measured time."""
+        """Return every group as plain data, with its part of the measured time."""
         whole = sum(launch.duration_us for launch in self.launches)
         facts = [group.as_dict() for group in self.groups]
         return [{**one, "share": one["total_us"] / whole if whole else 0.0} for one in facts]

@@ -99,7 +99,7 @@ def baseline_text(matrix: Matrix) -> str:
     """Return the numbers of accepted findings and of entries that are no longer found."""
     accepted = [len(fault.labels) for fault in matrix.faults(ACCEPTED, by_line=True)]
     return say(
-        "baseline: {accepted} findings accepted, {stale} entries no longer found",
+        "baseline: findings accepted: {accepted}; entries no longer found: {stale}",
         accepted=sum(accepted),
         stale=len(matrix.stale()),
     )

@@ -326,7 +326,7 @@ def test_findings_of_the_baseline_are_accepted_wherever_their_line_is(cli, calls
     baseline = tmp_path / "baseline.jsonl"
     outcome = cli("preflight", calls(CALL, REFUSED), "--write-baseline", baseline)
     assert outcome.code == 0
-    assert "baseline: 1 findings accepted, 0 entries no longer found" in outcome.out
+    assert "baseline: findings accepted: 1; entries no longer found: 0" in outcome.out
     again = ["--baseline", baseline]
     assert cli("preflight", calls(REFUSED, CALL, {**REFUSED, "name": "norm"}), *again).code == 0
     other = {**REFUSED, "inputs": {**REFUSED["inputs"], "num_weights": 11}}
