@@ -63,6 +63,7 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
 ):
     monkeypatch.setenv("COLUMNS", "1000")
     from npu_sim.cli.commands.sweep import epilog
+from npu_sim.cli.interruption import Interruption
     from npu_sim.registry import load_operator
     from npu_sim.sweeps.runner import space_and_columns
 
@@ -91,6 +92,7 @@ def test_an_interrupted_sweep_keeps_complete_chunks_and_can_be_resumed(cli, tmp_
         "npu_sim.sweeps.runner.run_sweep.__kwdefaults__", {**_defaults(), "chunk_rows": 1000}
     )
     monkeypatch.setattr(store.Store, "append", interrupted)
+    monkeypatch.setattr("npu_sim.cli.commands.sweep.INTERRUPTION", Interruption())
     outcome = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target)
     assert outcome.code == 130
     assert "2000 of 13650 rows" in outcome.err
