@@ -213,6 +213,18 @@ def test_lines_of_two_panes_face_each_other_and_pictures_fit(page, more):
     )
 
 
+def test_lines_of_stacked_panes_follow_each_other_without_overlap(page):
+    page.set_width(375)
+    page.open(TWO_PANES)
+    page.wait_for_changes()
+    boxes = page.script("""
+        return [...document.querySelectorAll("#first .lines :is(dt, dd)")].map((line) =>
+            line.getBoundingClientRect()).map((box) => [box.top, box.bottom]);
+    """)
+    assert all(above[1] <= below[0] for above, below in itertools.pairwise(boxes))
+    assert all(below[0] - above[1] < 20 for above, below in itertools.pairwise(boxes[:10]))
+
+
 def test_the_result_comes_first_on_phones(page):
     page.set_width(375)
     page.open(SMALL_DIM)

@@ -184,6 +184,6 @@ export function align(first, second) {
   [...other.keys()].forEach((key, place, keys) => {
     if (!one.has(key)) order.splice(order.indexOf(keys[place - 1]) + 1, 0, key);
   });
-  for (const [key, elements] of [...one, ...other]) for (const element of elements) element.style.gridRow = order.indexOf(key) + 1;
+  for (const [key, elements] of [...one, ...other]) for (const element of elements) element.style.setProperty("--row", order.indexOf(key) + 1);
   byId("panes").style.setProperty("--rows", order.length);
 }
