@@ -139,7 +139,7 @@ OPERATOR = Operator(
         Output(
             "probs_grad",
             "tokens num_topk",
-            "gradient of probs; None without",
+            "gradient of probs; None without probs",
             "probs_dtype",
             document="probsGradOut",
             samples=0,
