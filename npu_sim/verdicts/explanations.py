@@ -13,7 +13,8 @@ from npu_sim.operators.shared.study import StudyCall
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, NpuSimError
 from npu_sim.verdicts.answers import REACHABLE, UNREACHABLE, Explanation, OutputVerdict
-from npu_sim.verdicts.judging import Budget, Report, judge
+from npu_sim.verdicts.arrivals import Budget, Report
+from npu_sim.verdicts.judging import judge
 
 MOST_EXPLANATIONS = 5
 """Explanations that are listed."""

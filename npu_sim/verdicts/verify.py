@@ -17,8 +17,9 @@ from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, Unplanned, UsageError, without_internal_frames
 from npu_sim.verdicts.answers import Combination, OutputVerdict, Verification
+from npu_sim.verdicts.arrivals import Budget, Report
 from npu_sim.verdicts.explanations import computation_key, explained
-from npu_sim.verdicts.judging import Budget, Report, judge
+from npu_sim.verdicts.judging import judge
 
 BUDGET = 1 << 20
 """Default number of partial sums for an element."""
