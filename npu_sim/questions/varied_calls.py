@@ -54,20 +54,23 @@ def chosen_profiles(
     products: str | Path | Sequence[str | Path] | None,
     socs: str | Sequence[str] | None = None,
     releases: str | Sequence[str] | None = None,
+    *,
+    every_soc: bool = True,
 ) -> list[Profile]:
-    """Return every SoC of the chosen products, each at every chosen release.
+    """Return SoCs of the chosen products, each at every chosen release, which varies fastest.
 
-    - ``products``: names or YAML files, also separated by commas; ``"all"`` or None for all shipped
-      ones.
-    - ``socs``: names of SoCs to keep; None keeps all.
+    - ``products``: names or YAML files, also separated by commas; ``"all"`` for all shipped ones.
+    - ``socs``: names of SoCs to keep, which imply their products; ``"all"`` for all.
     - ``releases``: names, also as text separated by commas; ``"all"``, or None for the newest.
+    - ``every_soc``: whether None stands for all products and all SoCs, or for the default ones.
 
-    Raises UsageError for an unknown product, SoC or release.
+    Raises UsageError for an unknown product, SoC or release, and when none is named.
     """
-    profiles = list(
-        dict.fromkeys(load_distinct(product_names("all" if products is None else products)))
-    )
     wanted = ["all"] if socs is None else items_of(socs)
+    if products is None and (every_soc or wanted != ["all"]):
+        products = "all"
+    loaded = load_distinct(product_names(products), every_soc or socs is not None)
+    profiles = list(dict.fromkeys(loaded))
     selected = profiles if wanted == ["all"] else with_socs(profiles, wanted)
     named = None if releases is None else items_of(releases)
     releases_of = chosen_releases(named)

@@ -11,45 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim import __version__
-from npu_sim.cores import Profile, with_socs
+from npu_sim.cores import Profile
 from npu_sim.framework.axes import Axis, Number, Values
 from npu_sim.framework.checks import require_whole
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.questions.varied_calls import items_of, load_distinct, product_names, require_devices
-from npu_sim.releases import chosen_releases, release_suffix
+from npu_sim.questions.varied_calls import chosen_profiles, items_of
+from npu_sim.releases import release_suffix
 from npu_sim.status import NotModelledError, UsageError, shown
-
-
-def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ...]:
-    """Return the devices of a sweep, releases varying fastest.
-
-    Products, SoCs and releases are ``all`` or names; without SoCs every product has its default
-    one.
-
-    Raises UsageError for an unknown product, SoC or release, or when none is named.
-    """
-    names = chosen_releases(None if releases is None else items_of(releases))
-    profiles = _profiles(products, socs)
-    return tuple(
-        require_devices(
-            [profile.with_release(release) for profile in profiles for release in names],
-            product=products,
-            soc=socs,
-            release=releases,
-        )
-    )
-
-
-def _profiles(products: Any, socs: Any) -> tuple[Profile, ...]:
-    """Return products with their SoCs, at the default release; SoCs alone imply their products."""
-    wanted = None if socs is None else items_of(socs)
-    implied = None if wanted in (None, ["all"]) else "all"
-    names = product_names(implied if products is None else products)
-    if wanted is None:
-        return tuple(load_distinct(names, every_soc=False))
-    profiles = load_distinct(names)
-    return tuple(profiles if wanted == ["all"] else with_socs(profiles, wanted))
 
 
 def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], tuple[int, ...]]]:
@@ -255,7 +224,7 @@ def make_space(
         require_whole("sample", sample, 0)
     given = dict(grid)
     product, soc, release = (given.pop(name, None) for name in ("product", "soc", "release"))
-    profiles = chosen_devices(product, soc, release)
+    profiles = tuple(chosen_profiles(product, soc, release, every_soc=False))
     left_out: dict[str, str] = {}
     if product == "all":
         reasons = {profile.name: _why_left_out(operator, profile) for profile in profiles}
