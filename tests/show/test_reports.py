@@ -11,11 +11,14 @@ from npu_sim.language import count_text, speaking
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.questions.faster_calls import with_changes
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
+from npu_sim.show.reports.document import Table
+from npu_sim.show.reports.html import block_html
 from npu_sim.show.reports.measured_profile import time_bars
 from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_data
 from npu_sim.show.reports.plans import plan_sections
 from tests.timelines.calls import CALLS, rms
 
+POWER = re.compile(r" \(2^\d+([-+]1)?\)")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 PLAIN_REPORT_BYTES = 300_000
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -65,11 +68,12 @@ MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6}
 def numbers_missing_from(data, page):
     """Return the numbers of a page that are not in the JSON: times at three digits, others at six.
 
-    A size in MiB or GiB is followed by its bytes, which are compared.
+    A size in MiB or GiB is followed by its bytes, which are compared, as a power of two follows its
+    number.
     """
     numbers = np.array(sorted({float(text) for text in NUMBER.findall(json.dumps(data))}))
     missing = set()
-    for text in page.texts:
+    for text in (POWER.sub("", text) for text in page.texts):
         for value, unit in TIME.findall(text):
             if not np.isclose(numbers, float(value) * MICROSECONDS[unit], rtol=6e-3, atol=0).any():
                 missing.add(f"{value} {unit}")
@@ -247,3 +251,10 @@ def test_a_single_row_that_can_differ_is_visible_on_the_strip():
     strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))
     opacities = [float(text) for text in re.findall(r'fill-opacity="([^"]*)"', strip)]
     assert sorted(opacities)[-2:] == [0, 0.35]
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(16384, "16384"), (16777216, "16,777,216"), (0.25, "0.25")]
+)
+def test_large_integers_in_tables_have_separators(number, shown):
+    assert f">{shown}</td>" in block_html(Table(("bytes",), ((number,),)))

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from npu_sim import __version__
-from npu_sim.language import LANGUAGES, language, say, translated, translated_data
+from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
 from npu_sim.show.reports.document import Block, Document, Drawing, Figure
 from npu_sim.show.reports.picture_texts import picture_texts
 
@@ -104,7 +104,7 @@ def _scripts(document: Document) -> Iterator[str]:
 
 
 def _shown_number(number: float) -> str:
-    return f"{number:.6g}" if isinstance(number, float) else str(number)
+    return f"{number:.6g}" if isinstance(number, float) else count_text(number)
 
 
 def _script_data(content: Mapping[str, Any]) -> Markup:

@@ -2,7 +2,7 @@
 // drawGantt(element, data): the launches of a call over time, and what the pipes of its slowest core do.
 // data is what npu_sim.timelines.tracks.tracks returns. A launch may have measured_us as well: it is then drawn beside its bound.
 const drawGantt = (() => {
-  const { html, svg, titled, button, microseconds, table, whenWide, ticks } = pictures;
+  const { html, svg, titled, button, countText, microseconds, table, whenWide, ticks } = pictures;
   const ROW = 26, BAR = 18, LEFT = 74, AXIS = 24, NARROWEST = 0.6, CHARACTER = 7.2;
   const COLOURS = { MTE2: "c0", V: "c1", MTE3: "c2", MTE1: "c4", M: "c1", FIXP: "c2" };
 
@@ -27,7 +27,7 @@ const drawGantt = (() => {
   }
   function eventText(pipe, one) {
     const tiles = one.tiles > 1 ? `, ${one.tiles} tiles` : "";
-    const moved = one.bytes ? `, ${one.bytes} bytes` : "";
+    const moved = one.bytes ? `, ${countText(one.bytes)} bytes` : "";
     return `${pipe}, ${one.phase}: ${one.name}${tiles}${moved}, ${microseconds(one.us)} from ${microseconds(one.start_us)}`;
   }
 

@@ -32,11 +32,13 @@ const pictures = (() => {
     made.addEventListener("click", act);
     return made;
   }
+  // An integer as npu_sim.language.count_text shows it: with separators from eight digits on.
+  const countText = (value) => (Number.isInteger(value) && Math.abs(value) >= 1e7 ? value.toLocaleString("en-US") : String(value));
   const microseconds = (value) => `${value >= 1000 ? value.toFixed(1) : value.toFixed(3)} us`;
   // A table that starts folded up; rows are lists of texts and numbers.
   function table(summary, headings, rows) {
     const head = html("tr", {}, ...headings.map((text) => html("th", { scope: "col" }, text)));
-    const cell = (value) => html("td", typeof value === "number" ? { class: "number" } : {}, String(value));
+    const cell = (value) => html("td", typeof value === "number" ? { class: "number" } : {}, countText(value));
     const body = rows.map((row) => html("tr", {}, ...row.map(cell)));
     const whole = html("table", {}, html("thead", {}, head), html("tbody", {}, ...body));
     return html("details", {}, html("summary", {}, summary), html("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": summary }, whole));
@@ -65,5 +67,5 @@ const pictures = (() => {
       kinds[figure.dataset.draw](figure.querySelector("div"), JSON.parse(figure.querySelector("script").textContent));
     }
   }
-  return { html, svg, titled, button, microseconds, table, whenWide, ticks, drawAll, speak, said };
+  return { html, svg, titled, button, countText, microseconds, table, whenWide, ticks, drawAll, speak, said };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 // drawSteps(element, data): one core, tile by tile. data is what npu_sim.timelines.steps.steps returns.
 const drawSteps = (() => {
-  const { html, svg, titled, button, table, whenWide } = pictures;
+  const { html, svg, titled, button, countText, table, whenWide } = pictures;
   const COLOURS = 8, MAP_HEIGHT = 92, BAR = 36, THINNEST = 2, STRIP = 5, GAP = 3, ALL = -1;
   const FRAME = 150, MOST_FRAMES = 200; // milliseconds between the steps of a play, and the number of steps at most
 
@@ -172,7 +172,7 @@ const drawSteps = (() => {
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, says));
       views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, roleOf(view, tile), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
-      const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${one.bytes} bytes` : `${one.elements} elements`}`);
+      const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${countText(one.bytes)} bytes` : `${countText(one.elements)} elements`}`);
       work.textContent = pipes.length ? pictures.said(`pipes: ${pipes.join(", ")}`) : "";
     }
     function redrawAll() {
