@@ -5,14 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
-from npu_sim.questions.varied_calls import (
-    chosen_profiles,
-    items_of,
-    load_distinct,
-    product_names,
-    require_devices,
-)
+from npu_sim.cores import Profile, load_profile
+from npu_sim.questions.varied_calls import chosen_profiles, items_of, require_devices
 from npu_sim.releases import default_release
 
 Names = str | Sequence[str] | None
@@ -56,11 +50,9 @@ def chosen_targets(
 
 
 def _profiles(products: Names, socs: Names) -> list[Profile]:
-    if socs is None:
-        return load_distinct(product_names(products), every_soc=False)
-    if products is None and socs != "all":
+    if products is None and socs not in (None, "all"):
         return [load_profile(None, soc) for soc in items_of(socs)]
-    return chosen_profiles(DEFAULT_PRODUCT if products is None else products, socs)
+    return chosen_profiles(products, socs, every_soc=False)
 
 
 def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
