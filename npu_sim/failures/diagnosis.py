@@ -234,8 +234,9 @@ def _code(reading: Reading, numbers: list[str]) -> str | None:
     tiling = any(finding.form.stage == TILING for finding in reading.findings)
     of_tiling = "EZ9999" if tiling else None
     inner = next((number for number in numbers if number.startswith("0x")), None)
+    # A number of aclnn is exact, the code of a block only names its module, 0x is the runtime's.
     choices = (stated, proven, block, next(own_codes, None), *implied[:1], of_tiling, inner)
-    return next((code for code in choices if code), None)
+    return next(filter(None, choices), None)
 
 
 def _meaning(code: str | None) -> tuple[str, str]:
@@ -245,10 +246,13 @@ def _meaning(code: str | None) -> tuple[str, str]:
 
 
 def _stage(code: str | None, reading: Reading) -> str | None:
+    """Return the stage in which a failure arose, by its code and by what other lines prove."""
     proved = {finding.form.stage for finding in reading.findings if finding.form.stage}
     by_code = _meaning(code)[0]
     if by_code in (COMPILE, COLLECTIVE, START) and DEVICE not in proved:
         return by_code
+    # A launch that fails with the number of a device exception: the exception's own block, which
+    # has EZ9999, or the report of an earlier task's failure.
     if LAUNCH in proved and DEVICE in proved | {by_code}:
         return DEVICE if any(text.startswith("EZ9999") for text in reading.codes) else LAUNCH
     if COLLECTIVE in proved:

@@ -24,7 +24,7 @@ def dump_view(reading: DumpReading) -> RenderableType:
         parts += ["", Table(COLUMNS, rows)]
     details = [line for call in reading.calls for line in call_lines(call)]
     if details:
-        parts += ["", lines_table(details, styles={"impossible": "red"})]
+        parts += ["", lines_table(details, styles={"impossible": "red", "unreachable": "red"})]
     if reading.against is not None:
         parts += ["", lines_table(comparison_lines(reading))]
     return stack(*parts)
@@ -86,6 +86,11 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
     """Yield what deserves a look in a call, with its entry as the note."""
     for text in call.contradictions:
         yield Text("impossible"), text, call.entry
+    for output, detail in call.details.items():
+        if count := detail["elements"]["unreachable"]:
+            of = sum(detail["elements"].values())
+            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            yield Text("unreachable"), text, call.entry
     for text in call.explanations:
         yield Text("explained by"), text, call.entry
     for text in call.remarks:

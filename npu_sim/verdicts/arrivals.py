@@ -137,7 +137,7 @@ class MeasuredOutput:
             return Examined(None, float(nearest), low, high, len(writes), len(writes), ())
         return None
 
-    def _writes(self) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    def _writes(self) -> Iterator[tuple[tuple[int, ...], Any]]:
         """Yield places to which several cores write, with the values that each writes."""
         for rows, values in self.call.operator.hook("writes")(self.call, self.result, self.name):
             yield rows, rounded_to(self.given.dtype, values)
