@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npu_sim.plans.answers import Printed
     from npu_sim.plans.model import Plan
     from npu_sim.show.reports.document import Document
-    from npu_sim.studies.open_rows import OpenRows
+    from npu_sim.studies.variable_rows import VariableRows
 
 
 def reproducing_command(
@@ -68,7 +68,7 @@ def write_report_and_trace(
     report: Path | None,
     trace: Path | None,
     command: str,
-    rows: "Sequence[OpenRows]" = (),
+    rows: "Sequence[VariableRows]" = (),
 ) -> dict[str, Any]:
     """Write the report and the trace of a plan or a run, as far as a path is given.
 

@@ -22,7 +22,7 @@ from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.claims import Parts
 from npu_sim.plans.answers import Printed
 from npu_sim.status import without_internal_frames
-from npu_sim.studies.open_rows import NO_ROWS, OpenRows, open_rows_of
+from npu_sim.studies.variable_rows import NO_ROWS, VariableRows, variable_rows_of
 from npu_sim.studies.worst_element import Orders, WorstElement, worst_element
 
 ORDERS_TOGETHER = 16
@@ -61,7 +61,7 @@ class OutputStudy:
     """Number of elements whose deterministic result differs from the sequential one."""
     worst: WorstElement | None
     """Element with the largest spread in ulp; None when none moved."""
-    rows: OpenRows
+    rows: VariableRows
     """Every row, column or element that can differ."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def study_determinism(
 
 def rows_that_can_differ(
     operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any
-) -> tuple[OpenRows, ...]:
+) -> tuple[VariableRows, ...]:
     """Return the rows, columns or elements of every output that can differ between runs.
 
     - ``operator``, ``random_orders``, ``seed``, ``**call``: as for :func:`study_determinism`, and
@@ -146,7 +146,7 @@ def rows_that_can_differ(
         )
         tables = [NO_ROWS, *(_rows_of(batch, mask, output) for batch in batches)]
         answers.append(
-            OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
+            VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
         )
     return tuple(answers)
 
@@ -223,7 +223,7 @@ def _studied(
 
 def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
     """Return the table of the rows (or columns, elements) that can differ."""
-    return open_rows_of(
+    return variable_rows_of(
         batch.parts,
         batch.lowest,
         batch.highest,
@@ -270,7 +270,7 @@ def _study_output(
         done += parts.count
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
-    rows = OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
+    rows = VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
     return OutputStudy(
         output=name,
         orders=tuple(orders),

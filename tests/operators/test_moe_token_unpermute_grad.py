@@ -154,7 +154,7 @@ def test_a_negative_index_is_a_run_time_failure_and_nothing_is_written():
 
 
 @pytest.mark.parametrize("order", ["sequential", "reverse", "round_robin", "random"])
-def test_of_duplicate_indices_the_last_write_wins_and_open_rows_are_marked(order):
+def test_of_duplicate_indices_the_last_write_wins_and_variable_rows_are_marked(order):
     """48 cores: the first 4 take 3 tokens, the others 2."""
     call = data()
     indices = call["sorted_indices"] = np.arange(400, dtype=np.int32)

@@ -46,7 +46,7 @@ def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -
     from npu_sim.files.writing import write_text
     from npu_sim.kernels.engine.threads import limit_threads
     from npu_sim.operators import run
-    from npu_sim.show.open_rows import rows_csv
+    from npu_sim.show.variable_rows import rows_csv
 
     profile = options.profile()
     keywords = options.keywords_on(profile)
@@ -56,29 +56,31 @@ def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -
     result = run(operator, **keywords, **order, **arrays)
     if options.out is not None:
         write_tensors(options.out, result.outputs)
-    open_rows = None
+    variable_rows = None
     if options.rows or options.rows_out is not None:
         from npu_sim.studies.determinism import rows_that_can_differ
 
-        open_rows = rows_that_can_differ(operator, result, seed=options.seed, **keywords, **arrays)
+        variable_rows = rows_that_can_differ(
+            operator, result, seed=options.seed, **keywords, **arrays
+        )
         if options.rows_out is not None:
-            write_text(options.rows_out, rows_csv(open_rows))
+            write_text(options.rows_out, rows_csv(variable_rows))
     command = command_on(profile, **order)
     pictures = write_report_and_trace(
-        result, profile, options.report, options.trace, command, open_rows or ()
+        result, profile, options.report, options.trace, command, variable_rows or ()
     )
     write_figure(options.figure, result)
     if options.json_output:
         outcome = "ran" if result.plan.overflow is None else result.plan.outcome
         data = {"outcome": outcome, **result.as_dict()}
-        if open_rows is not None:
-            data["rows"] = [row for output in open_rows for row in output.as_dicts()]
+        if variable_rows is not None:
+            data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
         print_json("run", {**data, **pictures})
     else:
-        from npu_sim.show.open_rows import rows_view
         from npu_sim.show.text import result_view
+        from npu_sim.show.variable_rows import rows_view
 
         print_text(result_view(result))
-        if options.rows and open_rows is not None:
-            print_text(rows_view(open_rows))
+        if options.rows and variable_rows is not None:
+            print_text(rows_view(variable_rows))
     exit_unless_runs(result.plan)

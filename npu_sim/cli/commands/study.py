@@ -24,7 +24,7 @@ from npu_sim.cli.report_files import command_on, write_report
 from npu_sim.language import say
 
 if TYPE_CHECKING:
-    from npu_sim.studies.open_rows import OpenRows
+    from npu_sim.studies.variable_rows import VariableRows
 
 RandomOrders = Annotated[
     int,
@@ -103,18 +103,18 @@ def determinism_command(
     study = with_progress(
         lambda report: study_determinism(operator, progress=report, **orders, **call)
     )
-    open_rows = [output.rows for output in study.outputs]
+    variable_rows = [output.rows for output in study.outputs]
     if options.rows_out is not None:
         from npu_sim.files.writing import write_text
-        from npu_sim.show.open_rows import rows_csv
+        from npu_sim.show.variable_rows import rows_csv
 
-        write_text(options.rows_out, rows_csv(open_rows))
+        write_text(options.rows_out, rows_csv(variable_rows))
     headline, lines = study_headline(study), determinism_lines(study)
-    _show(study.as_dict(), headline, lines, options, command, open_rows)
+    _show(study.as_dict(), headline, lines, options, command, variable_rows)
     if options.rows and not options.json_output:
-        from npu_sim.show.open_rows import rows_view
+        from npu_sim.show.variable_rows import rows_view
 
-        print_text(rows_view(open_rows))
+        print_text(rows_view(variable_rows))
 
 
 def precision_command(operator: str, arguments: dict[str, Any], options: PrecisionOptions) -> None:
@@ -200,12 +200,12 @@ def _show(
     lines: list[tuple[str, str, str]],
     options: StudyOptions,
     command: str,
-    open_rows: "Sequence[OpenRows]" = (),
+    variable_rows: "Sequence[VariableRows]" = (),
 ) -> None:
     if options.report is not None:
         from npu_sim.show.reports.studies import study_report
 
-        write_report(options.report, study_report(headline, lines, data, command, open_rows))
+        write_report(options.report, study_report(headline, lines, data, command, variable_rows))
     if options.json_output:
         print_json("study", data)
         return

@@ -287,7 +287,7 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
     return (system, *parts)
 
 
-OPEN_ROWS = (
+VARIABLE_ROWS = (
     "a row depends on timing when two cores or more add to it atomically, three times or more in "
     "all"
 )
@@ -322,7 +322,7 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     elif _adds_nothing(case):
         reason = NO_ADDITIONS
     else:
-        fixed, reason = False, OPEN_ROWS
+        fixed, reason = False, VARIABLE_ROWS
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
@@ -422,7 +422,7 @@ def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
     elif _adds_nothing(case):
         reason = NO_ADDITIONS
     else:
-        fixed, reason = False, OPEN_ROWS
+        fixed, reason = False, VARIABLE_ROWS
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 

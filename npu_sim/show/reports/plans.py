@@ -8,9 +8,6 @@ from npu_sim.framework.execution import Result
 from npu_sim.language import Text, joined, say
 from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan
-from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
-from npu_sim.show.open_rows import NOTE as ROWS_NOTE
-from npu_sim.show.open_rows import row_cells, rows_title
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.document import (
     Block,
@@ -49,6 +46,9 @@ from npu_sim.show.timelines import (
     estimate_note,
     estimate_text,
 )
+from npu_sim.show.variable_rows import HEADINGS as HEADINGS_OF_ROWS
+from npu_sim.show.variable_rows import NOTE as ROWS_NOTE
+from npu_sim.show.variable_rows import row_cells, rows_title
 from npu_sim.show.workspace import (
     AREAS,
     BUCKETS,
@@ -58,7 +58,7 @@ from npu_sim.show.workspace import (
     kernel_rows,
     workspace_title,
 )
-from npu_sim.studies.open_rows import OpenRows
+from npu_sim.studies.variable_rows import VariableRows
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
@@ -225,7 +225,7 @@ def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = Non
 def result_report(
     result: Result,
     call: str = "",
-    rows: Sequence[OpenRows] = (),
+    rows: Sequence[VariableRows] = (),
     work: Mapping[str, Any] | None = None,
 ) -> Document:
     """Return the report of a run: its results, then its plan.
@@ -255,7 +255,7 @@ def document_outcome(plan: Plan) -> str:
     return "good" if plan.overflow is None else "bad"
 
 
-def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
+def rows_sections(every: Sequence[VariableRows]) -> tuple[Section, ...]:
     """Return the section of rows that can differ between runs, if any are given."""
     tables = tuple(
         Table(HEADINGS_OF_ROWS, tuple(row_cells(rows)), rows_title(rows))

@@ -24,7 +24,7 @@ from npu_sim.show.reports.plans import rows_sections
 from npu_sim.show.studies import Study, certificate_lines, study_headline, study_lines
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy
-from npu_sim.studies.open_rows import OpenRows
+from npu_sim.studies.variable_rows import VariableRows
 
 MOST_TERMS = 10_000
 """Maximum number of terms of all drawn summation trees; further classes are counted."""
@@ -48,7 +48,7 @@ def study_report(
     lines: list[tuple[str, str, str]],
     data: dict[str, Any],
     call: str = "",
-    rows: Sequence[OpenRows] = (),
+    rows: Sequence[VariableRows] = (),
 ) -> Document:
     """Return the report of a study.
 
@@ -67,7 +67,7 @@ def study_report(
     return Document(headline, headline, tuple(sections), call)
 
 
-def _maps(rows_by_output: Sequence[OpenRows]) -> tuple[Section, ...]:
+def _maps(rows_by_output: Sequence[VariableRows]) -> tuple[Section, ...]:
     """Draw the positions of the rows that can differ, per output."""
     strips = [
         order_strip_data(rows.output, OrderMask(rows.axis, rows.mask()))

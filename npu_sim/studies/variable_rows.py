@@ -28,7 +28,7 @@ FIELDS = np.dtype(
 
 
 @dataclass(frozen=True)
-class OpenRows(Tabular):
+class VariableRows(Tabular):
     """Every row, column or element of one output that can differ between runs."""
 
     output: str
@@ -92,7 +92,7 @@ NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
 """Records of an output whose order is fixed."""
 
 
-def open_rows_of(
+def variable_rows_of(
     parts: Parts,
     lowest: NDArray[Any],
     highest: NDArray[Any],

@@ -8,7 +8,7 @@ from npu_sim.language import say
 from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Table, stack
 from npu_sim.show.text import PLURALS
-from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
+from npu_sim.studies.variable_rows import FIELDS, WORST_ROWS, VariableRows
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
 NOTE = (
@@ -18,7 +18,7 @@ NOTE = (
 )
 
 
-def rows_title(rows: OpenRows) -> str:
+def rows_title(rows: VariableRows) -> str:
     """Return the number of rows, columns or elements that can differ, and of those shown."""
     count = len(rows.table)
     shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
@@ -33,7 +33,7 @@ def rows_title(rows: OpenRows) -> str:
     return say("{output}: its accumulation order is fixed", rows)
 
 
-def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:
+def row_cells(rows: VariableRows) -> list[tuple[str, ...]]:
     """Return the worst rows as cells under ``HEADINGS``."""
     return [
         (
@@ -50,14 +50,14 @@ def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:
     ]
 
 
-def rows_csv(every: Sequence[OpenRows]) -> str:
+def rows_csv(every: Sequence[VariableRows]) -> str:
     """Return every row that can differ as CSV."""
     names = ("output", "axis", *(FIELDS.names or ()))
     rows = [row for rows in every for row in rows.as_dicts(rows.table)]
     return csv_text(names, ([row[name] for name in names] for row in rows))
 
 
-def rows_view(every: Sequence[OpenRows]) -> RenderableType:
+def rows_view(every: Sequence[VariableRows]) -> RenderableType:
     """Return the worst rows of each output as a rich renderable."""
     columns = [
         Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0)
