@@ -18,7 +18,7 @@ from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_da
 from npu_sim.show.reports.plans import plan_sections
 from tests.timelines.calls import CALLS, rms
 
-POWER = re.compile(r" \(2^\d+([-+]1)?\)")
+POWER = re.compile(r" \(2\^\d+([-+]1)?\)")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 PLAIN_REPORT_BYTES = 300_000
 VOID = {"meta", "link", "br", "hr", "img", "input"}
