@@ -76,7 +76,7 @@ class RowBuffers(NamedTuple):
     mask: Annotated[int, Field("mask", "ub_bytes", "mask")]
     target_weight: Annotated[int, Field("weights of the labels", "ub_bytes", "targetWeight")]
     buf2: Annotated[int, Field("sum over the rows", "ub_bytes", "tBuf2")]
-    buf3: Annotated[int, Field("shares of the cores", "ub_bytes", "tBuf3")]
+    buf3: Annotated[int, Field("sums of the cores", "ub_bytes", "tBuf3")]
 
 
 class Tiling(NamedTuple):

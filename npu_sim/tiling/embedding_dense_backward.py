@@ -65,7 +65,7 @@ class RowSplit(NamedTuple):
     former_row_num: Annotated[int, Field("rows of the first cores", "rows + 1", "formerRowNum")]
     tail_row_num: Annotated[int, Field("rows of the other cores", "rows + 1", "tailRowNum")]
     former_row_rep_time: Annotated[
-        int, Field("how many cores take the longer share", "vector_cores", "formerRowRepTime")
+        int, Field("how many cores are the first cores", "vector_cores", "formerRowRepTime")
     ]
 
 
@@ -79,7 +79,7 @@ class WeightSplit(NamedTuple):
         int, Field("weight rows of the other cores", "num_weights + 1", "tailCoreRowNum")
     ]
     former_row_rep_time: Annotated[
-        int, Field("how many cores take the longer share", "vector_cores", "formerCoreRowRepTime")
+        int, Field("how many cores are the first cores", "vector_cores", "formerCoreRowRepTime")
     ]
 
 

@@ -250,12 +250,8 @@ class Copies(NamedTuple):
     """Split of the copies of rows; front cores take one token more than tail cores."""
 
     cores: Annotated[int, Field("cores that move rows", "vector_cores", "needCoreNum")]
-    front_cores: Annotated[
-        int, Field("cores with the longer share of tokens", "vector_cores", "frontCoreNum")
-    ]
-    tail_cores: Annotated[
-        int, Field("cores with the shorter share of tokens", "vector_cores", "tailCoreNum")
-    ]
+    front_cores: Annotated[int, Field("cores with more tokens", "vector_cores", "frontCoreNum")]
+    tail_cores: Annotated[int, Field("cores with fewer tokens", "vector_cores", "tailCoreNum")]
     front_tokens: Annotated[int, Field("tokens of a front core", "num_tokens", "coreCalcNum")]
     tail_tokens: Annotated[int, Field("tokens of a tail core", "num_tokens", "coreCalcTail")]
     row_bytes: Annotated[int, Field("bytes of a row", vendor="oneTokenBtypeSize")]

@@ -339,22 +339,25 @@ def places_stage(problem: Problem, device: Device) -> RowLoops:
 
 
 def gather_stage(
-    problem: Problem, device: Device, room: int, entry: int, spare: int, kept: int
+    problem: Problem, device: Device, available: int, entry_bytes: int, reserved: int, kept: int
 ) -> RowLoops:
-    """Return the loops that gather rows in ``room`` bytes, ``entry`` of them for every entry."""
+    """Return the loops that gather rows.
+
+    Of the ``available`` bytes, ``entry_bytes`` are for every entry, and ``reserved`` stay free.
+    ``kept`` is the number of rows of permuted_tokens; -1 for loops over all entries.
+    """
     columns, size = problem.columns, problem.element_bytes
     entries, cores = problem.tokens * problem.top_k, device.vector_cores
     each, row = ceil_div(entries, cores), align(columns * size, BLOCK_BYTES)
-    ids = align(entry * each + spare, BLOCK_BYTES)
-    if ids + row < room:
-        wide = 2 * columns if kept >= 0 and ids + 2 * row < room else columns
+    ids = align(entry_bytes * each + reserved, BLOCK_BYTES)
+    if ids + row < available:
+        wide = 2 * columns if kept >= 0 and ids + 2 * row < available else columns
         return stage(problem, cores, entries, columns, wide, max(kept, 0))
     piece = WIDEST_PIECE
-    at_once = align_down((room - align(piece * size, BLOCK_BYTES) - spare) // entry, SORT_ENTRIES)
-    if columns < WIDEST_PIECE:
-        at_once = align_down((room - row - spare) // entry, SORT_ENTRIES)
-    elif each < at_once:
-        piece = align_down((room - ids) // size, SORT_ENTRIES)
+    buffered = row if columns < WIDEST_PIECE else align(piece * size, BLOCK_BYTES)
+    at_once = align_down((available - buffered - reserved) // entry_bytes, SORT_ENTRIES)
+    if columns >= WIDEST_PIECE and each < at_once:
+        piece = align_down((available - ids) // size, SORT_ENTRIES)
     return stage(problem, cores, at_once, piece, columns, max(kept, 0))
 
 

@@ -31,7 +31,7 @@ KEY_BASE, KEY_FP16_PROBS, KEY_BF16_PROBS = 20, 1, 2
 """Added to every key, and for 16-bit probs."""
 
 FEW_ROWS = 4
-"""So many rows of a token share the buffer with those of further tokens (page, key 40000)."""
+"""Most rows of a token for which rows of several tokens are in the buffer (page, key 40000)."""
 MOST_BUFFERED_TOKENS = 16
 """Most tokens of 2 to 4 rows each in the buffer at a time (page, "Unified Buffer", 4002x)."""
 INDEX_BYTES = 4

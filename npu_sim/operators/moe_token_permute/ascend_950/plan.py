@@ -37,7 +37,7 @@ SCATTER = Condition(
     ),
     lambda row, device, rules: tiler.scatters(tiler.problem_of_row(row), device),
     "every core writes consecutive rows, each fetched from its token",
-    "every core reads its share of the tokens once and writes each row to its places",
+    "every core reads its tokens once and writes each row to its places",
     ("num_topk", "hidden"),
 )
 
