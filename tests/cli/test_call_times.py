@@ -68,6 +68,7 @@ def test_a_refused_call_exits_1_and_is_named(cli, tmp_path):
 def test_the_report_has_sums_and_calls(cli, calls, tmp_path):
     page = tmp_path / "page.html"
     cli("timeline", "--calls", calls, "--products", "A2,A3", "--report", page)
+    assert "66 calls, 2 of them distinct" in page.read_text(encoding="utf-8")
     text = page.read_text(encoding="utf-8")
     assert "Calls by their time" in text
     assert "nothing is measured" in text

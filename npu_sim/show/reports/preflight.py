@@ -29,7 +29,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     """Return the report of a preflight; ``call`` is the command that reproduces it."""
     faults = [fault for level in LEVELS for fault in matrix.faults(level)]
     summaries = matrix.summaries()
-    lines = sum(row.lines for row in matrix.rows)
+    lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
     bad = sum(summary.not_fine for summary in summaries.values())
     sentence = say(
         "{file}: {lines} calls, {rows} of them distinct, on {labels}: ",
