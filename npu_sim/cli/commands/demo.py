@@ -1,5 +1,6 @@
 """``npu-sim demo``: plan, compute and check one realistic embedding gradient."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,30 +62,6 @@ def demo_command(options: DemoOptions) -> None:
     from npu_sim.show.layout import Paragraph, lines_table
     from npu_sim.show.text import plan_view
 
-    stages = ", ".join(
-        say("{name} {seconds:.1f} ms", name=name, seconds=1000 * seconds)
-        for name, seconds in warm.seconds.items()
-    )
-    verdict = "within" if check["passes_mixed_tolerance"] else "outside"
-    moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
-    results = [
-        (
-            "check",
-            say("largest error {error:.2g}", error=check["max_absolute_error"]),
-            say("against a sum in float64; {verdict} the fp32 tolerance", verdict=verdict),
-        ),
-        (
-            "two runs",
-            say("{moved} of {num_weights} rows differ", moved=moved, num_weights=NUM_WEIGHTS),
-            _order_text(masked, check["rows_that_moved_outside_the_mask"]),
-        ),
-        (
-            "time",
-            say("{milliseconds:.1f} ms", milliseconds=1000 * sum(warm.seconds.values())),
-            stages,
-        ),
-        ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
-    ]
     print_text(
         say(
             "A batch of {rows} tokens; token ids drawn from a Zipf distribution over {num_weights} "
@@ -96,10 +73,36 @@ def demo_command(options: DemoOptions) -> None:
         "",
         plan_view(first.plan),
         "",
-        lines_table(results),
+        lines_table(_result_lines(check, warm.seconds, cold_seconds)),
         "",
         Paragraph("next: npu-sim plan --help, npu-sim run --help, npu-sim products", "dim"),
     )
+
+
+def _result_lines(
+    check: Mapping[str, Any], seconds: Mapping[str, float], cold_seconds: float
+) -> list[tuple[str, str, str]]:
+    """Return the results as lines; ``seconds`` are those of the warm run by stage."""
+    stages = ", ".join(
+        say("{name} {seconds:.1f} ms", name=name, seconds=1000 * value)
+        for name, value in seconds.items()
+    )
+    verdict = "within" if check["passes_mixed_tolerance"] else "outside"
+    moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
+    return [
+        (
+            "check",
+            say("largest error {error:.2g}", error=check["max_absolute_error"]),
+            say("against a sum in float64; {verdict} the fp32 tolerance", verdict=verdict),
+        ),
+        (
+            "two runs",
+            say("{moved} of {num_weights} rows differ", moved=moved, num_weights=NUM_WEIGHTS),
+            _order_text(masked, check["rows_that_moved_outside_the_mask"]),
+        ),
+        ("time", say("{milliseconds:.1f} ms", milliseconds=1000 * sum(seconds.values())), stages),
+        ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
+    ]
 
 
 def _order_text(order_dependent: int, unexpected: int) -> str:
