@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import decided, ub_memory
+from npu_sim.framework.describing import decided, spread, ub_memory
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.plans.model import Caveat, CoreWork, Decision, OutputOrder, Workspace, WorkspacePart
@@ -30,6 +30,7 @@ EXACT_LABELS = 16777216
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has rows and fits the buffer."""
     tiling = case.tiling
+    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": KERNEL,
         "path": Text(
@@ -42,12 +43,11 @@ def describe(case: Case) -> dict[str, Any]:
         "tiling_key": tiling.tiling_key,
         "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
         "block_dim": tiling.block_dim,
-        "cores_note": _cores_note(tiling),
+        "cores_note": spread([stop - start for start, stop in ranges], "row"),
         "per_core": _per_core(tiling),
         "tiling": tiler.vendor_structure(tiling, case.row.ignore_index, 0.0),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"rows": tiler.row_range(tiling, core)})
-            for core in range(tiling.block_dim)
+            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
         ),
         "memories": lambda: (ub_memory(case, buffers(case), notes=BUFFER_NOTES),),
         "decisions": lambda: (
@@ -83,18 +83,6 @@ def _path_reason(case: Case, tiling: Tiling) -> str:
 
 def _count(rows: int) -> str:
     return "1 row" if rows == 1 else Text("{rows} rows", rows=rows)
-
-
-def _cores_note(tiling: Tiling) -> str:
-    if tiling.tail_cores == 0:
-        return Text("{count} each", count=_count(tiling.front_rows))
-    return Text(
-        "{count} on {front_cores} cores, {tail_rows} on {tail_cores}",
-        count=_count(tiling.front_rows),
-        front_cores=tiling.front_cores,
-        tail_rows=tiling.tail_rows,
-        tail_cores=tiling.tail_cores,
-    )
 
 
 def _per_core(tiling: Tiling) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import decided, ub_memory
+from npu_sim.framework.describing import decided, spread, ub_memory
 from npu_sim.language import Text, joined
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
@@ -50,6 +50,7 @@ def describe(case: Case) -> dict[str, Any]:
     described = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
     published = described and not overruns_queue(case)
     buffers = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
+    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": "RmsNormGrad",
         "path": "split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
@@ -57,12 +58,11 @@ def describe(case: Case) -> dict[str, Any]:
         "tiling_key": tiling.tiling_key,
         "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
         "block_dim": tiling.block_dim,
-        "cores_note": _cores_note(tiling),
+        "cores_note": spread([stop - start for start, stop in ranges], "row"),
         "per_core": _per_core(tiling),
         "tiling": tiler.vendor_structure(tiling, case.rules),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"rows": tiler.row_range(tiling, core)})
-            for core in range(tiling.block_dim)
+            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
         ),
         "memories": lambda: (ub_memory(case, buffers._asdict(), notes=BUFFER_NOTES),),
         "decisions": lambda: _decisions(case, tiling),
@@ -94,13 +94,6 @@ def _path_reason(tiling: tiler.Tiling) -> str:
 
 def _count(number: int, name: str) -> str:
     return Text("{number} {unit}", number=number, unit=name if number == 1 else name + "s")
-
-
-def _cores_note(tiling: tiler.Tiling) -> str:
-    each = Text("{count} each", count=_count(tiling.block_factor, "row"))
-    if tiling.core_tail:
-        return Text("{each}, the last one {core_tail}", each=each, core_tail=tiling.core_tail)
-    return each
 
 
 def _per_core(tiling: tiler.Tiling) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import decided
+from npu_sim.framework.describing import decided, spread
 from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
@@ -146,18 +146,18 @@ class Entries:
 def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     tiling = case.tiling
+    ranges = [moe.token_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": case.operator.title,
         "path": _path(tiling),
         "path_reason": _path_reason(case, tiling),
         "tiling_key": tiling.tiling_key,
         "block_dim": tiling.block_dim,
-        "cores_note": _cores_note(tiling),
+        "cores_note": spread([stop - start for start, stop in ranges], "token"),
         "per_core": _per_core(tiling, entries),
         "tiling": vendor_fields(tiling),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"tokens": moe.token_range(tiling, core)})
-            for core in range(tiling.block_dim)
+            CoreWork(core=core, ranges={"tokens": tokens}) for core, tokens in enumerate(ranges)
         ),
         "memories": (_memory(case, tiling, entries),),
         "decisions": lambda: (
@@ -214,18 +214,6 @@ def _path_reason(case: Case, tiling: moe.Tiling) -> str:
 
 def _count(tokens: int) -> str:
     return "1 token" if tokens == 1 else Text("{tokens} tokens", tokens=tokens)
-
-
-def _cores_note(tiling: moe.Tiling) -> str:
-    if tiling.core_remainder == 0:
-        return Text("{count} each", count=_count(tiling.core_tokens))
-    return Text(
-        "{count} on {core_remainder} cores, {core_tokens} on {others}",
-        count=_count(tiling.core_tokens + 1),
-        core_remainder=tiling.core_remainder,
-        core_tokens=tiling.core_tokens,
-        others=tiling.block_dim - tiling.core_remainder,
-    )
 
 
 def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
