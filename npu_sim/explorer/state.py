@@ -78,7 +78,8 @@ def profile_of(state: State, products: Mapping[str, Profile]) -> Profile:
     """
     product, soc = state.get("product", ""), state.get("soc") or None
     if product not in products:  # links may name a product in any way the command line accepts
-        product = load_profile(product or None, soc).name
+        named = load_profile(product or None, soc)
+        product, soc = named.name, named.soc
     return products[product].with_soc(soc).with_release(state.get("release") or None)
 
 

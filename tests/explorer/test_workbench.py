@@ -167,6 +167,14 @@ def test_a_second_product_without_a_soc_has_its_default_one(page):
     assert page.element("#field-other\\.soc").get_attribute("value") == "Ascend910_9391"
 
 
+def test_a_link_may_name_a_product_by_its_soc(page):
+    page.open("#operator=rms_norm_grad&product=A3&other.product=910B2")
+    assert page.texts(".headline") == [
+        "RmsNormGrad on Atlas A3, Ascend910_9391: runs",
+        "RmsNormGrad on Atlas A2, Ascend910B2: runs",
+    ]
+
+
 def test_the_second_pane_has_sizes_and_an_operator_of_its_own(page):
     page.open("#operator=rms_norm_grad&row=4096&col=7168&other.row=64")
     assert "--dy 4096x7168:bf16" in page.text("#first .command")
