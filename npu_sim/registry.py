@@ -29,7 +29,7 @@ class OperatorEntry(NamedTuple):
     limits: tuple[str, ...] = ()
     """Limits that a profile may state for it under ``documented_limits``."""
     home: str = ""
-    """``module:attribute`` of its declaration; empty for the operators of this package."""
+    """``module:attribute`` of the declaration in another package that offers it; else empty."""
     kernels_of_950: tuple[str, ...] = ()
     """Vendor kernels as in ``kernels``, for Ascend 950; empty when npu_sim has no planner of the
     operator there."""

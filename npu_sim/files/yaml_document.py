@@ -159,15 +159,16 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader_class):
-        line = event.start_mark.line + 1 if event.start_mark else 1
-        where = Text("{path}, line {line}", path=path, line=line)
+        where = partial(_place, path, event)
         if isinstance(event, yaml.AliasEvent):
             message = Text("write out what *{anchor} stands for", event)
-            raise refusal(Text("{where}: such files take no aliases", where=where), message)
+            raise refusal(Text("{where}: such files take no aliases", where=where()), message)
         tag = getattr(event, "tag", None)
         if tag is not None:
             raise refusal(
-                Text("{where}: such files take no tags such as {tag}", where=where, tag=shown(tag)),
+                Text(
+                    "{where}: such files take no tags such as {tag}", where=where(), tag=shown(tag)
+                ),
                 "write the plain value",
             )
         if isinstance(event, yaml.CollectionStartEvent):
@@ -176,16 +177,21 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
             depth -= 1
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
             length = len(event.value)
-            message = Text("{where}: a value of {length} characters", where=where, length=length)
+            message = Text("{where}: a value of {length} characters", where=where(), length=length)
             raise refusal(message, Text("at most {most} characters", most=YAML_SCALAR))
         if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
             message = Text(
-                "{where}: an unpaired surrogate in {value}", where=where, value=shown(event.value)
+                "{where}: an unpaired surrogate in {value}", where=where(), value=shown(event.value)
             )
             raise refusal(message, "write the character itself")
         if depth > YAML_DEPTH:
-            message = Text("{where}: nested more than {most} deep", where=where, most=YAML_DEPTH)
+            message = Text("{where}: nested more than {most} deep", where=where(), most=YAML_DEPTH)
             raise refusal(message)
+
+
+def _place(path: Path, event: yaml.Event) -> str:
+    line = event.start_mark.line + 1 if event.start_mark else 1
+    return Text("{path}, line {line}", path=path, line=line)
 
 
 def _collect_lines(

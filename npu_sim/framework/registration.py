@@ -58,7 +58,7 @@ def register(operator: Operator) -> Operator:
         name of an operator of the package.
     """
     check_declaration(operator)
-    add_operator(OperatorEntry(operator.name, operator.title, home="registered"), operator)
+    add_operator(OperatorEntry(operator.name, operator.title), operator)
     return operator
 
 

@@ -1,6 +1,6 @@
 """Comparison of a device profile with plans and bounds: ``npu-sim profile``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -147,18 +147,20 @@ def read_profile(
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
     ]
-    readings = [_Reading(measured, profile, device.clock_mhz) for profile in profiles]
-    most = max(reading.explained for reading in readings)
-    best = [reading for reading in readings if reading.explained == most]
+    interpretations = [_interpret(measured, profile, device.clock_mhz) for profile in profiles]
+    most = max(interpretation.explained for interpretation in interpretations)
+    best = [
+        interpretation for interpretation in interpretations if interpretation.explained == most
+    ]
     if wanted:
         found_by = "chosen"
-    elif len(best) == len(readings):
+    elif len(best) == len(interpretations):
         found_by = "the file does not identify the release: the newest"
     else:
         found_by = Text(
             "{most} launches of whole calls are those of {release}",
             most=most,
-            release=", ".join(reading.profile.release for reading in best),
+            release=", ".join(interpretation.profile.release for interpretation in best),
         )
     last = best[-1]
     return MeasuredProfile(
@@ -205,61 +207,29 @@ class _Measured:
                 self.equal.setdefault(kind, []).append(launch)
 
 
-class _Reading:
+@dataclass(frozen=True)
+class _Interpretation:
     """The launches of a file, interpreted for one device and release."""
 
-    def __init__(self, measured: _Measured, profile: Profile, measured_mhz: float) -> None:
-        self.profile, self.clock_mhz, self.measured = profile, measured_mhz, measured
-        self.possible_calls: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
-        self.unknown: dict[int, str] = {}
-        for kind, same in measured.equal.items():
-            operator = load_operator(measured.entries[same[0].kernel].name)
-            if unknown := unknown_argument(operator, same[0]):
-                self.unknown[kind] = unknown
-                self.possible_calls[kind] = [], None
-                continue
-            found, refusal = possible_calls(operator, same[0], profile)
-            fastest = min(launch.duration_us for launch in same)
-            fitting = [call for call in found if self._fits(call, fastest)]
-            self.possible_calls[kind] = fitting or found, refusal
-        self.seen: set[int] = set()
-        """Identities of the possible calls that occur with all their launches."""
-        self.calls: list[MeasuredCall] = []
-        for launches, kinds in measured.streams.values():
-            self._find_calls(launches, kinds)
-        self.explained = sum(len(call.launches) for call in self.calls)
+    measured: _Measured
+    """The launches."""
+    profile: Profile
+    """Device and release."""
+    clock_mhz: float
+    """Measured clock of the device."""
+    possible_calls: dict[int, tuple[list[PossibleCall], AclnnError | None]]
+    """Calls that may have made the launches of a kind, and the refusal where there is none."""
+    unidentified: dict[int, str]
+    """Argument that the launches of a kind do not identify."""
+    calls: list[MeasuredCall]
+    """Calls of several launches that occur with all of them."""
+    seen: frozenset[int]
+    """Identities of the possible calls that occur with all their launches."""
 
-    def _fits(self, call: PossibleCall, fastest_us: float) -> bool:
-        """Return whether no launch is faster than the bound, under any assumption about data."""
-        table = timeline(call.plan, self.profile)
-        bound = table.launches[call.place]
-        least = [other.kernel_us for other in table.otherwise] if bound.planned else []
-        return min((bound.us, *least)) <= fastest_us
-
-    def _find_calls(self, launches: Sequence[MeasuredLaunch], kinds: Sequence[int]) -> None:
-        """Find the calls in a stream; equal surroundings of a launch are compared once."""
-        reach = {
-            kind: (
-                max(call.place for call in calls),
-                max(len(call.plan.launches) - call.place for call in calls),
-            )
-            for kind, (calls, _) in self.possible_calls.items()
-            if calls
-        }
-        known: dict[Any, PossibleCall | None] = {}
-        for place, kind in enumerate(kinds):
-            if kind not in reach:
-                continue
-            before, after = reach[kind]
-            around = min(place, before), tuple(kinds[max(place - before, 0) : place + after])
-            if around not in known:
-                known[around] = find_possible_call(launches, place, self.possible_calls[kind][0])
-            call = known[around]
-            if call is not None:
-                self.seen.add(id(call))
-                first, count = place - call.place, len(call.plan.launches)
-                if count > 1:
-                    self.calls.append(MeasuredCall(call, tuple(launches[first : first + count])))
+    @cached_property
+    def explained(self) -> int:
+        """Number of launches that belong to calls of several launches."""
+        return sum(len(call.launches) for call in self.calls)
 
     def groups(self) -> tuple[MeasuredGroup, ...]:
         """Return the groups of equal launches, largest total time first."""
@@ -273,7 +243,7 @@ class _Reading:
                 tuple(same),
                 tuple(kept),
                 refusal,
-                unidentified_argument=self.unknown.get(key, ""),
+                unidentified_argument=self.unidentified.get(key, ""),
             )
             found.append(self._bounded(group) if kept else group)
         return tuple(sorted(found, key=lambda group: -sum(group.times)))
@@ -321,3 +291,61 @@ class _Reading:
         table = timeline(calls[0].possible.plan, self.profile)
         bounds = tuple(launch.us for launch in table.launches)
         return CallGroup(calls, bounds, table.assumptions, table.otherwise)
+
+
+def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:
+    """Return what the launches of a file are on one device at one release."""
+    possible: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
+    unidentified: dict[int, str] = {}
+    for kind, same in measured.equal.items():
+        operator = load_operator(measured.entries[same[0].kernel].name)
+        if unknown := unknown_argument(operator, same[0]):
+            unidentified[kind] = unknown
+            possible[kind] = [], None
+            continue
+        found, refusal = possible_calls(operator, same[0], profile)
+        fastest = min(launch.duration_us for launch in same)
+        fitting = [call for call in found if _fits(call, fastest, profile)]
+        possible[kind] = fitting or found, refusal
+    calls: list[MeasuredCall] = []
+    for launches, kinds in measured.streams.values():
+        calls += _find_calls(launches, kinds, possible)
+    seen = frozenset(id(call.possible) for call in calls)
+    several = [call for call in calls if len(call.launches) > 1]
+    return _Interpretation(measured, profile, clock_mhz, possible, unidentified, several, seen)
+
+
+def _fits(call: PossibleCall, fastest_us: float, profile: Profile) -> bool:
+    """Return whether no launch is faster than the bound, under any assumption about data."""
+    table = timeline(call.plan, profile)
+    bound = table.launches[call.place]
+    least = [other.kernel_us for other in table.otherwise] if bound.planned else []
+    return min((bound.us, *least)) <= fastest_us
+
+
+def _find_calls(
+    launches: Sequence[MeasuredLaunch],
+    kinds: Sequence[int],
+    possible: Mapping[int, tuple[list[PossibleCall], AclnnError | None]],
+) -> Iterator[MeasuredCall]:
+    """Yield the calls in a stream; equal surroundings of a launch are compared once."""
+    reach = {
+        kind: (
+            max(call.place for call in calls),
+            max(len(call.plan.launches) - call.place for call in calls),
+        )
+        for kind, (calls, _) in possible.items()
+        if calls
+    }
+    known: dict[Any, PossibleCall | None] = {}
+    for place, kind in enumerate(kinds):
+        if kind not in reach:
+            continue
+        before, after = reach[kind]
+        around = min(place, before), tuple(kinds[max(place - before, 0) : place + after])
+        if around not in known:
+            known[around] = find_possible_call(launches, place, possible[kind][0])
+        call = known[around]
+        if call is not None:
+            first = place - call.place
+            yield MeasuredCall(call, tuple(launches[first : first + len(call.plan.launches)]))
