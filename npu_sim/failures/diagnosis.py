@@ -411,6 +411,19 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         yield "code", Text("{code}: {words}", found, words=meaning)
     yield "stage", STAGES[found.stage] if found.stage else Text("the text does not show the stage")
     yield "operator", _operator_text(found)
+    others = {
+        _own_name(finding.value)
+        for finding in reading.values("operator")
+        if finding.form.proof == Proof.CALL
+    } - {found.operator}
+    if others:
+        yield (
+            "also named",
+            Text(
+                "{operators}: code, stage and argument may be those of another failure in the text",
+                operators=joined(sorted(others), ", "),
+            ),
+        )
     if found.kernel:
         yield "kernel", Text("{kernel}", found)
     for finding in reading.values("cause")[:1]:

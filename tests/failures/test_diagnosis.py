@@ -102,6 +102,14 @@ def test_what_is_no_text_is_an_error(text):
     assert error.value.argument == "text"
 
 
+def test_a_text_of_two_failures_names_both_operators():
+    first = "call aclnnRmsNormGrad failed, detail:EZ1001: dy must not be nullptr"
+    second = "call aclnnEmbeddingDenseBackward failed, detail:EZ1001: wrong shape"
+    assert "also named" not in dict(diagnose(first).lines)
+    named = dict(diagnose(f"{first}\n{second}").lines)["also named"]
+    assert named.startswith("embedding_dense_backward: ")
+
+
 def test_findings_are_bounded_in_number():
     lines = (f"call aclnnOperator{number} failed" for number in range(3 * MOST_FINDINGS))
     reading = read_lines(lines)
