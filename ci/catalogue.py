@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LANGUAGE = ROOT / "npu_sim/language"
 NOT_SHOWN = ROOT / "ci/not_shown.txt"
 KEYWORDS = ("Text", "say")
-SEPARATORS = (*PUNCTUATION, " and ", " or ")
+SEPARATORS = (*PUNCTUATION, " and ", " or ", "; or ")
 """Separators of `npu_sim.language.joined`."""
 DATE = datetime(2026, 1, 1, tzinfo=UTC)
 """Date in the header: a catalogue depends on its texts alone."""

@@ -209,6 +209,10 @@ def near_soc(text: Any, socs: Iterable[str]) -> str:
     return closest(text, [name for soc in socs for name in (soc, soc.removeprefix("Ascend"))])
 
 
+WITHOUT_CHIP = frozenset(map(plain_name, ("910C", "Ascend 910C", "Atlas 300I Duo")))
+"""Marketing names in use; no document of the vendor states which chip is in them."""
+
+
 class ProductNames:
     """Look-up of products and SoCs by any of their names.
 
@@ -238,6 +242,12 @@ class ProductNames:
             return meanings[0]
         if meanings:
             raise _ambiguous("product", text, meanings)
+        if plain_name(text) in WITHOUT_CHIP:
+            raise UsageError(
+                "product",
+                Text("product = {text}: it is not known which chip is in it", text=shown(text)),
+                "name the SoC that npu-smi or a profile of the device shows, such as Ascend910B1",
+            )
         known = [
             name
             for product in self._products.values()

@@ -19,7 +19,7 @@ from npu_sim.framework.axes import NOT_DOCUMENTED
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.expressions import evaluate, in_row, names
 from npu_sim.framework.target import require_bool
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
 from npu_sim.status import (
     INVALID,
@@ -417,7 +417,7 @@ class DtypeTable(DtypeCheck):
             given=given[fault],
             dtypes=_dtypes_text(names, given),
         )
-        hint = Text("nearest: {nearest}", nearest="; or ".join(nearest) or "none")
+        hint = Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none")
         raise AclnnError(INVALID, names[fault], message, hint)
 
 

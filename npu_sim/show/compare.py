@@ -2,7 +2,7 @@
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
@@ -109,7 +109,7 @@ def _cells(row: Compared) -> dict[str, str]:
     }
     if row.plan is None:
         assert row.refusal is not None
-        return {**where, "outcome": say(row.refusal.label)}
+        return {**where, "outcome": translated(row.refusal.label)}
     plan, memory = row.plan, row.largest_memory
     key = say(", key {tiling_key}", plan) if plan.tiling_key is not None else ""
     idle = say(", {idle_cores} idle", plan) if plan.idle_cores else ""

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.language import Verbatim, count_text, say
+from npu_sim.language import Text, Verbatim, count_text, joined, say
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -20,7 +20,11 @@ def limits_view(table: LimitTable) -> RenderableType:
     entry = find_operator(table.operator)
     assert entry is not None
     along = say(" along {along}", table) if table.along else ""
-    fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
+    values = (
+        Text("{name} {value}", name=Verbatim(name), value=_shown(value))
+        for name, value in table.fixed.items()
+    )
+    fixed = joined(values, ", ")
     axis = table.vary or "every size, the others as they are"
     title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
     head = Paragraph(title, "bold", is_line=True)
@@ -62,16 +66,16 @@ def _rows(table: LimitTable) -> list[ProductLimits]:
     """Join the SoCs of a product that have equal bounds, except along a frontier."""
     if table.along:
         return list(table.rows)
-    joined: list[ProductLimits] = []
+    merged: list[ProductLimits] = []
     for row in table.rows:
-        for position, other in enumerate(joined):
+        for position, other in enumerate(merged):
             same = (other.size, other.product, other.documented.ranges, other.hardware.ranges)
             if same == (row.size, row.product, row.documented.ranges, row.hardware.ranges):
-                joined[position] = replace(other, socs=other.socs + row.socs)
+                merged[position] = replace(other, socs=other.socs + row.socs)
                 break
         else:
-            joined.append(row)
-    return joined
+            merged.append(row)
+    return merged
 
 
 def bound_text(bound: Bound) -> str:
@@ -129,7 +133,8 @@ def _reasons(table: LimitTable) -> list[tuple[str, str]]:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             for end, error in (("below", bound.below), ("above", bound.above)):
                 if error is not None:
-                    where = ", ".join(filter(None, (row.size, row.product, name)))
+                    names = filter(None, (row.size, row.product))
+                    where = joined((*map(Verbatim, names), name), ", ")
                     reasons.setdefault((where, end), (where, reason_text(error)))
     first_of_text = {text: where for where, text in reversed(reasons.values())}
     return [(where, text) for text, where in reversed(first_of_text.items())]

@@ -88,7 +88,7 @@ def fault_text(fault: Fault) -> str:
         "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
         fault,
         times=times,
-        value=fault.op or "no call",
+        value=Verbatim(fault.op) if fault.op else "no call",
         lines=lines_text(fault.rows),
         labels=", ".join(fault.labels),
         note=note,
@@ -169,7 +169,14 @@ def _counts(matrix: Matrix) -> Table:
 def _count_text(summary: Summary) -> str:
     names = ("runs", "overflows", "refused", "failed", "malformed", "unknown")
     shown = ((name, getattr(summary, name)) for name in names)
-    counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
+    counts = joined(
+        (
+            Text("{count} {name}", count=count, name=name)
+            for name, count in shown
+            if count or name == "runs"
+        ),
+        ", ",
+    )
     over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
     differs = summary.count != summary.lines
     weighted = say(" ({count} with their counts)", summary) if differs else ""
@@ -260,7 +267,7 @@ def difference_lines(matrix: Matrix) -> Iterator[str]:
     for found in matrix.differences():
         if found.fact in DIFFERENCES:
             parts = (
-                Text("{value} on {labels}", value=value, labels=", ".join(labels))
+                Text("{value} on {labels}", value=value, labels=joined(labels, ", "))
                 for value, labels in found.values
             )
             yield say(DIFFERENCES[found.fact], lines=lines_text(found.rows), values=joined(parts))

@@ -39,7 +39,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     spread = "between two legal orders, of the element that moved most in value"
     different = say("{differs_from_deterministic} elements differ", output)
     lines: list[Line] = [
-        (output.output, results, ", ".join(output.orders[:SHOWN_STEPS]) + ", ..."),
+        (output.output, results, joined((*output.orders[:SHOWN_STEPS], "..."), ", ")),
         ("", moved, say("{order_dependent} can, by plan and indices", output)),
         ("", say("spread up to {max_spread:.3g}", output), spread),
         ("", different, "between the sequential and the deterministic result"),

@@ -10,7 +10,7 @@ from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.language import Text
+from npu_sim.language import Text, Verbatim
 from npu_sim.operators.rms_norm_grad.compute import compute, data, formula
 from npu_sim.operators.rms_norm_grad.contract import check_shapes, dtype_rows
 from npu_sim.operators.rms_norm_grad.plan import describe, if_asked
@@ -30,7 +30,7 @@ def _wrap_message(name: str) -> Any:
         message = Text(
             "{name} = {size}: the product computes it in 32 bits, where it would become "
             "{wrapped_size}",
-            name=name,
+            name=Verbatim(name),
             size=size,
             wrapped_size=size % SIZE_LIMIT,
         )

@@ -85,7 +85,10 @@ class Checked:
     @property
     def label(self) -> str:
         """The outcome with its status."""
-        return "different" if self.differences else f"{self.outcome} {self.status or ''}".rstrip()
+        if self.differences:
+            return "different"
+        refused = self.outcome == REFUSED and self.status
+        return Text("refused {status}", self) if refused else self.outcome
 
     @property
     def workspace_bytes(self) -> int:

@@ -76,7 +76,7 @@ def malformed(
     answer = Checked(number, op, product, soc, MALFORMED, release=release)
     if isinstance(error, UsageError):  # illegal names and values, found before the contract
         return replace(answer, argument=error.argument, message=error.message, hint=error.hint)
-    return replace(answer, message=str(error))
+    return replace(answer, message=error.args[0])
 
 
 def check_call(

@@ -78,7 +78,7 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
     columns = list(running.items())
     for label, checked in columns[1:]:
         first, old = columns[0]
-        pair = Text("{first} and {other}", first=first, other=label)
+        pair = joined((first, label), " and ")
         if old.product != checked.product and BITS_OF_PRODUCTS in checked.facts.get("caveats", ()):
             yield pair, Text("the last bit of {output}", output="rstd")
         if old.planned is not None and checked.planned is not None:

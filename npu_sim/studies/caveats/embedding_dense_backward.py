@@ -66,8 +66,11 @@ def _sort_trick() -> Numbers:
 
 
 def _explain_sort_trick(numbers: Numbers) -> list[str]:
+    def grouped(comparison: str) -> str:
+        return " < ".join(f"{int(number):,}" for number in comparison.split(" < "))
+
     lines = [
-        Text("as fp32 bits, {name}: {bits}", name=name, bits="yes" if holds else "no")
+        Text("as fp32 bits, {name}: {bits}", name=grouped(name), bits="yes" if holds else "no")
         for name, holds in numbers["comparisons"].items()
     ]
     return [
@@ -275,7 +278,7 @@ CAVEATS: tuple[Caveat, ...] = (
     ),
     Caveat(
         "sort-trick",
-        "indices above 2139095040 do not sort as fp32",
+        "indices above 2,139,095,040 do not sort as fp32",
         "EmbeddingDenseBackward, INT32_INF",
         _sort_trick,
         _explain_sort_trick,

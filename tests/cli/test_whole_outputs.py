@@ -1,0 +1,113 @@
+"""Outputs as a whole: Chinese without English words, and no long number without separators."""
+
+import json
+import re
+
+import pytest
+
+from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.studies.caveats import CAVEATS
+from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
+
+NORM = "rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16"
+LOSS = "cross_entropy_loss_grad --log-prob 4096x32000:bf16 --target 4096:int64"
+SMALL = NORM.replace("4096", "64").replace("7168", "512")
+COMMANDS = [
+    f"plan {NORM}",
+    f"plan {NORM} --deterministic",
+    f"plan {LOSS}",
+    "plan rms_norm_grad --dy 4096x7168:fp64 --gamma 7168:fp64",
+    "plan rms_norm_grad --dy 4096x7168:bf16 --gamma 7000:bf16",
+    "plan cross_entropy_loss_grad --log-prob 262144x32000:fp32 --target 262144:int64",
+    f"plan {NORM} --product 910C",
+    f"explain {NORM}",
+    f"explain {LOSS}",
+    f"limits {LOSS} --vary C",
+    f"diff {NORM} --products A2,A3,inference",
+    f"timeline {NORM}",
+    f"timeline {NORM} --products A2,A3",
+    "timeline --calls calls.jsonl",
+    "preflight calls.jsonl --products A2,A3",
+    "preflight no_calls.jsonl",
+    f"workspace {NORM} --deterministic",
+    "profile kernel_details.csv",
+    "profile kernel_details.csv --details all",
+    "products",
+    "caveats",
+    "caveats sort-trick",
+    "diagnose error.txt",
+    f"study determinism {SMALL}",
+    f"study precision {SMALL}",
+    f"study invariance {SMALL}",
+]
+CALLS = [
+    ("rms_norm_grad", {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}),
+    ("rms_norm_grad", {"dy": "4096x7168:fp64", "gamma": "7168:fp64"}),
+    ("rms_norm", {"x": "4096x300:bf16", "gamma": "300:bf16"}),
+    ("rms_norm", {"x": "4096x99999:bf16", "gamma": "300:bf16"}),
+    ("cross_entropy_loss_grad", {"log_prob": "262144x32000:bf16", "target": "262144:int64"}),
+    ("cross_entropy_loss_grad", {"log_prob": "4096x32000:bf16", "target": "4096:int64"}),
+    ("moe_token_unpermute", {"permuted_tokens": "64x7168:bf16", "sorted_indices": "64:int32"}),
+    ("embedding_dense_backward", {"grad_output": "8192x512:fp32", "num_weights": -3}),
+    ("conv_tbc_backward", {"self": "4x4:fp32"}),
+    ("nothing", {}),
+]
+LONG_NUMBER = re.compile(r"(?<![\w.,^-])\d{8,}(?![\w.])")
+
+
+@pytest.fixture
+def output(cli, tmp_path, monkeypatch):
+    """Return what a command writes; its files are in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        json.dumps({"op": op, "inputs": inputs, "deterministic": deterministic, "count": count})
+        for op, inputs in CALLS
+        for deterministic in (False, True)
+        for count in (1, 1000)
+    ]
+    (tmp_path / "calls.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "no_calls.jsonl").write_text('{"operator": "rms_norm"}', encoding="utf-8")
+    (tmp_path / "error.txt").write_text("aclnnRmsNormGrad failed, error code 161002\n")
+    write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
+
+    def text(command):
+        outcome = cli(*command.split())
+        return outcome.out + outcome.err
+
+    return text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_number_of_more_than_seven_digits_is_without_separators(output, command):
+    assert LONG_NUMBER.findall(output(command)) == []
+
+
+# Terms that Chinese documents of the vendor leave in English, values and keys that people type,
+# names of buffers, a size in a documented shape, and the words of product titles, which are
+# followed by the Chinese title.
+TERMS = """
+    all atol bank columns cube documented false golden hardware inf kernel key mask mean nan off plog
+    profile result rtol sum tensor tiling true ulp vector workspace
+    inference series training
+    count expect group inputs level name note nothing places product release route soc
+"""
+
+
+def _names():
+    """Names of arguments, results, sizes and caveats, in parts."""
+    for entry in OPERATORS:
+        declared = load_operator(entry.name)
+        yield from (*declared.by_name, *declared.result_names)
+        yield from (axis.name for axis in declared.all_axes)
+    yield from (caveat.name for caveat in CAVEATS)
+
+
+TYPED = {part for name in (*_names(), TERMS) for part in re.findall(r"[a-z]{3,}", name)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_chinese_outputs_have_no_english_words(output, monkeypatch, command):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    text = re.sub(r"npu-sim [^\n\u4e00-\u9fff]*|--[\w-]+|'[^']*'|\S*[._/]\S*", "", output(command))
+    words = set(re.findall(r"(?<![A-Za-z0-9*-])[a-z]{3,}(?![A-Za-z0-9(-])", text))
+    assert words - TYPED - set(re.findall(r"\w+", command)) == set()
