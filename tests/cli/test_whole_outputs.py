@@ -86,8 +86,8 @@ def test_no_number_of_more_than_seven_digits_is_without_separators(output, comma
 # names of buffers, a size in a documented shape, and the words of product titles, which are
 # followed by the Chinese title.
 TERMS = """
-    all atol bank columns cube documented false golden hardware inf kernel key mask mean nan off plog
-    profile result rtol sum tensor tiling true ulp vector workspace
+    all atol bank columns cube documented false golden hardware inf kernel key mask mean nan off
+    plog profile result rtol sum tensor tiling true ulp vector workspace
     inference series training
     count expect group inputs level name note nothing places product release route soc
 """
