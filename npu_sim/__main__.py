@@ -29,7 +29,7 @@ def main() -> None:
             os._exit(INTERRUPTED)
         raise
     except Exception:
-        if INTERRUPTION.received:  # some libraries turn it into an error of their own
+        if INTERRUPTION.raised:  # some libraries turn it into an error of their own
             INTERRUPTION.report()
             os._exit(INTERRUPTED)
         raise

@@ -26,12 +26,14 @@ class Interruption:
 
     Attributes
     ----------
-    received
-        Whether SIGINT was received.
+    raised
+        The last KeyboardInterrupt; None before an interruption. Its traceback keeps the objects of
+        the interrupted functions until the process ends: llvmlite crashes when it frees a module
+        that it was passing on.
     """
 
     def __init__(self) -> None:
-        self.received = False
+        self.raised: KeyboardInterrupt | None = None
         self._unreported = threading.Lock()
 
     def report(self, text: str = "interrupted") -> None:
@@ -42,9 +44,9 @@ class Interruption:
 
     def interrupt(self, *_: object) -> NoReturn:
         """Raise KeyboardInterrupt and record it, as a library may catch, replace or ignore it."""
-        self.received = True
+        self.raised = KeyboardInterrupt()
         sys.unraisablehook = lambda _: None
-        raise KeyboardInterrupt
+        raise self.raised
 
     def watch(self) -> None:
         """Start watching; call this from the main thread."""
