@@ -121,9 +121,9 @@ def preflight(
     UsageError
         For unknown names, for a file that cannot be read, and when no line is a call.
     """
-    from npu_sim.questions.preflight import check_file, chosen_targets, policy_of, read_baseline
+    from npu_sim.questions.preflight import check_file, chosen_columns, policy_of, read_baseline
 
-    targets = chosen_targets(products, soc, release)
+    targets = chosen_columns(products, soc, release)
     policy = policy_of(fail_on, max_workspace, informational)
     accepted = {} if baseline is None else read_baseline(Path(baseline))
     check = partial(check_file, targets=targets, policy=policy, whole=whole, timed=timed)

@@ -24,8 +24,8 @@ def contradictions(call: DumpedCall) -> tuple[str, ...]:
         for name, value in (*call.arguments.items(), *call.results.items())
         if isinstance(value, DumpedTensor) and {"Max", "Min"} <= value.statistics.keys()
     }
-    own = CHECKS.get(call.operator)
-    return (*_indices(call, tensors), *(own(call, tensors) if own else ()))
+    check = CHECKS.get(call.operator)
+    return (*_indices(call, tensors), *(check(call, tensors) if check else ()))
 
 
 def remarks(call: DumpedCall) -> tuple[str, ...]:

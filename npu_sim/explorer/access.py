@@ -76,7 +76,7 @@ class Access:
         names = {f"{local}:{self.port}" for local in LOCAL_NAMES}
         if self.port == HTTP_PORT:
             names |= set(LOCAL_NAMES)
-        return host in names and (origin is None or origin in {f"http://{own}" for own in names})
+        return host in names and (origin is None or origin in {f"http://{name}" for name in names})
 
     def _is_token(self, text: str) -> bool:
         return secrets.compare_digest(text.encode(), self.token.encode())

@@ -50,7 +50,7 @@ class Condition:
 def decision(case: Case, condition: Condition, **values: int | str | bool) -> Decision:
     """Return a condition as the plan shows it; ``values`` add to the fields of the row."""
     outcome = bool(condition.holds(case.row, case.device, case.rules))
-    own = {
+    tested = {
         name: getattr(case.row, name)
         for name in case.row._fields
         if name in condition.text.replace("(", " ").replace(")", " ").split()
@@ -58,7 +58,7 @@ def decision(case: Case, condition: Condition, **values: int | str | bool) -> De
     return Decision(
         name=condition.name,
         condition=condition.text,
-        values={**own, **values},
+        values={**tested, **values},
         outcome=outcome,
         effect=condition.yes if outcome else condition.no,
         flips=tuple(
@@ -224,7 +224,7 @@ def vector_plan(
         "per_core": per_core,
         "tiling": vendor_fields(tiling, case.rules),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)
+            CoreWork(core=core, ranges={f"{unit}s": units}) for core, units in enumerate(ranges)
         ),
         "memories": (ub_memory(case, buffers, notes=notes),),
         "decisions": tuple(conditions),

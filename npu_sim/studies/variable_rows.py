@@ -114,7 +114,7 @@ def variable_rows_of(
     )
     changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
     changes[begins] = True
-    own = {
+    facts = {
         "terms": np.add.reduceat(parts.terms, begins),
         "contributions": np.diff(parts.starts),
         "cores": np.add.reduceat(changes.astype(np.int64), begins),
@@ -130,7 +130,7 @@ def variable_rows_of(
     table = np.empty(which.size, FIELDS)
     table["element"] = first[which] + columns
     table["place"] = table["element"] // (int(np.prod(shape)) // units)
-    for name, values in own.items():
+    for name, values in facts.items():
         table[name] = values[which]
     table["lowest"], table["highest"] = lowest[which, columns], highest[which, columns]
     table["spread"] = table["highest"] - table["lowest"]

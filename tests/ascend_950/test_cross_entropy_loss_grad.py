@@ -10,7 +10,7 @@ import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.operators.timelines import steps, timeline
-from npu_sim.questions.preflight import check_file, chosen_targets
+from npu_sim.questions.preflight import check_file, chosen_columns
 from npu_sim.show.compare import comparison_view
 from npu_sim.show.layout import render
 from npu_sim.show.preflight import caveat_lines
@@ -183,7 +183,7 @@ def test_a_migration_says_that_a_negative_ignore_index_masks_nothing():
     comparison = npu_sim.compare(OPERATOR, product=["atlas_a2", A5], **specs)
     assert sentence in render(comparison_view(comparison), 2000)
     line = json.dumps({"op": OPERATOR, "inputs": {**specs, "ignore_index": -100}})
-    matrix = check_file([line], chosen_targets(f"atlas_a2,{A5}"))
+    matrix = check_file([line], chosen_columns(f"atlas_a2,{A5}"))
     assert [sentence in one for one in caveat_lines(matrix)] == [True]
     assert code not in codes(plan("4096x32000", product="atlas_a2"))
     assert code not in codes(plan("4096x32000", ignore_index=0))

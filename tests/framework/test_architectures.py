@@ -8,7 +8,7 @@ import pytest
 import npu_sim
 from npu_sim.cores import NPU_ARCH_ASCEND_950, load_profile
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
+from npu_sim.questions.preflight import check_file, chosen_columns, policy_of
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.status import NotModelledError
 from tests.cli import runner
@@ -71,7 +71,7 @@ def test_preflight_reports_it_as_unknown(fail_on, faults):
         for name, one in call_of("conv_tbc_backward").items()
     }
     line = json.dumps({"op": "conv_tbc_backward", "inputs": inputs})
-    targets = chosen_targets("ascend_950,atlas_a2")
+    targets = chosen_columns("ascend_950,atlas_a2")
     matrix = check_file([line], targets, policy_of(fail_on))
     assert [cell.outcome for _, _, cell in matrix.cells()] == ["unknown", "runs"]
     assert matrix.summary().unknown == 1

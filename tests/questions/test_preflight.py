@@ -9,7 +9,7 @@ from npu_sim.questions.preflight import (
     check_file,
     check_line,
     check_lines,
-    chosen_targets,
+    chosen_columns,
     policy_of,
 )
 from npu_sim.registry import OPERATORS
@@ -183,7 +183,7 @@ def test_equal_lines_are_checked_once_and_counted():
         + [json.dumps(GOOD)] * 4
         + ["{"] * 3
     )
-    matrix = check_file(lines, chosen_targets("atlas_a2,atlas_train"))
+    matrix = check_file(lines, chosen_columns("atlas_a2,atlas_train"))
     assert [(row.line, row.lines, sorted(row.cells)) for row in matrix.rows] == [
         (1, 9, ["atlas_a2", "atlas_train"]),
         (10, 3, ["atlas_a2"]),
@@ -199,7 +199,7 @@ def test_every_cell_of_a_matrix_equals_a_single_check():
         json.dumps({**GOOD, "soc": "Ascend910ProB"}),
         json.dumps({**GOOD, "release": "8.3"}),
     ]
-    matrix = check_file(lines, chosen_targets("atlas_a2"), whole=True)
+    matrix = check_file(lines, chosen_columns("atlas_a2"), whole=True)
     for row, _, cell in matrix.cells():
         assert cell == check_line(lines[row.line - 1], row.line)
 
@@ -213,7 +213,7 @@ def test_every_cell_of_a_matrix_equals_a_single_check():
     ],
 )
 def test_target_labels_contain_only_what_differs(arguments, labels):
-    assert [target.label for target in chosen_targets(*arguments)] == labels
+    assert [target.label for target in chosen_columns(*arguments)] == labels
 
 
 def test_a_modified_copy_of_a_product_is_a_separate_target(tmp_path):
@@ -221,7 +221,7 @@ def test_a_modified_copy_of_a_product_is_a_separate_target(tmp_path):
 
     profile = tmp_path / "mine.yml"
     profile.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
-    assert [target.label for target in chosen_targets(f"atlas_a2,{profile}")] == [
+    assert [target.label for target in chosen_columns(f"atlas_a2,{profile}")] == [
         "atlas_a2",
         f"atlas_a2 ({profile})",
     ]

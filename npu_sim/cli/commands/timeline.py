@@ -178,9 +178,9 @@ def _profiles(chosen: "Profile", products: str | None, socs: str | None) -> "lis
     from npu_sim.cores import load_profile
 
     if products is not None:
-        from npu_sim.questions.preflight import chosen_targets
+        from npu_sim.questions.preflight import chosen_columns
 
-        columns = chosen_targets(products, socs, chosen.release)
+        columns = chosen_columns(products, socs, chosen.release)
         return [column.profile for column in columns]
     if socs is None:
         return [chosen]

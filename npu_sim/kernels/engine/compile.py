@@ -121,9 +121,9 @@ def _compile_error(function: Callable[..., None], error: NumbaError) -> UsageErr
 def _placed(function: Callable[..., None], reason: str, message: str = "") -> Text:
     """Return why a kernel failed, with its file and the last of its lines in a message of Numba."""
     code = function.__code__
-    own = Path(code.co_filename).name
+    file_name = Path(code.co_filename).name
     found = re.findall(r'File "([^"]*)", line (\d+)', message)
-    lines = [line for path, line in found if Path(path).name == own]
+    lines = [line for path, line in found if Path(path).name == file_name]
     return Text(
         "{path}, line {line}: kernel {name}: {reason}",
         path=code.co_filename,

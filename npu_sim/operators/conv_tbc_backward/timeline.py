@@ -81,7 +81,7 @@ class Blocking:
     """Number of buffers in L1."""
     l0c_buffers: int
     """Number of buffers in L0C."""
-    own_bytes: Callable[[int, int], int]
+    self_bytes: Callable[[int, int], int]
     """Bytes of self copied to L1 for a number of rows and a length of the reduction."""
     other_bytes: Callable[[int, int], int]
     """Bytes of the other operand for a number of columns and a length of the reduction."""
@@ -136,7 +136,7 @@ def _grad_input(plan: Plan, shape: Shape) -> Blocking:
         **_sizes(plan.tiling["gradInput"]),
         # The halo of the rows is left out: at the ends self has fewer time steps than the rows
         # and their halo.
-        own_bytes=lambda rows, length: (
+        self_bytes=lambda rows, length: (
             min(rows, shape.output_time) * shape.element_bytes * ceil_div(length, shape.taps)
         ),
         other_bytes=lambda columns, length: columns * length * shape.element_bytes,
@@ -151,7 +151,7 @@ def _grad_weight(shape: Shape, sizes: dict[str, int], *, out_every_sample: bool)
     return Blocking(
         name="gradWeight",
         **sizes,
-        own_bytes=lambda rows, length: rows * min(length, shape.output_time) * shape.element_bytes,
+        self_bytes=lambda rows, length: rows * min(length, shape.output_time) * shape.element_bytes,
         other_bytes=lambda columns, length: (
             min(length, shape.time)
             * channels
@@ -277,8 +277,8 @@ def _block(blocking: Blocking, extents: Extents) -> tuple[Node, ...]:
     rows, columns, samples, reduction = extents
 
     def row(m: int, *, load_other: bool) -> tuple[Node, ...]:
-        def tile(n: int, load_own: bool) -> tuple[Node, ...]:
-            return _tile(blocking, (m, n, samples, reduction), (load_own, load_other))
+        def tile(n: int, load_self: bool) -> tuple[Node, ...]:
+            return _tile(blocking, (m, n, samples, reduction), (load_self, load_other))
 
         first = min(blocking.base_n, columns)
         head = ranged("n", 0, first, first, lambda n: tile(n, True))
@@ -296,8 +296,8 @@ def _tile(blocking: Blocking, extents: Extents, loads: tuple[bool, bool]) -> tup
     last = _sample(blocking, (m, n, reduction), loads, out)
     if samples == 1:
         return last
-    before = last if blocking.out_every_sample else _sample(blocking, (m, n, reduction), loads, ())
-    return Loop(before, samples - 1, "sample", 1), Loop(last, 1, "sample", 1, samples - 1)
+    earlier = last if blocking.out_every_sample else _sample(blocking, (m, n, reduction), loads, ())
+    return Loop(earlier, samples - 1, "sample", 1), Loop(last, 1, "sample", 1, samples - 1)
 
 
 def _sample(
@@ -320,7 +320,7 @@ def _part(
     """Return the base blocks of a part in L1: the first one loads, the last one may write out."""
     m, n, length = extents
     sizes = (
-        blocking.own_bytes(m, length) if loads[0] else 0,
+        blocking.self_bytes(m, length) if loads[0] else 0,
         blocking.other_bytes(n, length) if loads[1] else 0,
     )
     load = tuple(Copy(size, size // itemsize(blocking.dtype)) for size in sizes if size)

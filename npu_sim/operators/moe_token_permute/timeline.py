@@ -163,24 +163,28 @@ def _move_rows(plan: Plan) -> Phase:
     copies = plan.tiling["indexCopyComputeParamsOp"]
     rows, top_k = _row_tiles(plan, copies), plan.tiling["topK"]
     drops = copies["numOutTokens"] < plan.tiling["n"] * top_k
-    even = ceil_div(copies["numOutTokens"], copies["needCoreNum"])
+    rows_per_core = ceil_div(copies["numOutTokens"], copies["needCoreNum"])
 
-    def group(tokens: int, each: int) -> tuple[Node, ...]:
+    def group(tokens: int, copies_per_row: int) -> tuple[Node, ...]:
         copy_in = (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),)
         step = copies["onceUbTokenNums"]
-        moved = ranged("rows", 0, tokens, step, lambda count: rows(count, each * count))
+        moved = ranged("rows", 0, tokens, step, lambda count: rows(count, copies_per_row * count))
         return vector_tile(copy_in, note="places"), *moved
 
     cores: Cores = {}
     for work in plan.cores:
         start, stop = work.ranges["tokens"]
         if start < stop:
-            own = (stop - start) * top_k
-            each, others = divmod(min(even, own) if drops else own, stop - start)
-            # Every row goes out ``each`` times; the bound moves the remaining copies to the start.
+            copies_of_core = (stop - start) * top_k
+            copies_per_row, others = divmod(
+                min(rows_per_core, copies_of_core) if drops else copies_of_core, stop - start
+            )
+            # Every row goes out ``copies_per_row`` times; remaining copies are counted first.
             first = rows(0, others) if others else ()
             step = copies["onceIndicesTokenNums"]
-            groups = ranged("tokens", start, stop, step, partial(group, each=each))
+            groups = ranged(
+                "tokens", start, stop, step, partial(group, copies_per_row=copies_per_row)
+            )
             cores[work.core] = (*first, *groups)
     held = (Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), ROW_BUFFERS),)
     return Phase("move rows", VECTOR_PIPES, held, cores)

@@ -29,7 +29,7 @@ from npu_sim.questions.preflight.checking import check_line, check_lines
 from npu_sim.questions.preflight.matrix import Fault, Matrix, check_file
 from npu_sim.questions.preflight.policy import FAULTS, Policy, policy_of
 from npu_sim.questions.preflight.summary import Summary
-from npu_sim.questions.preflight.targets import Column, chosen_targets
+from npu_sim.questions.preflight.targets import Column, chosen_columns
 
 __all__ = [
     "ACCEPTED",
@@ -50,7 +50,7 @@ __all__ = [
     "check_file",
     "check_line",
     "check_lines",
-    "chosen_targets",
+    "chosen_columns",
     "policy_of",
     "read_baseline",
     "write_baseline",

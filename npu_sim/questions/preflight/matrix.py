@@ -33,7 +33,7 @@ from npu_sim.questions.preflight.lines import (
 )
 from npu_sim.questions.preflight.policy import Policy
 from npu_sim.questions.preflight.summary import Summary
-from npu_sim.questions.preflight.targets import Column, is_named, own_target, profile_of_line
+from npu_sim.questions.preflight.targets import Column, column_of_line, is_named, profile_of_line
 from npu_sim.questions.preflight.times import Totals, totals
 from npu_sim.status import UsageError
 
@@ -310,7 +310,7 @@ class _Reader:
     def _targets(self, values: Mapping[str, Any]) -> Iterator[Column]:
         """Yield the columns of a line."""
         if is_named(values):
-            yield own_target(
+            yield column_of_line(
                 profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets
             )
             return

@@ -22,7 +22,7 @@ class Column:
     """Distinct name: the product, with SoC and release where there are several."""
 
 
-def chosen_targets(
+def chosen_columns(
     products: Names = None, socs: Names = None, releases: Names = None
 ) -> tuple[Column, ...]:
     """Return the columns of the chosen products, SoCs and releases.
@@ -57,9 +57,9 @@ def _profiles(products: Names, socs: Names) -> list[Profile]:
 
 def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
     parts = [profile.name]
-    if len({target.soc for target in profiles if target.name == profile.name}) > 1:
+    if len({other.soc for other in profiles if other.name == profile.name}) > 1:
         parts = [profile.soc]
-    if len({target.release for target in profiles}) > 1:
+    if len({other.release for other in profiles}) > 1:
         parts.append(profile.release)
     return " ".join(parts)
 
@@ -78,11 +78,11 @@ def profile_of_line(values: Mapping[str, Any], default: str, directory: Path | N
     return load_profile(name, soc, release)
 
 
-def own_target(profile: Profile, targets: Sequence[Column]) -> Column:
+def column_of_line(profile: Profile, columns: Sequence[Column]) -> Column:
     """Return the column of a line that names its product: a chosen one, or a new one."""
-    for target in targets:
-        if target.profile == profile:
-            return target
+    for column in columns:
+        if column.profile == profile:
+            return column
     label = (
         profile.name
         if profile.soc == profile.product.default_soc

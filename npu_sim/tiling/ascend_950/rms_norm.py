@@ -172,12 +172,12 @@ def tile(problem: Problem, device: Device) -> Tiling:
     """
     if problem.rows <= 0 or problem.columns <= 0 or device.vector_cores <= 0:
         return NO_TILING
-    each = ceil_div(problem.rows, device.vector_cores)
-    block_dim = ceil_div(problem.rows, each)
-    last = problem.rows - (block_dim - 1) * each
+    rows_per_core = ceil_div(problem.rows, device.vector_cores)
+    block_dim = ceil_div(problem.rows, rows_per_core)
+    last = problem.rows - (block_dim - 1) * rows_per_core
     average = float(np.float32(1) / np.float32(problem.columns))
     if loads_whole_rows(problem, device):
-        wide = full_load_columns(problem)
+        aligned = full_load_columns(problem)
         return Tiling(
             status=SUCCESS,
             tiling_key=KEY_FULL_LOAD,
@@ -185,11 +185,11 @@ def tile(problem: Problem, device: Device) -> Tiling:
             workspace_bytes=WORKSPACE_BYTES,
             rows=problem.rows,
             columns=problem.columns,
-            columns_aligned=wide,
-            block_factor=each,
+            columns_aligned=aligned,
+            block_factor=rows_per_core,
             last_block_factor=last,
-            fold=fold_of(wide),
-            ub_factor=min(rows_in_ub(problem, device), each),
+            fold=fold_of(aligned),
+            ub_factor=min(rows_in_ub(problem, device), rows_per_core),
             ub_loop=0,
             multi_n_num=0,
             average_factor=average,
@@ -207,7 +207,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         rows=problem.rows,
         columns=problem.columns,
         columns_aligned=padded,
-        block_factor=each,
+        block_factor=rows_per_core,
         last_block_factor=last,
         fold=0,
         ub_factor=piece,
@@ -229,7 +229,7 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 
 def vendor_structure(tiling: Tiling, epsilon: float) -> dict[str, int | float]:
-    """Return the tiling data under the vendor's names: each key has its own structure."""
+    """Return the tiling data under the vendor's names: each key has its parts structure."""
     fields: dict[str, int | float] = {
         "num_row": tiling.rows,
         "num_col": tiling.columns,
@@ -288,12 +288,12 @@ def buffers(tiling: Tiling, problem: Problem) -> Buffers:
     size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
     factor = tiling.ub_factor
     if tiling.tiling_key == KEY_FULL_LOAD:
-        wide, rows = tiling.columns_aligned, align(factor, 8)
-        x = 2 * size * factor * wide
+        columns, rows = tiling.columns_aligned, align(factor, 8)
+        x = 2 * size * factor * columns
         registers = align(ceil_div(tiling.fold, VECTOR_LANES), 8)
         sums = FP32_BYTES * factor * registers
         return Buffers(
-            gamma_size * wide, x, x, 2 * FP32_BYTES * rows, sums, FP32_BYTES * rows, 0, 0, 0, 0
+            gamma_size * columns, x, x, 2 * FP32_BYTES * rows, sums, FP32_BYTES * rows, 0, 0, 0, 0
         )
     x = 2 * size * factor
     return Buffers(
@@ -312,7 +312,7 @@ def buffers(tiling: Tiling, problem: Problem) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    own = buffers(tiling, problem_of_row(row))
-    tensors = own.gamma + own.x + own.y + own.rstd
-    sums = own.register_sums + own.row_sums
-    return tensors + sums + own.fp32 + own.work + own.levels + own.pair
+    parts = buffers(tiling, problem_of_row(row))
+    tensors = parts.gamma + parts.x + parts.y + parts.rstd
+    sums = parts.register_sums + parts.row_sums
+    return tensors + sums + parts.fp32 + parts.work + parts.levels + parts.pair

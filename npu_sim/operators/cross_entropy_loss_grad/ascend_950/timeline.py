@@ -53,8 +53,8 @@ class Call:
 
     def piece(self, columns: int, rows: int) -> tuple[Node, ...]:
         """Return the tile of a piece of some rows."""
-        size, whole = self.log_prob.itemsize * columns, self.log_prob.nbytes
-        copy = (Copy(size, columns, rows, whole),)
+        size, tensor_bytes = self.log_prob.itemsize * columns, self.log_prob.nbytes
+        copy = (Copy(size, columns, rows, tensor_bytes),)
         elements = columns * rows
         vector = (fp32.exp_root_or_quotient(elements), fp32.combine_scalar(elements))
         return (vector_tile(copy, vector, copy, note="gradient"),)
@@ -89,10 +89,10 @@ def _gradient(plan: Plan, call: Call) -> Phase:
         sums = Copy(fp32.BYTES, 1, plan.block_dim)
         head = (vector_tile((sums,), (fp32.add_up(plan.block_dim),), note="sum"),)
 
-    def whole(rows: int) -> tuple[Node, ...]:
+    def whole_rows(rows: int) -> tuple[Node, ...]:
         return vector_tile(call.labels(rows), note="labels"), *call.piece(columns, rows)
 
-    cut = row_pieces(
+    row = row_pieces(
         tiling["alignColLoopNum"],
         tiling["colLoop"],
         tiling["colLoopNumTail"],
@@ -102,10 +102,10 @@ def _gradient(plan: Plan, call: Call) -> Phase:
     for core, (start, stop) in rows_of_cores(plan).items():
         if call.schedule == WHOLE_ROWS:
             at_once = tiling["alignNCNum"] // tiling["alignColLoopNum"]
-            rows = ranged("rows", start, stop, at_once, whole)
+            rows = ranged("rows", start, stop, at_once, whole_rows)
         else:
             labels = vector_tile(call.labels(stop - start), note="labels")
-            rows = (labels, *ranged("rows", start, stop, 1, lambda _: cut))
+            rows = (labels, *ranged("rows", start, stop, 1, lambda _: row))
         cores[core] = (*head, *rows)
     return vector_phase("gradient", cores)
 
