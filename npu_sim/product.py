@@ -165,7 +165,7 @@ class Product(BaseModel):
         for position, operator in enumerate(self.operators):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
-                names = [each.name for each in all_operators()]
+                names = [operator.name for operator in all_operators()]
                 raise InvalidKeyError(("operators", position), _unknown_operator(operator, names))
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
@@ -191,8 +191,14 @@ class Product(BaseModel):
         Names of the product are those of the profile, of the documents in both languages, each part
         of a joined one, the aliases, and the short versions of its SoCs.
         """
-        own = [self.name, self.title, self.title_zh, *self.title_zh.split("/"), *self.aliases]
-        names: dict[str, str | None] = {plain_name(text): None for text in own if text}
+        known_names = [
+            self.name,
+            self.title,
+            self.title_zh,
+            *self.title_zh.split("/"),
+            *self.aliases,
+        ]
+        names: dict[str, str | None] = {plain_name(text): None for text in known_names if text}
         for chip in self.socs.values():
             names |= dict.fromkeys(_short_and_long(chip.short_soc_version))
         return names | {name: soc for soc in self.socs for name in _short_and_long(soc)}
@@ -322,7 +328,7 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
 def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
     if entry is None or entry.name != operator:
-        names = [each.name for each in OPERATORS if each.limits]
+        names = [operator.name for operator in OPERATORS if operator.limits]
         raise InvalidKeyError(("documented_limits", operator), _unknown_operator(operator, names))
     if entry not in OPERATORS:  # declarations of others check their own limits
         return

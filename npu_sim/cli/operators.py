@@ -99,11 +99,11 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     handler = flattened(action.handler)
     # The operator's name comes first, then its arguments as a dict.
     options = [*inspect.signature(handler).parameters.values()][1 + action.takes_arguments :]
-    own = [_in_panel(option, panel) for option in options]
+    in_panel = [_in_panel(option, panel) for option in options]
     declared = load_operator(entry.name)
     fields: dict[str, Tensor | Attribute] = {}
     if action.takes_arguments:
-        taken = {parameter.name for parameter in own}
+        taken = {parameter.name for parameter in in_panel}
         named = {option_name(field): field for field in declared.arguments}
         fields = {name: field for name, field in named.items() if name not in taken}
 
@@ -133,7 +133,7 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
             option.rich_help_panel = panel
             return option
 
-    parameters = [*map(_parameter, fields.values()), *own]
+    parameters = [*map(_parameter, fields.values()), *in_panel]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = handler.__doc__

@@ -327,13 +327,13 @@ def _explained(
     - ``dumped``, ``calls``: the calls with their tensors and as described, in the same order.
     """
     place = (difference.place, difference.entry)
-    found = ((own, call) for (_, own), call in zip(dumped, calls, strict=True))
-    own, call = next(
+    found = ((dumped_call, call) for (_, dumped_call), call in zip(dumped, calls, strict=True))
+    dumped_call, call = next(
         (pair for pair in found if (pair[1].place, pair[1].entry) == place), (None, None)
     )
     timing: tuple[str, ...] | None = None
-    if own is not None and call is not None and call.outcome == RUNS:
-        results = {id(tensor): name for name, tensor in own.results.items()}
+    if dumped_call is not None and call is not None and call.outcome == RUNS:
+        results = {id(tensor): name for name, tensor in dumped_call.results.items()}
         different = [results.get(id(tensor), "") for tensor in difference.tensors]
         timing = tuple(different) if all(name in call.timing for name in different) else ()
     return FirstDifference(

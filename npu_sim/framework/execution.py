@@ -408,8 +408,8 @@ def _compute(
     arrays = _output_arrays(case, tensors, outs)
     written = {name: array.written for name, array in arrays.items()}
     with watch.stage("check"):
-        own = own_copies(operator.addressing, tensors)
-    run = Run(case, own, written, areas, watch)
+        copied = own_copies(operator.addressing, tensors)
+    run = Run(case, copied, written, areas, watch)
     if case.empty and operator.fill is None:
         for array in written.values():
             array.fill(0)
@@ -484,13 +484,13 @@ def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
     With a workspace in memory it may put one from there in their place, of the same form.
     """
     for name, array in arrays.items():
-        found, own = run.outputs.get(name), array.written
+        found, written = run.outputs.get(name), array.written
         same_form = (
             run.areas is not None
             and isinstance(found, np.ndarray)
-            and (found.shape, found.dtype) == (own.shape, own.dtype)
+            and (found.shape, found.dtype) == (written.shape, written.dtype)
         )
-        if found is not own and not same_form:
+        if found is not written and not same_form:
             message = Text(
                 "{operator}: compute removed or replaced its output {name}",
                 operator=run.case.operator.name,

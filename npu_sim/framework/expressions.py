@@ -93,5 +93,5 @@ class _Qualify(ast.NodeTransformer):
 
 def in_row(text: str, rules: tuple[str, ...] = ()) -> str:
     """Return an expression with names replaced by fields of ``rules``, if there, or ``row``."""
-    own = ast.parse(ast.unparse(parse(text)), mode="eval")
-    return ast.unparse(ast.fix_missing_locations(_Qualify(rules).visit(own)))
+    tree = ast.parse(ast.unparse(parse(text)), mode="eval")
+    return ast.unparse(ast.fix_missing_locations(_Qualify(rules).visit(tree)))

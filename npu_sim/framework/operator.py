@@ -406,9 +406,9 @@ class Operator:
         return found
 
     def _hook(self, name: str) -> Any:
-        own = getattr(self, name)
-        if own is not None:
-            return own
+        hook = getattr(self, name)
+        if hook is not None:
+            return hook
         deferred = self._timeline_hooks if name in TIMELINE_HOOKS else self._study_hooks
         return deferred.get(name)
 
@@ -454,11 +454,11 @@ class Operator:
 
     def plan_arguments(self, values: Mapping[str, Value]) -> dict[str, Any]:
         """Return all keyword arguments of :func:`npu_sim.plan` but the profile."""
-        own = {axis.name: values[axis.name] for axis in self.axes}
+        sizes = {axis.name: values[axis.name] for axis in self.axes}
         return {
             "deterministic": values["deterministic"],
             "limits": values["limits"],
-            **self.call(own),
+            **self.call(sizes),
         }
 
     def read(self, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:
@@ -842,9 +842,9 @@ def _cached_case(operator: Operator, signature: Signature, target: Target) -> Ca
 def _rules(operator: Operator, profile: Profile) -> Any:
     limits = profile.documented_limits(operator.name)
     facts = {**limits, **profile.release_switches(operator.name)}
-    own = operator.rules_of
+    rules_of = operator.rules_of
     stated = [
-        own[name](profile) if name in own else facts.get(name, NOT_DOCUMENTED)
+        rules_of[name](profile) if name in rules_of else facts.get(name, NOT_DOCUMENTED)
         for name in operator.rule_names
     ]
     supported, mask = operator.supported_by(profile), operator.dtype_mask(profile)

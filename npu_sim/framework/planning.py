@@ -248,15 +248,15 @@ def _try_flip(
 
 def keys_without_effect(case: Case) -> tuple[ProfileKey, ...]:
     """Return keys that differ from the shipped profile of the SoC without effect on the tiling."""
-    own = case.profile
+    profile = case.profile
     if case.empty:
         return ()
     try:
-        shipped = load_profile(soc=own.soc, release=own.release)
+        shipped = load_profile(soc=profile.soc, release=profile.release)
     except UsageError:
         return ()  # a SoC that does not ship: there is nothing to compare with
     # Loaded products are cached: an unchanged one is the same object.
-    return () if own.product is shipped.product else tuple(_without_effect(case, shipped))
+    return () if profile.product is shipped.product else tuple(_without_effect(case, shipped))
 
 
 def _without_effect(case: Case, shipped: Profile) -> Iterator[ProfileKey]:
@@ -272,20 +272,20 @@ def _without_effect(case: Case, shipped: Profile) -> Iterator[ProfileKey]:
         yield found
 
 
-def _differing(own: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, Profile]]:
+def _differing(changed: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, Profile]]:
     """Yield every key with another value: both values, and the profile with the shipped one."""
-    product = own.product
+    product = changed.product
     for key in CHIP_KEYS:
-        value, before = getattr(own.chip, key), getattr(shipped.chip, key)
+        value, before = getattr(changed.chip, key), getattr(shipped.chip, key)
         if value != before and value is not None and before is not None:
-            socs = {**product.socs, own.soc: own.chip.model_copy(update={key: before})}
+            socs = {**product.socs, changed.soc: changed.chip.model_copy(update={key: before})}
             other = product.model_copy(update={"socs": socs})
-            yield key, value, before, own.model_copy(update={"product": other})
+            yield key, value, before, changed.model_copy(update={"product": other})
     for key in PRODUCT_KEYS:
         value, before = getattr(product, key), getattr(shipped.product, key)
         if value != before:
             other = product.model_copy(update={key: before})
-            yield key, value, before, own.model_copy(update={"product": other})
+            yield key, value, before, changed.model_copy(update={"product": other})
 
 
 def _same_tiling(case: Case, other: Profile) -> bool:

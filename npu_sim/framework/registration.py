@@ -119,8 +119,8 @@ def _line_of(error: BaseException, path: Path) -> str:
     """Return the last line of a file that led to an error; ``?`` if it led through none."""
     if isinstance(error, SyntaxError):
         return str(error.lineno)
-    own, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == own]
+    file, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file]
     return str(lines[-1]) if lines else "?"
 
 

@@ -174,9 +174,11 @@ def plan_columns(operator: Any) -> tuple[Column, ...]:
 
 def bound_of(operator: Any, field: Field, most: Any) -> int | None:
     """Return the largest magnitude of a field for the largest inputs; None for fp32 values."""
-    own = operator.bounds
+    bounds = operator.bounds
     if field.bound == FP32_VALUE:
         return None
     return int(
-        evaluate(field.bound, lambda name: own[name](most) if name in own else getattr(most, name))
+        evaluate(
+            field.bound, lambda name: bounds[name](most) if name in bounds else getattr(most, name)
+        )
     )

@@ -164,15 +164,15 @@ def _nearer(value: Any, than: Any, goal: Goal) -> bool:
 
 @device_function
 def _draw(
-    first: int, stop: int, seed: int, key: int, cores: Integers, goal: Goal, own: Scratch
+    first: int, stop: int, seed: int, key: int, cores: Integers, goal: Goal, scratch: Scratch
 ) -> tuple[bool, float]:
     """Try the random orders first..stop; return whether one was found, and the nearest value."""
     nearest = np.float32(np.nan)
     for draw in range(first, stop):
-        arrival(RANDOM, (seed, draw), key, cores, own.rows, own.lines[2:], own.trail)
+        arrival(RANDOM, (seed, draw), key, cores, scratch.rows, scratch.lines[2:], scratch.trail)
         total = ZERO
-        for place in own.trail[: cores.size]:
-            total = total + own.terms[place]
+        for place in scratch.trail[: cores.size]:
+            total = total + scratch.terms[place]
         value = finished(total, goal)
         if draw == first or _nearer(value, nearest, goal):
             nearest = value
@@ -214,12 +214,18 @@ def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, m
 
 
 @device_function
-def _enumerate(count: int, own: Scratch) -> int:
+def _enumerate(count: int, scratch: Scratch) -> int:
     """Write the partial sums of every state; return the number of states, 0 beyond the budget.
 
     A state counts the contributions of each core that have arrived: a number with a digit per core.
     """
-    terms, lines, sums, merged, offsets = own.terms, own.lines, own.sums, own.merged, own.offsets
+    terms, lines, sums, merged, offsets = (
+        scratch.terms,
+        scratch.lines,
+        scratch.sums,
+        scratch.merged,
+        scratch.offsets,
+    )
     budget, states = merged.size, 1
     for line in range(count):
         lines[3, line] = states
@@ -244,9 +250,9 @@ def _enumerate(count: int, own: Scratch) -> int:
 
 
 @device_function
-def _walk_back(states: int, key: int, count: int, own: Scratch) -> None:
+def _walk_back(states: int, key: int, count: int, scratch: Scratch) -> None:
     """Write the order that leads to a final sum."""
-    terms, lines, sums, offsets = own.terms, own.lines, own.sums, own.offsets
+    terms, lines, sums, offsets = scratch.terms, scratch.lines, scratch.sums, scratch.offsets
     state = states - 1
     for step in range(terms.size - 1, -1, -1):
         found = False
@@ -257,19 +263,25 @@ def _walk_back(states: int, key: int, count: int, own: Scratch) -> None:
             before, place = state - lines[3, line], lines[0, line] + digit - 1
             for at in range(offsets[before], offsets[before + 1]):
                 if not found and key_of(value_of(sums[at]) + terms[place]) == key:
-                    own.trail[step], key, found = place, np.int64(sums[at]), True
+                    scratch.trail[step], key, found = place, np.int64(sums[at]), True
                     state_before = before
         state = state_before
 
 
 @device_function
-def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float]:
+def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, float]:
     """Search with several partial sums at a time; return: found, nearest value.
 
     The error of a partial sum is its distance from the exact sum of the same contributions. Those
     candidates remain whose error is nearest to the error that the target needs.
     """
-    terms, lines, trail, beam, taken = own.terms, own.lines, own.trail, own.beam, own.taken
+    terms, lines, trail, beam, taken = (
+        scratch.terms,
+        scratch.lines,
+        scratch.trail,
+        scratch.beam,
+        scratch.taken,
+    )
     exact = 0.0
     for term in terms:
         exact += np.float64(term)
@@ -312,8 +324,8 @@ def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float
             for core in range(count):
                 taken[1 - old, new * count + core] = taken[old, entry * count + core]
             taken[1 - old, new * count + line] += 1
-            own.steps[0, step * width + new] = entry
-            own.steps[1, step * width + new] = line
+            scratch.steps[0, step * width + new] = entry
+            scratch.steps[1, step * width + new] = line
             new += 1
         for entry in range(new):
             beam[0, entry], beam[1, entry] = beam[2, 2 * entry], beam[2, 2 * entry + 1]
@@ -328,17 +340,17 @@ def _beam(width: int, count: int, goal: Goal, own: Scratch) -> tuple[bool, float
             for line in range(count):
                 lines[2, line] = lines[1, line]
             for step in range(terms.size - 1, -1, -1):
-                line = own.steps[1, step * width + at]
+                line = scratch.steps[1, step * width + at]
                 lines[2, line] -= 1
                 trail[step] = lines[0, line] + lines[2, line]
-                at = own.steps[0, step * width + at]
+                at = scratch.steps[0, step * width + at]
             return True, value
     return False, nearest
 
 
 @device_function
 def _decide(
-    cores: Integers, goal: Goal, seed: int, key: int, outside: bool, prove: bool, own: Scratch
+    cores: Integers, goal: Goal, seed: int, key: int, outside: bool, prove: bool, scratch: Scratch
 ) -> tuple[int, float]:
     """Return how the search ended, and the nearest value found.
 
@@ -346,32 +358,32 @@ def _decide(
     """
     if outside and prove:
         return EXCLUDED_BY_INTERVAL, np.float32(np.nan)
-    count, budget = open_lines(cores, own.lines[0], own.lines[1]), own.merged.size
-    found, nearest = _draw(0, FIRST_DRAWS, seed, key, cores, goal, own)
+    count, budget = open_lines(cores, scratch.lines[0], scratch.lines[1]), scratch.merged.size
+    found, nearest = _draw(0, FIRST_DRAWS, seed, key, cores, goal, scratch)
     if found:
         return REACHED, nearest
-    states = _enumerate(count, own)
+    states = _enumerate(count, scratch)
     if states > 0:
-        for at in range(own.offsets[states - 1], own.offsets[states]):
-            value = finished(value_of(own.sums[at]), goal)
+        for at in range(scratch.offsets[states - 1], scratch.offsets[states]):
+            value = finished(value_of(scratch.sums[at]), goal)
             if _nearer(value, nearest, goal):
                 nearest = value
             if key_of(value) == key_of(goal.target):
-                _walk_back(states, np.int64(own.sums[at]), count, own)
+                _walk_back(states, np.int64(scratch.sums[at]), count, scratch)
                 return REACHED, nearest
         return EXCLUDED_BY_ALL, nearest
     if outside:
         return EXCLUDED_BY_INTERVAL, nearest
     width = min(BEAM_WIDTH, budget // (2 * cores.size * count))
     if width > 0:
-        found, value = _beam(width, count, goal, own)
+        found, value = _beam(width, count, goal, scratch)
         if _nearer(value, nearest, goal):
             nearest = value
         if found:
             return REACHED, nearest
         budget -= width * cores.size * count
     draws = max(FIRST_DRAWS + 1, budget // cores.size)
-    found, value = _draw(FIRST_DRAWS, draws, seed, key, cores, goal, own)
+    found, value = _draw(FIRST_DRAWS, draws, seed, key, cores, goal, scratch)
     if _nearer(value, nearest, goal):
         nearest = value
     return (REACHED if found else NOT_FOUND), nearest
@@ -395,7 +407,7 @@ def _search_chunk(
     for element in range(chunk, places.shape[0], chunks):
         part, column = places[element, 0], places[element, 1]
         begin, stop = starts[part], starts[part + 1]
-        own = Scratch(
+        scratch_arrays = Scratch(
             values[begin:stop],
             scratch.terms[chunk, : stop - begin],
             scratch.lines[chunk],
@@ -408,12 +420,12 @@ def _search_chunk(
             scratch.steps[chunk],
         )
         for place in range(stop - begin):
-            own.terms[place] = values[begin + place, column]
+            scratch_arrays.terms[place] = values[begin + place, column]
         goal = Goal(targets[element], factors[part], finish)
         key = keys[part] * values.shape[1] + column
-        bounded, low, high = interval(own.terms, goal)
+        bounded, low, high = interval(scratch_arrays.terms, goal)
         outside = bounded and not (key_of(low) <= key_of(goal.target) <= key_of(high))
-        how, nearest = _decide(cores[begin:stop], goal, seed, key, outside, prove, own)
+        how, nearest = _decide(cores[begin:stop], goal, seed, key, outside, prove, scratch_arrays)
         outcome.how[element], outcome.nearest[element] = how, nearest
         outcome.low[element], outcome.high[element] = low, high
 

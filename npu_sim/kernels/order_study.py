@@ -166,7 +166,7 @@ def _study_chunk(
     lowest, highest, hashes = spread
     columns, sums = values.shape[1], totals[chunk]
     for part in range(chunk, keys.size, chunks):
-        own = values[starts[part] : starts[part + 1]]
+        part_values = values[starts[part] : starts[part + 1]]
         own_cores = cores[starts[part] : starts[part + 1]]
         lines, order = places[chunk, :2], places[chunk, 2, : own_cores.size]
         for place in range(codes.size):
@@ -174,8 +174,8 @@ def _study_chunk(
             together = columns_together if code >= SMALLEST_FIRST else columns
             for begin in range(0, columns, together):
                 end = min(columns, begin + together)
-                arrival(code, seed, keys[part], own_cores, own[:, begin:end], lines, order)
-                _add_up(own, order, begin, end, sums)
+                arrival(code, seed, keys[part], own_cores, part_values[:, begin:end], lines, order)
+                _add_up(part_values, order, begin, end, sums)
             digest = FNV_OFFSET
             for column in range(columns):
                 total = sums[column]

@@ -228,8 +228,8 @@ class Split(NamedTuple):
         if self.path != PIECES:
             return np.ones(self.block_dim, np.int64)
         starts = np.arange(self.block_dim, dtype=np.int64) * self.block_factor
-        own = np.minimum(starts + self.block_factor, rows) - starts
-        return (own + GROUP_ROWS - 1) // GROUP_ROWS
+        rows_of_core = np.minimum(starts + self.block_factor, rows) - starts
+        return (rows_of_core + GROUP_ROWS - 1) // GROUP_ROWS
 
 
 class Rows(NamedTuple):
@@ -385,11 +385,11 @@ def _fold_columns(
                 # -0, which no contribution contains.
                 add_to(total, contributions[order[first], begin:end])
             else:
-                own = sums.vectors[number if sums.by_stop else chunk, : end - begin]
-                clear(own)
+                vector = sums.vectors[number if sums.by_stop else chunk, : end - begin]
+                clear(vector)
                 for place in range(first, stop):
-                    add_to(own, contributions[order[place], begin:end])
-                add_to(total, own)
+                    add_to(vector, contributions[order[place], begin:end])
+                add_to(total, vector)
             first = stop
 
 
@@ -474,11 +474,11 @@ def rms_norm_grad(
     contributions = np.empty((batches[0].arrival.orders.shape[1], columns), np.float32)
     input_rows = Rows(dy, x, rstd, gamma, dx)
     for cores, arrival in batches:
-        own = contributions[: arrival.orders.shape[1]]
-        _compute_rows(input_rows, split, cores, own)
+        drawn = contributions[: arrival.orders.shape[1]]
+        _compute_rows(input_rows, split, cores, drawn)
         # The cores of a batch of a deterministic call are consecutive.
         first, last = cores.numbers[0], cores.numbers[-1]
-        _fold(own, arrival, dgamma, None if vectors is None else vectors[first : last + 1])
+        _fold(drawn, arrival, dgamma, None if vectors is None else vectors[first : last + 1])
 
 
 class _Batch(NamedTuple):

@@ -189,8 +189,8 @@ def _sum_long(
     first, stop = tokens * chunk // chunks, tokens * (chunk + 1) // chunks
     next_count = 0
     for token in range(first - 1, stop):
-        own, other = token % 2, (token + 1) % 2
-        live = LiveRows(all_starts[chunk, own], all_factors[chunk, own], next_count)
+        current, other = token % 2, (token + 1) % 2
+        live = LiveRows(all_starts[chunk, current], all_factors[chunk, current], next_count)
         starts, factors = all_starts[chunk, other], all_factors[chunk, other]
         next_entry = (token + 1) * top_k
         next_stop = next_entry + (top_k if token + 1 < stop else 0)

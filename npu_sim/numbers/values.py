@@ -21,9 +21,9 @@ def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) 
     flat = array.reshape(-1)
     starts = range(0, flat.size, CHUNK)
 
-    def draw(start: int, own: "np.random.Generator") -> None:
+    def draw(start: int, generator: "np.random.Generator") -> None:
         part = flat[start : start + CHUNK]
-        part[...] = own.standard_normal(part.size, np.float32) * np.float32(scale)
+        part[...] = generator.standard_normal(part.size, np.float32) * np.float32(scale)
 
     if len(starts) <= 1:
         draw(0, random)

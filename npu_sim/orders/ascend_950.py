@@ -92,14 +92,14 @@ def row_sum(values: Values) -> Tree | None:
         return ntree(total)
     if count <= LANES:
         return tree64(values)
-    own = registers(fold(values, largest_power(count)))
-    return tree64(groups16(own) if count % 8 == 0 else halve(own))
+    registers_of_row = registers(fold(values, largest_power(count)))
+    return tree64(groups16(registers_of_row) if count % 8 == 0 else halve(registers_of_row))
 
 
 def paired(values: Values, count: int, power: int) -> Tree | None:
     """Return the sum ``paired(v, c, P)`` of the page."""
-    own = registers(fold(padded(values, count), power))
-    pairs = zip(own[::2], own[1::2], strict=True)
+    registers_of_row = registers(fold(padded(values, count), power))
+    pairs = zip(registers_of_row[::2], registers_of_row[1::2], strict=True)
     return tree64([tree64(added(left, other)) for left, other in pairs])
 
 

@@ -32,23 +32,23 @@ PADDING_BYTES = 32
 class Entry(NamedTuple):
     """An area of the workspace and the nodes between which it lives, both included.
 
-    ``own`` are the parts of a kernel's workspace; None for a tensor, which is one part.
+    ``kernel_parts`` are the parts of a kernel's workspace; None for a tensor, which is one part.
     """
 
     name: str
     bytes: int
     first_node: int
     last_node: int
-    own: tuple[WorkspacePart, ...] | None = None
+    kernel_parts: tuple[WorkspacePart, ...] | None = None
 
     def parts(self, note: str = "") -> tuple[WorkspacePart, ...]:
         """Return the parts, with a note if there is one."""
-        if self.own is None:
+        if self.kernel_parts is None:
             part = WorkspacePart(name=self.name, bytes=self.bytes, kind="intermediate", note=note)
             return (part,)
         if not note:
-            return self.own
-        return tuple(part.model_copy(update={"note": note}) for part in self.own)
+            return self.kernel_parts
+        return tuple(part.model_copy(update={"note": note}) for part in self.kernel_parts)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def lay_out(
     for number, (tenants, size) in enumerate(placed):
         for entry in tenants:
             offset = start
-            for part in (entry,) if entry.own is None else entry.own:
+            for part in (entry,) if entry.kernel_parts is None else entry.kernel_parts:
                 areas.append(
                     WorkspaceArea(
                         name=part.name,
@@ -203,21 +203,28 @@ def kernel_workspace(
         for index, copy in enumerate(copies)
         for tensor in copy.outputs
     ]
-    own = Entry(kernel, _bytes_of(parts), last, last, tuple(parts))
+    kernel_entry = Entry(kernel, _bytes_of(parts), last, last, tuple(parts))
     alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
     padding = (
         [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
     )
     areas, buckets = lay_out(
-        [((own,), own.bytes), *(((entry,), aligned_bytes(entry.bytes)) for entry in copied)]
+        [
+            ((kernel_entry,), kernel_entry.bytes),
+            *(((entry,), aligned_bytes(entry.bytes)) for entry in copied),
+        ]
     )
     kernel_node = WorkspaceNode(
-        name=kernel, inputs=tuple(entry.name for entry in copied), workspace=own.parts()
+        name=kernel, inputs=tuple(entry.name for entry in copied), workspace=kernel_entry.parts()
     )
     return Workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
-        kernel_bytes=own.bytes,
-        parts=(*own.parts(), *(part for entry in copied for part in entry.parts()), *padding),
+        kernel_bytes=kernel_entry.bytes,
+        parts=(
+            *kernel_entry.parts(),
+            *(part for entry in copied for part in entry.parts()),
+            *padding,
+        ),
         nodes=(*map(workspace_node, copies), kernel_node),
         areas=areas,
         buckets=buckets,

@@ -18,9 +18,9 @@ def mode_prices(
     """
     launched = [Counter(launch.kernel for launch in plan.launches) for plan, _ in modes]
     prices = []
-    for (plan, timeline), own, others in zip(modes, launched, reversed(launched), strict=True):
+    for (plan, timeline), times, others in zip(modes, launched, reversed(launched), strict=True):
         planned = {launch.kernel for launch in timeline.launches if launch.planned}
-        unbounded = tuple(sorted((own - others).keys() - planned))
+        unbounded = tuple(sorted((times - others).keys() - planned))
         prices.append(
             ModePrice(
                 deterministic=plan.deterministic,

@@ -262,13 +262,13 @@ class _Interpretation:
             if change.changes_path
         )
         # The busy times of a timeline are those of all its planned kernels.
-        own = bound.planned and sum(launch.planned for launch in table.launches) == 1
+        planned_alone = bound.planned and sum(launch.planned for launch in table.launches) == 1
         busy = {pipe: share * table.kernel_us for pipe, share in table.busy_share.items()}
         return replace(
             group,
             bound_us=bound.us,
             binding_pipe=bound.binds,
-            bound_busy_us=busy if own else {},
+            bound_busy_us=busy if planned_alone else {},
             assumptions=table.assumptions if bound.planned else (),
             otherwise=table.otherwise if bound.planned else (),
             nearby=nearby,

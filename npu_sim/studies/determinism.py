@@ -67,8 +67,8 @@ class OutputStudy:
     def as_dict(self) -> dict[str, Any]:
         """Return the output as plain data, with the worst rows."""
         worst = asdict(self.worst) if self.worst is not None else None
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return own | {"orders": list(self.orders), "worst": worst, "rows": self.rows.as_dicts()}
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return facts | {"orders": list(self.orders), "worst": worst, "rows": self.rows.as_dicts()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -118,7 +118,7 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 def _batch_changes(base: StudyCall) -> Iterator[Change]:
     """Yield larger batches, padding rows, and another position in the batch."""
-    own, axes = _changes_of(base), _sample_axes(base)
+    changes, axes = _changes_of(base), _sample_axes(base)
     sampled = {
         name: axis
         for name, axis in axes.items()
@@ -126,13 +126,13 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     }
     if not sampled:
         return
-    places: Mapping[str, int] = own.places(base) if own.places is not None else {}
+    places: Mapping[str, int] = changes.places(base) if changes.places is not None else {}
     first, axis = next(iter(sampled.items()))
     samples = base.tensors[first].shape[axis] // places.get(first, 1)
 
     def first_samples(output: str, values: np.ndarray) -> np.ndarray | None:
-        if own.found is not None:
-            return own.found(base, output, values)
+        if changes.found is not None:
+            return changes.found(base, output, values)
         if output not in axes:
             return None
         return np.take(values, np.arange(samples), axis=axes[output])
@@ -141,8 +141,8 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
         ("batch twice as large", samples, "copy"),
         ("8 padding rows", 8, "zero"),
     ):
-        if own.grown is not None:
-            grown = own.grown(base, extra, fill)
+        if changes.grown is not None:
+            grown = changes.grown(base, extra, fill)
         else:
             grown = _grown(base, sampled, extra, fill)
         if grown is not None:

@@ -19,7 +19,7 @@ from numba.extending import register_jitable
 
 from npu_sim.cores import Device
 from npu_sim.framework.operator import Operator
-from npu_sim.kernels.engine.cache import KernelCache, own_digest
+from npu_sim.kernels.engine.cache import KernelCache, outside_digest
 from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.kernels.engine.device import DeviceCompiler
 from npu_sim.sweeps import space
@@ -84,9 +84,9 @@ def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled
     exec(source, scope)  # generated above: field names of NamedTuples
     fill: Any = numba.njit(**LOOP_OPTIONS)(scope["fill"])
     if not numba.config.DISABLE_JIT:
-        planners = own_digest(operator.tile.__module__, operator.tile.__code__.co_filename)
+        planners = outside_digest(operator.tile.__module__, operator.tile.__code__.co_filename)
         sources = hashlib.sha256((source + planner.source).encode()).hexdigest()
-        fill._cache = KernelCache(scope["fill"], own=planners and planners + sources)
+        fill._cache = KernelCache(scope["fill"], digest=planners and planners + sources)
     return fill
 
 

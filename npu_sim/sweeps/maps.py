@@ -403,8 +403,11 @@ def _limits(area: Area, axis: AxisValues) -> list[dict[str, Any]]:
     """Return the largest legal values of an axis, the other axes at their first values."""
     assert isinstance(axis.axis, Number)
     operator = area.space.operator
-    first = {each.name: each.axis.value(each.at(0)) for each in area.space.axes}
-    sizes = {each.name: first[each.name] for each in operator.axes}
+    first = {
+        axis_values.name: axis_values.axis.value(axis_values.at(0))
+        for axis_values in area.space.axes
+    }
+    sizes = {axis.name: first[axis.name] for axis in operator.axes}
     call = fixed_call(operator, sizes, bool(first["deterministic"]))
     limits = [
         {"name": name, "value": find_bound(call, axis.axis, area.profile, name).largest}

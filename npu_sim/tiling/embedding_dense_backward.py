@@ -355,7 +355,8 @@ def vendor_structure(
 
     def group(part: Any, used: bool, name: str = "{}") -> dict[str, int | float]:
         return {
-            name.format(own): value if used else 0 for own, value in vendor_fields(part).items()
+            name.format(suffix): value if used else 0
+            for suffix, value in vendor_fields(part).items()
         }
 
     def vectors(used: bool) -> dict[str, int | float]:

@@ -165,19 +165,19 @@ def split_sort(entries: int, device: Device) -> Sort:
     while cores < ceil_div(entries, most):
         cores *= MERGE_WAYS
     cores = min(cores, device.vector_cores)
-    each = align_down(entries // cores, SORT_ENTRIES)
-    if entries - (cores - 1) * each > each + SORT_ENTRIES:
-        each += SORT_ENTRIES
-        cores = ceil_div(entries, each)
-    last = entries - (cores - 1) * each
-    loops, last_loops = ceil_div(each, most), ceil_div(last, most)
-    piece, last_piece = min(each, most), min(last, most)
+    entries_per_core = align_down(entries // cores, SORT_ENTRIES)
+    if entries - (cores - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
+        entries_per_core += SORT_ENTRIES
+        cores = ceil_div(entries, entries_per_core)
+    last = entries - (cores - 1) * entries_per_core
+    loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
+    piece, last_piece = min(entries_per_core, most), min(last, most)
     return Sort(
         cores=cores,
-        core_entries=each,
+        core_entries=entries_per_core,
         core_loops=loops,
         core_piece=piece,
-        core_last_piece=each - (loops - 1) * piece,
+        core_last_piece=entries_per_core - (loops - 1) * piece,
         last_entries=last,
         last_loops=last_loops,
         last_piece=last_piece,

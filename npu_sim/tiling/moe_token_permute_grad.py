@@ -59,7 +59,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
     if top_k <= 0 or problem.hidden <= 0:
         return NO_TILING
     tokens = problem.tokens_out // top_k
-    own = SumProblem(
+    sums = SumProblem(
         tokens,
         problem.grad_rows,
         problem.hidden,
@@ -69,7 +69,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         INDEX_BYTES,
         device.system_workspace_bytes,
     )
-    return tile_sums(own, device)
+    return tile_sums(sums, device)
 
 
 def problem_of(row: Any) -> Problem:

@@ -367,12 +367,12 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if buffer.row_factor <= 0 or buffer.ub_factor <= 0:
         return NO_TILING
     wide, factor = columns_aligned(problem), buffer.row_factor
-    each = ceil_div(problem.rows, cores)
+    rows_per_core = ceil_div(problem.rows, cores)
     if merges_inference_rows(problem, device, rules):
-        each = align(each, INFERENCE_ROW_STEP)
-    block_dim = ceil_div(problem.rows, each)
-    last = problem.rows - (block_dim - 1) * each
-    row_loop, last_row_loop = ceil_div(each, factor), ceil_div(last, factor)
+        rows_per_core = align(rows_per_core, INFERENCE_ROW_STEP)
+    block_dim = ceil_div(problem.rows, rows_per_core)
+    last = problem.rows - (block_dim - 1) * rows_per_core
+    row_loop, last_row_loop = ceil_div(rows_per_core, factor), ceil_div(last, factor)
     return Tiling(
         status=SUCCESS,
         tiling_key=key,
@@ -381,14 +381,14 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         rows=problem.rows,
         columns=problem.columns,
         columns_aligned=wide,
-        block_factor=each,
+        block_factor=rows_per_core,
         row_factor=factor,
         ub_factor=buffer.ub_factor,
         average_factor=float(np.float32(1) / np.float32(problem.columns)),
         last_block_factor=last,
         row_loop=row_loop,
         last_block_row_loop=last_row_loop,
-        row_tail=each - (row_loop - 1) * factor,
+        row_tail=rows_per_core - (row_loop - 1) * factor,
         last_block_row_tail=last - (last_row_loop - 1) * factor,
         whole_repeats=wide // VECTOR_LANES,
         repeat_tail=wide % VECTOR_LANES,
@@ -508,9 +508,9 @@ def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buf
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; the planner's fixed sizes may exceed it."""
-    own = buffers(tiling, problem_of_row(row), device, rules)
-    tensors = own.x + own.gamma + own.y + own.rstd
-    return tensors + own.x_fp32 + own.squares + own.reduction + own.sums + own.zeros
+    sizes = buffers(tiling, problem_of_row(row), device, rules)
+    tensors = sizes.x + sizes.gamma + sizes.y + sizes.rstd
+    return tensors + sizes.x_fp32 + sizes.squares + sizes.reduction + sizes.sums + sizes.zeros
 
 
 RUNS = (

@@ -535,8 +535,8 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; the planner does not check its size."""
-    own = buffers(tiling, device.npu_arch, rules)
-    return sum(own)
+    sizes = buffers(tiling, device.npu_arch, rules)
+    return sum(sizes)
 
 
 RUNS = (

@@ -132,10 +132,10 @@ def _launch_bound(
     launch: Launch, phases: Iterable[tuple[str, PhaseTime]], profile: Profile, mhz: float
 ) -> tuple[float, str, bool]:
     """Return the microseconds of a launch, what binds, and whether its kernel is planned."""
-    own = [phase for kernel, phase in phases if kernel == launch.kernel]
-    if own:
-        longest = max(own, key=lambda phase: phase.us)
-        return sum(phase.us for phase in own), longest.binding_pipe, True
+    phases_of_kernel = [phase for kernel, phase in phases if kernel == launch.kernel]
+    if phases_of_kernel:
+        longest = max(phases_of_kernel, key=lambda phase: phase.us)
+        return sum(phase.us for phase in phases_of_kernel), longest.binding_pipe, True
     cores = profile.chip.vector_cores if launch.block_dim is None else launch.block_dim
     if cores == 0:
         return 0.0, "", False

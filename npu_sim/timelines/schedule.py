@@ -208,15 +208,19 @@ def _outline_long(loop: Loop, limit: int, prefix: str) -> Iterator[tuple[str, tu
             )
         return
     shown = max(limit // (2 * tiles(loop.body)), 1)
-    each = limit // (2 * shown)
+    tiles_at_each_end = limit // (2 * shown)
     for iteration in range(shown):
-        yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))
+        yield from _outline(
+            loop.body, tiles_at_each_end, _extend(prefix, loop, iteration, iteration + 1)
+        )
     merged = Loop(
         loop.body, loop.count - 2 * shown, loop.axis, loop.step, loop.start + shown * loop.step
     )
     yield _extend(prefix, loop, shown, loop.count - shown) or "tiles", (merged,)
     for iteration in range(loop.count - shown, loop.count):
-        yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))
+        yield from _outline(
+            loop.body, tiles_at_each_end, _extend(prefix, loop, iteration, iteration + 1)
+        )
 
 
 def _extend(prefix: str, loop: Loop, first: int, stop: int) -> str:

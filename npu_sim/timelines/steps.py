@@ -163,8 +163,10 @@ def tensor_reads(program: Program, table: StepTable) -> dict[str, int]:
                     continue
                 if step is None or sum(copy.times for copy in copies) != len(step.reads):
                     return {}
-                each = [replace(copy, times=1) for copy in copies for _ in range(copy.times)]
-                for name, copy in zip(step.reads, each, strict=True):
+                single_copies = [
+                    replace(copy, times=1) for copy in copies for _ in range(copy.times)
+                ]
+                for name, copy in zip(step.reads, single_copies, strict=True):
                     read[name] += len(cores) * times * copied_bytes(copy)
     return dict(read)
 

@@ -39,9 +39,9 @@ def trace(timed_plans: Sequence[TimedPlan]) -> dict[str, Any]:
     events: list[Event] = []
     merged = 0
     for process, timed in enumerate(timed_plans, start=1):
-        own = list(_process(process, timed))
-        merged += sum(event["args"].get("tiles", 1) > 1 for event in own)
-        events += own
+        process_events = list(_process(process, timed))
+        merged += sum(event["args"].get("tiles", 1) > 1 for event in process_events)
+        events += process_events
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -87,8 +87,8 @@ def _process(process: int, timed: TimedPlan) -> Iterator[Event]:
         for core in cores
     }
     yield from _thread(process, LAUNCHES, "launches")
-    for core, own in threads.items():
-        for pipe, thread in own.items():
+    for core, thread_events in threads.items():
+        for pipe, thread in thread_events.items():
             yield from _thread(process, thread, Text("core {core} {pipe}", core=core, pipe=pipe))
     for placed in placed_launches(timed):
         yield _launch_event(placed.launch, process, placed.start_us)

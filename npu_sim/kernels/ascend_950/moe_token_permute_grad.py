@@ -132,11 +132,11 @@ def _sum_token(
         store_some(out, out_start + end, part, 0, hidden - end)
     lookahead = LOOKAHEAD_BYTES // out.itemsize
     for column in range(first, end, step):
-        ahead, own = column + lookahead, starts
+        ahead, ahead_starts = column + lookahead, starts
         if ahead >= hidden:
-            ahead, own = ahead - hidden, following
+            ahead, ahead_starts = ahead - hidden, following
         if ahead < hidden:
-            for start in own:
+            for start in ahead_starts:
                 if start >= 0:
                     prefetch(values, start + ahead)
         lanes = _add_rows(values, starts, column, chunk_rows)

@@ -244,8 +244,8 @@ def _add_leaf(
 ) -> None:
     """Compute the row of a leaf and its partner, and add them to the vectors of the tree."""
     vectors, columns = scratch.vectors[thread], rows.gamma.size
-    own = _place_of(trees, chunk, leaf)
-    number, partner = trees.firsts[chunk] + own, own + trees.leaves[chunk]
+    place = _place_of(trees, chunk, leaf)
+    number, partner = trees.firsts[chunk] + place, place + trees.leaves[chunk]
     next_number = trees.firsts[chunk] + _place_of(trees, chunk, leaf + 1)
     first, waiting = vectors[0, :columns], vectors[len(vectors) - 1, :columns]
     depth = 0  # how many vectors the leaf completes
@@ -349,8 +349,8 @@ def core_trees(rows: int, cores: int, width: int, merge_width: int) -> Trees:
 
     ``width`` and ``merge_width`` are the padded columns that select the orders.
     """
-    each, longer = divmod(rows, cores)
-    counts = each + (np.arange(cores) < longer).astype(np.int64)
+    rows_per_core, longer = divmod(rows, cores)
+    counts = rows_per_core + (np.arange(cores) < longer).astype(np.int64)
     firsts = np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64)
     leaves = np.array([_folded_rows(int(count)) for count in counts], np.int64)
     starts, blocks = np.zeros(cores, np.int64), np.minimum(leaves, BLOCK_ROWS)

@@ -92,6 +92,8 @@ def arrival(split: ReductionSplit, order: int) -> tuple[Integers, Integers]:
     cores = visits_by_core(split)
     fixed = SEQUENTIAL if order == RANDOM else order
     arrived = [cores[number] for number in arrivals(np.ones(len(cores), np.int64), fixed, 0, 1)[0]]
-    last = [int(visit == own[-1]) for own in arrived for visit in own]
-    visits = [visit for own in arrived for visit in own]
+    last = [
+        int(visit == visits_of_part[-1]) for visits_of_part in arrived for visit in visits_of_part
+    ]
+    visits = [visit for visits_of_part in arrived for visit in visits_of_part]
     return np.array(visits, np.int64), np.array(last, np.int64)

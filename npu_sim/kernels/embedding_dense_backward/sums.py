@@ -377,18 +377,18 @@ def _sum_wide(
     own_buffers = ThreadBuffers(
         buffers.offsets[thread], buffers.closes[thread], sums[0], sums[1], carry
     )
-    first, own = bounds[thread], bounds[thread + 1] - bounds[thread]
+    first, chunk_count = bounds[thread], bounds[thread + 1] - bounds[thread]
     place, open_line = bounds[threads + 1 + thread], NO_LINE
     first_line, end_line = 0, (dim + step - 1) // step
-    for turn in range(own + special.size):
+    for turn in range(chunk_count + special.size):
         row = first + turn
-        if turn < own and _is_special(special, place, row):
+        if turn < chunk_count and _is_special(special, place, row):
             open_line = _flush_line(out, carry, open_line, row * dim)
             place += 1
             continue
-        if turn >= own:
-            open_line = _flush_line(out, carry, open_line, (first + own) * dim)
-            row = special[turn - own]
+        if turn >= chunk_count:
+            open_line = _flush_line(out, carry, open_line, (first + chunk_count) * dim)
+            row = special[turn - chunk_count]
             first_line = thread * (dim // step) // threads
             end_line = (
                 (thread + 1) * (dim // step) // threads
@@ -399,7 +399,7 @@ def _sum_wide(
             continue
         run, out_start = _run_of(runs, row), np.int64(row) * dim
         count = run.stop - run.begin
-        if count <= PASS_ROWS and turn < own:
+        if count <= PASS_ROWS and turn < chunk_count:
             if not streams:
                 _prefetch_out(out, out_start + dim, dim)
             read_slots(rows, run.begin, count, 0, own_buffers)
@@ -407,7 +407,7 @@ def _sum_wide(
         else:
             open_line = _flush_line(out, carry, open_line, out_start)
             _write_long_run(rows, run, out, out_start, first_line, end_line, own_buffers)
-    _flush_line(out, carry, open_line, (first + own) * dim)
+    _flush_line(out, carry, open_line, (first + chunk_count) * dim)
     end_streams()
 
 

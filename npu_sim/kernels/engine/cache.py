@@ -56,7 +56,7 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         The function that was compiled.
     argument_types
         Its argument types, where Numba's signature does not contain them.
-    own
+    digest
         Digest of its dependencies outside this package. None: unknown, the function is not cached.
         By default it is computed from the function.
     """
@@ -65,14 +65,14 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         self,
         function: Callable[..., Any],
         argument_types: tuple[Any, ...] = (),
-        own: str | None = "",
+        digest: str | None = "",
     ) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
         self._argument_types = str(argument_types)
         is_ours = function.__module__.partition(".")[0] == __name__.partition(".")[0]
         if not is_ours:
-            own = own_digest(function.__module__, function.__code__.co_filename)
-        self._own = own
+            digest = outside_digest(function.__module__, function.__code__.co_filename)
+        self._digest = digest
         self._enabled = True
 
     @property
@@ -146,11 +146,13 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
 
     def _key(self, sig: Any, codegen: Any) -> str:
         """Return the identity of a compiled kernel: name, source, signature and processor."""
-        return repr((self._name, self._own, self._argument_types, str(sig), codegen.magic_tuple()))
+        return repr(
+            (self._name, self._digest, self._argument_types, str(sig), codegen.magic_tuple())
+        )
 
     def _path(self, key: str) -> Path | None:
         directory = cache_directory()
-        if directory is None or self._own is None or not self._enabled:
+        if directory is None or self._digest is None or not self._enabled:
             return None
         digest = hashlib.sha256(key.encode()).hexdigest()[:32]
         return directory / f"{self._name.rpartition('.')[2]}-{digest}"
@@ -187,7 +189,7 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def own_digest(module: str, file: str) -> str | None:
+def outside_digest(module: str, file: str) -> str | None:
     """Return a digest of the dependencies of a kernel of another package.
 
     These are the Python files of its package, or those beside its file. None without a file, as in

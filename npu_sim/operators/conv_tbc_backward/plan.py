@@ -136,7 +136,7 @@ def _products(case: Case) -> str:
 
 def _convolution_fields(case: Case) -> dict[str, Any]:
     tiling, problem, device = case.tiling, problem_of(case.row, case.rules), case.device
-    own, published = tiling.input_model, tiling.route == ROUTE_PLANNER
+    input_model, published = tiling.input_model, tiling.route == ROUTE_PLANNER
     weight_model = tiling.weight_model
     return {
         "kernel": "gradInput and gradWeight on the cube unit, gradBias on vector cores",
@@ -144,24 +144,24 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
         "block_dim": tiling.block_dim,
         "cores_note": Text(
             "gradInput {input_cores} cores, gradWeight {weight_cores}",
-            input_cores=own.block_dim,
+            input_cores=input_model.block_dim,
             weight_cores=tiling.grad_weight.block_dim,
         ),
         "per_core": Text(
             "gradInput {blocks}; gradWeight {planner_note}",
-            blocks=_blocks_text(own),
+            blocks=_blocks_text(input_model),
             planner_note=_planner_note(case) if published else _model_note(weight_model),
         ),
         "tiling": {
             "route": ROUTE_NAMES[tiling.route],
-            "gradInput": own._asdict(),
+            "gradInput": input_model._asdict(),
             "gradWeight": vendor_fields(tiling.published) if published else weight_model._asdict(),
         },
         "cores": lambda: tuple(
             CoreWork(core=core, ranges=_ranges(case, core)) for core in range(tiling.block_dim)
         ),
         "memories": lambda: (
-            *model_memories("gradInput", own, problem, device),
+            *model_memories("gradInput", input_model, problem, device),
             *(
                 planner_memories(tiling.published, problem, device)
                 if published
@@ -175,15 +175,17 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
 def _blocks_text(tiling: CubeTiling) -> str:
     most = tiling.blocks_per_core
     base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
-    own = {"blocks": tiling.blocks, "single_m": tiling.single_m, "single_n": tiling.single_n}
+    sizes = {"blocks": tiling.blocks, "single_m": tiling.single_m, "single_n": tiling.single_n}
     if most > 1:
         return Text(
             "up to {most} of {blocks} blocks of {single_m} x {single_n} (base {base})",
             most=most,
             base=base,
-            **own,
+            **sizes,
         )
-    return Text("one of {blocks} blocks of {single_m} x {single_n} (base {base})", base=base, **own)
+    return Text(
+        "one of {blocks} blocks of {single_m} x {single_n} (base {base})", base=base, **sizes
+    )
 
 
 def _model_note(tiling: CubeTiling) -> str:
@@ -234,10 +236,10 @@ def _planner_note(case: Case) -> str:
 
 def _ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
     """Return the ranges of a core: those of its first block, and ``blocks``, their number."""
-    own, weight = case.tiling.input_model, case.tiling.weight_model
+    input_model, weight = case.tiling.input_model, case.tiling.weight_model
     work: dict[str, tuple[int, int]] = {}
-    if core < own.block_dim:
-        work |= _block_ranges("gradInput", own, core, ("time", "channels", "samples"))
+    if core < input_model.block_dim:
+        work |= _block_ranges("gradInput", input_model, core, ("time", "channels", "samples"))
     if case.tiling.route == ROUTE_PLANNER:
         return work | _planner_ranges(case, core)
     if core < weight.block_dim:

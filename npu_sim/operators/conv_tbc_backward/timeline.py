@@ -360,17 +360,17 @@ def steps(plan: Plan) -> StepTable:
     for gradient, other in OTHERS.items():
         if gradient in plan.tiling:
             m, n, k = _largest_block(plan.tiling[gradient])
-            own = Text("self of a {gradient} block", gradient=gradient)
+            self_block = Text("self of a {gradient} block", gradient=gradient)
             factor = Text("{other} of a {gradient} block", other=other, gradient=gradient)
             result = Text("{gradient} block", gradient=gradient)
             by_m, by_n, by_k = {"m": 1.0}, {"n": 1.0}, {"k": 1.0}
             views += [
-                View(own, m, k, by_m, by_k),
+                View(self_block, m, k, by_m, by_k),
                 View(factor, k, n, by_k, by_n),
                 View(result, m, n, by_m, by_n),
             ]
             for note in NOTES:
-                table[gradient, note] = _table_entry(note, (own, factor), result, other)
+                table[gradient, note] = _table_entry(note, (self_block, factor), result, other)
     return StepTable(tuple(views), table)
 
 

@@ -158,7 +158,7 @@ def _convolutions(
     executor: _Executor, transposed: dict[str, LaunchTensor]
 ) -> tuple[LaunchTensor, LaunchTensor]:
     """Append both gradients in cube layout, and the conversions to it and back."""
-    case, row, compute, own = executor.case, executor.case.row, executor.compute, executor.dtype
+    case, row, compute, dtype = executor.case, executor.case.row, executor.compute, executor.dtype
     channel_block = CHANNEL_BLOCK_BYTES // problem_of(row, case.rules).element_bytes
     in_blocks, out_blocks = ceil_div(row.Cin, channel_block), ceil_div(row.Cout, channel_block)
     cube: dict[str, Shape] = {
@@ -180,7 +180,7 @@ def _convolutions(
     plain = executor.run(
         "TransData", (result,), between("gradInput", (row.B, row.Cin, 1, row.T), compute)
     )
-    grad_input = executor.cast(plain, "gradInput in its dtype", own)
+    grad_input = executor.cast(plain, "gradInput in its dtype", dtype)
     result = between("gradWeight in cube layout", cube["weight"], "float32")
     if not case.deterministic:
         note = "its size is a model; whether deterministic mode clears as well is not published"
@@ -193,7 +193,7 @@ def _convolutions(
     executor.compute_gradient(WEIGHT_KERNEL, operands, result, block_dim, parts)
     output = between("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32")
     plain = executor.run("TransData", (result,), output)
-    return grad_input, executor.cast(plain, "gradWeight in its dtype", own)
+    return grad_input, executor.cast(plain, "gradWeight in its dtype", dtype)
 
 
 def _products(
@@ -225,7 +225,7 @@ def _product(
             for operand in operands
         )
         pairs = zip(operands, cast_names, strict=True)
-        operands = tuple(executor.cast(operand, own, "float16") for operand, own in pairs)
+        operands = tuple(executor.cast(operand, dtype, "float16") for operand, dtype in pairs)
     output = between(name, shape, operands[0].dtype)
     if name in elementwise_gradients(executor.case):
         evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT

@@ -29,7 +29,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     if case.arguments.reduction != "mean" or rows < 3:
         return
     cores = [range(*row_range(case.tiling, core)) for core in range(case.tiling.block_dim)]
-    tree = trees.reduce_sum([trees.reduce_sum(own) for own in cores])
+    tree = trees.reduce_sum([trees.reduce_sum(weights) for weights in cores])
     assert tree is not None
     yield Claim(
         output="x_grad",

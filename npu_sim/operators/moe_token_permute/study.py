@@ -63,8 +63,8 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     tokens, indices = call.tensors["tokens"], call.tensors["indices"]
     if not indices.size or len(_sources(call)) < indices.size:
         return
-    own = np.arange(len(tokens))
-    padding = np.resize(own, PADDING_TOKENS)
+    order = np.arange(len(tokens))
+    padding = np.resize(order, PADDING_TOKENS)
     twice = call.with_tensors(
         tokens=np.concatenate([tokens, tokens]), indices=np.concatenate([indices, indices])
     )
@@ -72,12 +72,12 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     padded = call.with_tensors(
         tokens=np.concatenate([tokens, zeros]), indices=np.concatenate([indices, indices[padding]])
     )
-    moved = np.roll(own, max(1, len(own) // 3))
-    yield "batch twice as large", twice, partial(_restored, call, twice, own)
+    moved = np.roll(order, max(1, len(order) // 3))
+    yield "batch twice as large", twice, partial(_restored, call, twice, order)
     yield (
         Text("{padding_tokens} padding tokens", padding_tokens=PADDING_TOKENS),
         padded,
-        partial(_restored, call, padded, own),
+        partial(_restored, call, padded, order),
     )
     rolled = call.with_tensors(tokens=tokens[moved], indices=indices[moved])
     yield (
@@ -103,9 +103,9 @@ def _restored(
     )
     if output == "sorted_indices":
         return np.argsort(np.argsort(places)) if (np.diff(at) > 0).all() else None
-    own = call.outputs()["sorted_indices"]
-    rows = np.empty((own.size, *values.shape[1:]), values.dtype)
-    rows[own] = values[places]
+    sorted_indices = call.outputs()["sorted_indices"]
+    rows = np.empty((sorted_indices.size, *values.shape[1:]), values.dtype)
+    rows[sorted_indices] = values[places]
     return rows
 
 

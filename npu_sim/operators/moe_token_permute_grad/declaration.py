@@ -34,10 +34,10 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         largest_topk_of_every_hidden=moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize),
     )
     if grad.rank == 2 and grad.shape[1] > 0:
-        own = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
+        largest = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
         really = Text(
-            "numTopk <= {own} at hidden {shape} {dtype}, {really}",
-            own=own,
+            "numTopk <= {largest} at hidden {shape} {dtype}, {really}",
+            largest=largest,
             shape=grad.shape[1],
             dtype=grad.dtype,
             really=really,

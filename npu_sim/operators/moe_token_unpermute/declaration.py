@@ -27,17 +27,17 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     tokens, hidden = call.specs["permuted_tokens"], call.size("hidden")
     ub_bytes = call.device.ub_bytes
     entry = tiler.bytes_of_entry(probs_code(call))
-    own = token_sums.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
+    largest = token_sums.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
     always = token_sums.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
     message, hint = unpermuted_tokens.topk_message(call)
     return (
         message,
         Text(
-            "{hint}; capacity of the buffers on {title}: {own} at hidden {hidden}, {always} at "
+            "{hint}; capacity of the buffers on {title}: {largest} at hidden {hidden}, {always} at "
             "every hidden size",
             hint=hint,
             title=call.profile.title,
-            own=own,
+            largest=largest,
             hidden=hidden,
             always=always,
         ),

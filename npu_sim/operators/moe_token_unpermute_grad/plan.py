@@ -120,9 +120,9 @@ def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
 
 
 def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
-    own = "every sum is one core's; nothing is added atomically"
+    reason = "every sum is one core's; nothing is added atomically"
     rows = OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
-    sums = OutputOrder(output="probs_grad", fixed=True, reason=own)
+    sums = OutputOrder(output="probs_grad", fixed=True, reason=reason)
     return (rows, sums) if has_probs else (rows,)
 
 

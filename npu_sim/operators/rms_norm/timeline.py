@@ -77,8 +77,8 @@ def program(plan: Plan) -> Program:
         )
     else:
         step = _whole_rows(columns, x, gamma, key == KEY_SINGLE_ROW)
-    own = ranged_cores(plan, "rows", plan.tiling["row_factor"], step)
-    cores = {core: (*once, *nodes) for core, nodes in own.items()}
+    core_nodes = ranged_cores(plan, "rows", plan.tiling["row_factor"], step)
+    cores = {core: (*once, *nodes) for core, nodes in core_nodes.items()}
     # A 16-bit x frees its buffer once it is widened, except on key 3, where the squares replace it.
     early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
     broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()

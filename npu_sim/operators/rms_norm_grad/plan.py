@@ -141,11 +141,13 @@ def _workspace(tiling: tiler.Tiling) -> Workspace:
         ),
     ]
     if tiling.fixed_output:
-        own = 4 * tiling.block_dim * tiling.chunks.size
+        partial_bytes = 4 * tiling.block_dim * tiling.chunks.size
         chunk, vector = "one chunk of columns for every core", "one vector for every core"
         note = chunk if tiling.chunks.need else vector
         parts.append(
-            WorkspacePart(name="dgamma of every core", bytes=own, kind="kernel", note=note)
+            WorkspacePart(
+                name="dgamma of every core", bytes=partial_bytes, kind="kernel", note=note
+            )
         )
     if tiling.chunks.need:
         means = 4 * tiling.block_dim * tiling.block_factor
@@ -235,8 +237,8 @@ def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
         "4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= {chunk_total_bytes}",
         chunk_total_bytes=tiler.CHUNK_TOTAL_BYTES,
     )
-    own = 4 * tiling.block_dim * tiling.columns_aligned
-    values = {"4*block_dim*col_align": own, "total bytes": total}
+    partial_bytes = 4 * tiling.block_dim * tiling.columns_aligned
+    values = {"4*block_dim*col_align": partial_bytes, "total bytes": total}
     effects = in_chunks, "dgamma is reduced at once"
     return decided("chunks", condition, values, bool(chunks.need), effects, *flips)
 

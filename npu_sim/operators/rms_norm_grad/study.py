@@ -128,7 +128,7 @@ def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree
     ]
     if case.deterministic:
         by_core = groupby(contributions, key=lambda contribution: contribution[0])
-        sums = [trees.left_fold([part for _, part in own]) for _, own in by_core]
+        sums = [trees.left_fold([part for _, part in parts]) for _, parts in by_core]
         tree = trees.left_fold(sums)
     else:
         tree = fold_in_arrival_order(contributions, order, key)

@@ -90,8 +90,8 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         return (vector_tile(copy_in, vector, (_copy(dy, elements),)),)
 
     once = _gamma_in(columns, gamma_bytes), _dgamma_out(columns)
-    own = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
-    cores = {core: (once[0], *nodes, once[1]) for core, nodes in own.items()}
+    core_nodes = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
+    cores = {core: (once[0], *nodes, once[1]) for core, nodes in core_nodes.items()}
     return vector_phase("rows", cores, in_buffers=2, out_buffers=2)
 
 

@@ -334,14 +334,14 @@ def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
 
 
 def _workspace(case: Case, tiling: moe.Tiling) -> Workspace:
-    own = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
+    system = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
     if tiling.workspace_bytes == 0:
         note = (
             "the planner does not request it at this release; whether the framework adds it is "
             "not published"
         )
-        own = own.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
-    return kernel_workspace((own,), case.copies, case.operator.title)
+        system = system.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
+    return kernel_workspace((system,), case.copies, case.operator.title)
 
 
 def _order(case: Case) -> OutputOrder:

@@ -327,13 +327,13 @@ def timeline_report(
         (
             name,
             timeline.soc,
-            each.change,
-            each.bound_us,
-            each.saved_share,
-            joined(each.without, ", "),
+            change.change,
+            change.bound_us,
+            change.saved_share,
+            joined(change.without, ", "),
         )
         for name, timeline in timelines
-        for each in timeline.changes
+        for change in timeline.changes
     )
     changed = (Table(CHANGE_HEADINGS, changes, "the call, changed"),) if changes else ()
     prices = tuple(

@@ -67,12 +67,12 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     cut = ascending(numbers[0])
     positions = spread_positions(cut, MOST_ASKED)
     areas = [Area(space, profile, (cut,)) for profile in space.profiles[:MOST_SERIES]]
-    own = {
+    chosen = {
         name: value
         for name, value in areas[0].fixed.items()
         if name not in ("limits", "deterministic")
     }
-    call = fixed_call(space.operator, {**own, cut.name: cut.at(0)})
+    call = fixed_call(space.operator, {**chosen, cut.name: cut.at(0)})
     assert isinstance(cut.axis, Number)
     bounds: dict[str, int | None] = {
         limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS

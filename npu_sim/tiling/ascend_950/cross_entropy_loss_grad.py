@@ -375,12 +375,12 @@ def row_buffers(tiling: Tiling, size: int, weighted: bool) -> RowBuffers:
     if schedule_of(tiling) == EMPTY:
         return RowBuffers(0, 0, 0, 0, 0)
     elements = max(tiling.pass_elements, align(tiling.column_tail, TAIL_COLUMNS))
-    own = align(size * elements, BLOCK_BYTES)
+    aligned = align(size * elements, BLOCK_BYTES)
     fp32_rows = weight = FP32_BYTES * max(LEAST_ROW_ELEMENTS, elements)
     if schedule_of(tiling) == WHOLE_ROWS:
         fp32_rows = FP32_BYTES * tiling.pass_elements
         weight = FP32_BYTES * tiling.align_columns
-    return RowBuffers(own, own, fp32_rows, weight if weighted else 0, tiling.buffers.buf2)
+    return RowBuffers(aligned, aligned, fp32_rows, weight if weighted else 0, tiling.buffers.buf2)
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:

@@ -228,8 +228,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of sorted rows that a core takes."""
-    each = tiling.batch_rows * tiling.core_batches
-    return core * each, min((core + 1) * each, tiling.rows)
+    rows_per_core = tiling.batch_rows * tiling.core_batches
+    return core * rows_per_core, min((core + 1) * rows_per_core, tiling.rows)
 
 
 def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:
@@ -283,8 +283,8 @@ def plan_kernel(
         inputs["scale_grad_by_freq"],
     )
     if kernel == "embedding_dense_grad":
-        own = v1.tile(problem, device)
-        return raw_result(own, v1.vendor_structure(own, problem, inputs["padding_idx"]))
+        tiling_v1 = v1.tile(problem, device)
+        return raw_result(tiling_v1, v1.vendor_structure(tiling_v1, problem, inputs["padding_idx"]))
     out = inputs["out_shape"]
     if not leading or len(out) != 2 or out[0] != weights:
         return REFUSED

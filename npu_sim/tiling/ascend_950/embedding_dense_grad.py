@@ -317,8 +317,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of columns that a core takes; cores that only clear have none."""
-    each = tiling.core_columns
-    return min(core * each, tiling.dim), min((core + 1) * each, tiling.dim)
+    columns_per_core = tiling.core_columns
+    return min(core * columns_per_core, tiling.dim), min((core + 1) * columns_per_core, tiling.dim)
 
 
 SCALE_NAMES = (
@@ -335,11 +335,16 @@ CAST_NAMES = ("baseWCast", "cntWCast", "tailWCast", "baseACast", "cntACast", "ta
 
 def vendor_structure(tiling: Tiling, problem: Problem, padding_idx: int) -> dict[str, int | float]:
     """Return the tiling data under the vendor's names; a second pass fills one group of names."""
-    own = dict.fromkeys(SCALE_NAMES + CAST_NAMES, 0)
+    scan_fields = dict.fromkeys(SCALE_NAMES + CAST_NAMES, 0)
     scan = tiling[-len(Scan._fields) :]
-    own |= zip(SCALE_NAMES if problem.scale_grad_by_freq else CAST_NAMES, scan, strict=True)
+    scan_fields |= zip(SCALE_NAMES if problem.scale_grad_by_freq else CAST_NAMES, scan, strict=True)
     scale = 1 if problem.scale_grad_by_freq else 0
-    return {**vendor_fields(tiling), **own, "paddingIdx": padding_idx, "scaleGradByFreq": scale}
+    return {
+        **vendor_fields(tiling),
+        **scan_fields,
+        "paddingIdx": padding_idx,
+        "scaleGradByFreq": scale,
+    }
 
 
 def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:

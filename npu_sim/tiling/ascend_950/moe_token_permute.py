@@ -252,24 +252,24 @@ def split_sort(entries: int, most: int, cores: int) -> Sort:
     while need < ceil_div(entries, most):
         need *= MERGE_WAYS
     need = min(need, cores)
-    each = align_down(entries // need, SORT_ENTRIES)
-    if entries - (need - 1) * each > each + SORT_ENTRIES:
-        each += SORT_ENTRIES
-        need = ceil_div(entries, each)
+    entries_per_core = align_down(entries // need, SORT_ENTRIES)
+    if entries - (need - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
+        entries_per_core += SORT_ENTRIES
+        need = ceil_div(entries, entries_per_core)
     loops, piece, last, last_piece, rest = 0, 0, 0, 0, 0
     while rest <= 0:
-        loops, piece = ceil_div(each, most), min(each, most)
-        last = entries - (need - 1) * each
+        loops, piece = ceil_div(entries_per_core, most), min(entries_per_core, most)
+        last = entries - (need - 1) * entries_per_core
         last_piece = align(ceil_div(last, loops), SORT_ENTRIES)
         rest = last - (loops - 1) * last_piece
         if rest <= 0:
-            each -= SORT_ENTRIES
+            entries_per_core -= SORT_ENTRIES
     return Sort(
         cores=need,
-        core_entries=each,
+        core_entries=entries_per_core,
         core_loops=loops,
         core_piece=piece,
-        core_last_piece=each - (loops - 1) * piece,
+        core_last_piece=entries_per_core - (loops - 1) * piece,
         last_entries=last,
         last_loops=loops,
         last_piece=last_piece,
@@ -289,9 +289,9 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
     ``wide`` is the number that the fields of the columns state where a row is one piece.
     """
     entries = problem.tokens * problem.top_k
-    each = ceil_div(entries, cores)
-    need = ceil_div(entries, each)
-    last = entries - each * (need - 1)
+    entries_per_core = ceil_div(entries, cores)
+    need = ceil_div(entries, entries_per_core)
+    last = entries - entries_per_core * (need - 1)
     first_piece, last_piece, pieces = wide, wide, 1
     if problem.columns > piece:
         first_piece, pieces = piece, ceil_div(problem.columns, piece)
@@ -299,13 +299,13 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
     return RowLoops(
         cores=need,
         kept_rows=kept,
-        core_rows=each,
-        core_at_once=min(each, at_once),
-        core_rest=remainder(each, at_once),
+        core_rows=entries_per_core,
+        core_at_once=min(entries_per_core, at_once),
+        core_rest=remainder(entries_per_core, at_once),
         last_rows=last,
         last_at_once=min(last, at_once),
         last_rest=remainder(last, at_once),
-        core_loops=ceil_div(each, at_once),
+        core_loops=ceil_div(entries_per_core, at_once),
         last_loops=ceil_div(last, at_once),
         piece=first_piece,
         last_piece=last_piece,
@@ -318,14 +318,14 @@ def places_stage(problem: Problem, device: Device) -> RowLoops:
     """Return the loops that write the places of the entries (page, srcToDstComputeParamsOp)."""
     cores = device.vector_cores
     at_once = (usable_bytes(problem, device) - 1024 - 32 * cores) // 64 // 2
-    own = stage(problem, cores, at_once, problem.columns, 0, 0)
-    each, last = own.core_rows, own.last_rows
+    copy_stage = stage(problem, cores, at_once, problem.columns, 0, 0)
+    rows_per_core, last = copy_stage.core_rows, copy_stage.last_rows
     return RowLoops(
-        cores=own.cores,
+        cores=copy_stage.cores,
         kept_rows=0,
-        core_rows=each,
-        core_at_once=min(each, at_once),
-        core_rest=each - (ceil_div(each, at_once) - 1) * at_once,
+        core_rows=rows_per_core,
+        core_at_once=min(rows_per_core, at_once),
+        core_rest=rows_per_core - (ceil_div(rows_per_core, at_once) - 1) * at_once,
         last_rows=last,
         last_at_once=min(last, at_once),
         last_rest=last - (ceil_div(last, at_once) - 1) * at_once,
@@ -348,15 +348,15 @@ def gather_stage(
     """
     columns, size = problem.columns, problem.element_bytes
     entries, cores = problem.tokens * problem.top_k, device.vector_cores
-    each, row = ceil_div(entries, cores), align(columns * size, BLOCK_BYTES)
-    ids = align(entry_bytes * each + reserved, BLOCK_BYTES)
+    entries_per_core, row = ceil_div(entries, cores), align(columns * size, BLOCK_BYTES)
+    ids = align(entry_bytes * entries_per_core + reserved, BLOCK_BYTES)
     if ids + row < available:
         wide = 2 * columns if kept >= 0 and ids + 2 * row < available else columns
         return stage(problem, cores, entries, columns, wide, max(kept, 0))
     piece = WIDEST_PIECE
     buffered = row if columns < WIDEST_PIECE else align(piece * size, BLOCK_BYTES)
     at_once = align_down((available - buffered - reserved) // entry_bytes, SORT_ENTRIES)
-    if columns >= WIDEST_PIECE and each < at_once:
+    if columns >= WIDEST_PIECE and entries_per_core < at_once:
         piece = align_down((available - ids) // size, SORT_ENTRIES)
     return stage(problem, cores, at_once, piece, columns, max(kept, 0))
 
@@ -394,25 +394,25 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
         return idle_stage(kept, 0, 0, 0)
     if not scatters(problem, device):
         return gather_stage(problem, device, half, FP32_BYTES, 0, kept)
-    own = stage(problem, cores, half, problem.columns, 0, 0)
+    copy_stage = stage(problem, cores, half, problem.columns, 0, 0)
     if kept == 0:
-        return idle_stage(0, own.core_rows, own.last_rows, 1)
+        return idle_stage(0, copy_stage.core_rows, copy_stage.last_rows, 1)
     rows = scattered_rows(problem, device)
     need = ceil_div(kept, ceil_div(kept, cores))
-    each = ceil_div(kept, need)
-    last = kept - each * (need - 1)
+    rows_per_core = ceil_div(kept, need)
+    last = kept - rows_per_core * (need - 1)
     most = (half - rows * problem.columns * problem.element_bytes) // FP32_BYTES
-    at_once = max(LEAST_ROWS, min(each, most))
+    at_once = max(LEAST_ROWS, min(rows_per_core, most))
     return RowLoops(
         cores=need,
         kept_rows=kept,
-        core_rows=each,
+        core_rows=rows_per_core,
         core_at_once=at_once,
-        core_rest=times(each, most),
+        core_rest=times(rows_per_core, most),
         last_rows=last,
         last_at_once=at_once,
         last_rest=times(last, most),
-        core_loops=ceil_div(each, at_once),
+        core_loops=ceil_div(rows_per_core, at_once),
         last_loops=ceil_div(last, at_once),
         piece=rows,
         last_piece=rows,
@@ -456,19 +456,19 @@ def tile_v2(problem: Problem, device: Device) -> Tiling:
 def count_stage(problem: Problem, device: Device) -> Counts:
     """Return the loops that count the tokens of every expert."""
     entries = problem.tokens * problem.top_k
-    each = ceil_div(entries, device.vector_cores)
-    need = ceil_div(entries, each)
-    last = entries - each * (need - 1)
+    entries_per_core = ceil_div(entries, device.vector_cores)
+    need = ceil_div(entries, entries_per_core)
+    last = entries - entries_per_core * (need - 1)
     most = (usable_bytes(problem, device) - COUNT_BYTES) // FP32_BYTES
-    loops, last_loops = ceil_div(each, most), ceil_div(last, most)
-    piece, last_piece = ceil_div(each, loops), ceil_div(last, last_loops)
+    loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
+    piece, last_piece = ceil_div(entries_per_core, loops), ceil_div(last, last_loops)
     return Counts(
         cores=need,
-        core_entries=each,
+        core_entries=entries_per_core,
         last_entries=last,
         core_loops=loops,
         core_piece=piece,
-        core_last_piece=each - (loops - 1) * piece,
+        core_last_piece=entries_per_core - (loops - 1) * piece,
         last_loops=last_loops,
         last_piece=last_piece,
         last_last_piece=last - (last_loops - 1) * last_piece,
@@ -478,27 +478,27 @@ def count_stage(problem: Problem, device: Device) -> Counts:
 def copy_stage(problem: Problem, device: Device) -> Copies:
     """Return the loops that copy rows of int8."""
     entries, usable = problem.tokens * problem.top_k, usable_bytes(problem, device)
-    each = ceil_div(entries, device.vector_cores)
-    need = ceil_div(entries, each)
-    last = entries - each * (need - 1)
+    entries_per_core = ceil_div(entries, device.vector_cores)
+    need = ceil_div(entries, entries_per_core)
+    last = entries - entries_per_core * (need - 1)
     columns = problem.columns
     while (usable // 2) // (align(columns, BLOCK_BYTES) + QUEUE_BYTES) <= 0:
         columns = ceil_div(columns, 2)
     row = align(columns, BLOCK_BYTES)
-    at_once = min((usable // 2) // (row + QUEUE_BYTES), each)
+    at_once = min((usable // 2) // (row + QUEUE_BYTES), entries_per_core)
     last_at_once = min(at_once, last)
-    loops, last_loops = ceil_div(each, at_once), ceil_div(last, last_at_once)
+    loops, last_loops = ceil_div(entries_per_core, at_once), ceil_div(last, last_at_once)
     pieces = ceil_div(problem.columns, columns)
     used = 2 * (align(FP32_BYTES * at_once, BLOCK_BYTES) + at_once * row + 32 * at_once)
     more = (usable - used) // (at_once * row)
     buffers = min(more + 2, MOST_BUFFERS) if more > 0 else 2
     return Copies(
         cores=need,
-        core_rows=each,
+        core_rows=entries_per_core,
         last_rows=last,
         core_loops=loops,
         core_piece=at_once,
-        core_last_piece=each - (loops - 1) * at_once,
+        core_last_piece=entries_per_core - (loops - 1) * at_once,
         last_loops=last_loops,
         last_piece=last_at_once,
         last_last_piece=last - (last_loops - 1) * last_at_once,
@@ -581,14 +581,14 @@ V3_ZEROS = (
 
 def vendor_structure(tiling: Tiling, is_int8: bool) -> dict[str, Any]:
     """Return the tiling data under the vendor's names."""
-    own: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **vendor_fields(tiling),
         "vbsComputeParamsOp": vendor_fields(tiling.sort),
         "vmsMiddleComputeParamsOp": {"needCoreNum": tiling.merging_cores},
     }
     if not is_int8:
         return {
-            **own,
+            **fields,
             **dict.fromkeys(V2_ZEROS, 0),
             "sortOutComputeParamsOp": {"oneLoopMaxElements": SORT_OUT_ENTRIES},
             "srcToDstComputeParamsOp": vendor_fields(tiling.places),
@@ -599,7 +599,7 @@ def vendor_structure(tiling: Tiling, is_int8: bool) -> dict[str, Any]:
     unused = vendor_fields(NO_LOOPS)
     del unused["activateRows"], unused["scatterMode"]
     return {
-        **own,
+        **fields,
         **dict.fromkeys(V3_ZEROS, 0),
         **dict.fromkeys(("expertEnd", "actualExpertNum", "expertNum"), EXPERTS),
         "quantMode": -1,

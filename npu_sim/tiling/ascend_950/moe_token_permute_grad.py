@@ -189,10 +189,10 @@ def is_column_split(tiling: Tiling) -> bool:
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of columns (key 200003) or tokens that a core takes."""
     if is_column_split(tiling):
-        each, end = tiling.core_columns, tiling.hidden
+        per_core, end = tiling.core_columns, tiling.hidden
     else:
-        each, end = tiling.core_tokens, tiling.tokens
-    return core * each, min((core + 1) * each, end)
+        per_core, end = tiling.core_tokens, tiling.tokens
+    return core * per_core, min((core + 1) * per_core, end)
 
 
 def vendor_structure(tiling: Tiling) -> dict[str, int]:
@@ -253,5 +253,5 @@ def buffers(tiling: Tiling, size: int) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    own = buffers(tiling, element_bytes(row.dtype))
-    return own.rows + own.result + own.sums
+    sizes = buffers(tiling, element_bytes(row.dtype))
+    return sizes.rows + sizes.result + sizes.sums

@@ -368,5 +368,5 @@ def buffers(tiling: Tiling, dtype: int, probs: int) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    own = buffers(tiling, row.dtype, problem_of_row(row).probs)
-    return own.rows + own.probs + own.indices + own.sums
+    sizes = buffers(tiling, row.dtype, problem_of_row(row).probs)
+    return sizes.rows + sizes.probs + sizes.indices + sizes.sums

@@ -263,11 +263,11 @@ def vendor_structure(tiling: Tiling) -> dict[str, Any]:
     }
 
 
-def _vendor_sum(own: BinarySum) -> dict[str, int]:
+def _vendor_sum(binary_sum: BinarySum) -> dict[str, int]:
     return {
-        "binaryAddQuotient": own.folded,
-        "binaryAddk": own.halvings,
-        "binaryAddLastNum": own.last,
+        "binaryAddQuotient": binary_sum.folded,
+        "binaryAddk": binary_sum.halvings,
+        "binaryAddLastNum": binary_sum.last,
     }
 
 
@@ -334,6 +334,6 @@ def buffers(tiling: Tiling, size: int) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    own = buffers(tiling, element_bytes(row.dtype))
-    rows = own.gradient + own.tokens + own.result
-    return rows + own.indices + own.sums + own.slots + own.register_sums
+    sizes = buffers(tiling, element_bytes(row.dtype))
+    rows = sizes.gradient + sizes.tokens + sizes.result
+    return rows + sizes.indices + sizes.sums + sizes.slots + sizes.register_sums

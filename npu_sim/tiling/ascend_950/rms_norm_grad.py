@@ -246,9 +246,9 @@ def holds_all_rows(problem: Problem, device: Device) -> bool:
 
 def split_dx(problem: Problem, device: Device) -> DxSplit:
     """Return the split of dx."""
-    each = ceil_div(problem.rows, device.vector_cores)
-    used = ceil_div(problem.rows, each)
-    return DxSplit(problem.rows, problem.columns, each, used, body_of(problem.columns))
+    rows_per_core = ceil_div(problem.rows, device.vector_cores)
+    used = ceil_div(problem.rows, rows_per_core)
+    return DxSplit(problem.rows, problem.columns, rows_per_core, used, body_of(problem.columns))
 
 
 def split_columns(problem: Problem, device: Device) -> ColumnSplit:
@@ -313,8 +313,8 @@ def split_rows(problem: Problem, device: Device) -> RowSplit:
     size = element_bytes(problem.dtype_code)
     unit = 32 // size
     used = min(ceil_div(problem.rows, BLOCK_ROWS), device.vector_cores)
-    each = problem.rows // used
-    main, other = row_blocks(each + 1), row_blocks(each)
+    rows_per_core = problem.rows // used
+    main, other = row_blocks(rows_per_core + 1), row_blocks(rows_per_core)
     row_bytes = BLOCK_ROWS * (6 * size + 4) + 4 * (3 + main.caches)
     most = align_down((device.ub_bytes - BIG_RESERVED_BYTES) // row_bytes, unit)
     piece = align(min(most, problem.columns), unit)
@@ -325,8 +325,8 @@ def split_rows(problem: Problem, device: Device) -> RowSplit:
     steps = ceil_div(problem.columns, merged)
     return RowSplit(
         cores=used,
-        rows=each,
-        longer=problem.rows - used * each,
+        rows=rows_per_core,
+        longer=problem.rows - used * rows_per_core,
         whole_pieces=problem.columns // piece,
         last_piece=problem.columns % piece,
         block_rows=BLOCK_ROWS,
@@ -345,18 +345,18 @@ def split_nan(columns: int, device: Device) -> NanSplit:
         return NanSplit(
             columns, device.ub_bytes, 1, columns, columns, columns, 0, columns, 0, columns
         )
-    each = ceil_div(columns, device.vector_cores)
-    last = columns - each * (device.vector_cores - 1)
-    piece, pieces, tail, last_pieces, last_tail = each, 0, each, 0, last
-    if 8 * each > device.ub_bytes:
+    columns_per_core = ceil_div(columns, device.vector_cores)
+    last = columns - columns_per_core * (device.vector_cores - 1)
+    piece, pieces, tail, last_pieces, last_tail = columns_per_core, 0, columns_per_core, 0, last
+    if 8 * columns_per_core > device.ub_bytes:
         piece = largest_power(device.ub_bytes // 8)
-        pieces, last_pieces = ceil_div(each, piece) - 1, ceil_div(last, piece) - 1
-        tail, last_tail = each - piece * pieces, last - piece * last_pieces
+        pieces, last_pieces = ceil_div(columns_per_core, piece) - 1, ceil_div(last, piece) - 1
+        tail, last_tail = columns_per_core - piece * pieces, last - piece * last_pieces
     return NanSplit(
         columns,
         device.ub_bytes,
         device.vector_cores,
-        each,
+        columns_per_core,
         last,
         piece,
         pieces,
@@ -437,8 +437,8 @@ def vendor_structure(tiling: Tiling) -> dict[str, Any]:
     """Return the tiling data under the vendor's names: each key has its own structure."""
     if tiling.tiling_key == KEY_NO_ROWS:
         return vendor_fields(tiling.nan)
-    own = vendor_fields(tiling.row_blocks if is_big(tiling) else tiling.column_sets)
-    return {"dxTilingData": vendor_fields(tiling.dx), **own}
+    fields = vendor_fields(tiling.row_blocks if is_big(tiling) else tiling.column_sets)
+    return {"dxTilingData": vendor_fields(tiling.dx), **fields}
 
 
 def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
@@ -548,7 +548,7 @@ def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     dx = dx_buffers(tiling)
     dx_bytes = dx.dy + dx.x + dx.dx + dx.gamma + dx.rstd + dx.products + dx.sums
     dx_bytes += dx.levels + dx.work
-    own = dgamma_buffers(tiling, row.dtype)
-    dgamma_bytes = own.rstd + own.dy + own.x + own.products + own.second_products
-    dgamma_bytes += own.out + own.row_sum + own.cache
+    sizes = dgamma_buffers(tiling, row.dtype)
+    dgamma_bytes = sizes.rstd + sizes.dy + sizes.x + sizes.products + sizes.second_products
+    dgamma_bytes += sizes.out + sizes.row_sum + sizes.cache
     return max(dx_bytes, dgamma_bytes, merge_bytes(tiling, device.ub_bytes))

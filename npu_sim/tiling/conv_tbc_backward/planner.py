@@ -147,12 +147,12 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given as integers; ``status`` is 1 if no tile of a gradient fits."""
     problem = problem_of(row, rules)
     route = grad_weight_route(problem, device, row.deterministic == 1, rules)
-    own, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
+    input_tiling, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
     if route == ROUTE_MATMUL:
         grad_input, grad_weight, cores, status = NO_CUBE, NO_CUBE, device.cube_cores, SUCCESS
     else:
-        own = plan_grad_input(problem, device)
-        grad_input, status = cube_of(own, own.blocks, 1), own.status
+        input_tiling = plan_grad_input(problem, device)
+        grad_input, status = cube_of(input_tiling, input_tiling.blocks, 1), input_tiling.status
         if route == ROUTE_PLANNER:
             planner = plan_grad_weight_deterministic(problem, device)
             grad_weight = cube_of(planner, planner.tiles, max(planner.stream_k_cores, 1))
@@ -178,7 +178,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
         bias_rows=core_rows,
         grad_input=grad_input,
         grad_weight=grad_weight,
-        input_model=own,
+        input_model=input_tiling,
         weight_model=weight,
         published=planner,
     )

@@ -34,8 +34,10 @@ def _default_epsilon(dtype: torch.dtype) -> float:
     """
     x = torch.full((1,), 2.0**-10, dtype=dtype, device="cpu")
     y = float(functional.rms_norm(x, (1,)))
-    own, single = float(torch.finfo(dtype).eps), float(torch.finfo(torch.float32).eps)
-    return min(own, single, key=lambda epsilon: abs(y - 2.0**-10 / (2.0**-20 + epsilon) ** 0.5))
+    dtype_epsilon, single = float(torch.finfo(dtype).eps), float(torch.finfo(torch.float32).eps)
+    return min(
+        dtype_epsilon, single, key=lambda epsilon: abs(y - 2.0**-10 / (2.0**-20 + epsilon) ** 0.5)
+    )
 
 
 DEFAULT_EPSILON = {dtype: _default_epsilon(dtype) for dtype in EPSILON_DTYPES}

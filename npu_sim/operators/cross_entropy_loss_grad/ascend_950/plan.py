@@ -92,11 +92,14 @@ def _per_core(case: Case) -> str:
 def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
     note = "16 MiB on every SoC; the sums of the cores lie at its start"
     parts = [WorkspacePart(name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note=note)]
-    own = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
-    if own:
+    kernel_bytes = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
+    if kernel_bytes:
         parts.append(
             WorkspacePart(
-                name="sums of the cores", bytes=own, kind="kernel", note="the kernel uses none"
+                name="sums of the cores",
+                bytes=kernel_bytes,
+                kind="kernel",
+                note="the kernel uses none",
             )
         )
     return parts

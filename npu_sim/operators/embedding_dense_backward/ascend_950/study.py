@@ -62,8 +62,11 @@ def _tree_maker(call: StudyCall, in_order: np.ndarray) -> TreeOfRow:
 def zero_slots(slices: Sequence[np.ndarray], padding: int) -> list[bool]:
     """Return for every core whether its first slot is there and holds zeros."""
     return [
-        core > 0 and (bool(own[0] == padding) or np.unique(own[own != padding]).size == 1)
-        for core, own in enumerate(slices)
+        core > 0
+        and (
+            bool(core_slice[0] == padding) or np.unique(core_slice[core_slice != padding]).size == 1
+        )
+        for core, core_slice in enumerate(slices)
     ]
 
 
@@ -76,7 +79,7 @@ def merges(slices: Sequence[np.ndarray], padding: int) -> bool:
 def tree_of_v1(run: IndexRun, batch_rows: int) -> Tree | None:
     """Return the tree of a run on EmbeddingDenseGrad; terms are numbered in row order."""
     batches = groupby(range(len(run.rows)), key=lambda term: run.rows[term] // batch_rows)
-    return left_fold([left_fold(chunks_of(list(own), GROUP_OF_V1)) for _, own in batches])
+    return left_fold([left_fold(chunks_of(list(batch), GROUP_OF_V1)) for _, batch in batches])
 
 
 def tree_of_v2(
@@ -92,8 +95,8 @@ def tree_of_v2(
     slots: list[Tree | None] = []
     terms = range(len(run.rows))
     core_of = np.searchsorted(starts, run.first + np.arange(len(run.rows)), side="right") - 1
-    for core, own in groupby(terms, key=lambda term: int(core_of[term])):
-        batches = groupby(own, key=lambda term: (run.first + term) // batch_rows)
+    for core, core_terms in groupby(terms, key=lambda term: int(core_of[term])):
+        batches = groupby(core_terms, key=lambda term: (run.first + term) // batch_rows)
         groups = [group for _, batch in batches for group in chunks_of(list(batch), GROUP_OF_V2)]
         slots += [None] if zeros[core] else []
         slots.append(left_fold(groups))

@@ -117,15 +117,15 @@ def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
     for core, (first, last) in rows_of_cores(plan).items():
 
         def rows(count: int, first: int = first, last: int = last) -> tuple[Node, ...]:
-            own = ranged("columns", first, last, at_once, lambda width: sums(width, count))
-            return (*batch(count), *own)
+            nodes = ranged("columns", first, last, at_once, lambda width: sums(width, count))
+            return (*batch(count), *nodes)
 
         cores[core] = ranged("rows", 0, call.rows, batch_rows, rows) if first < last else ()
     phases = [vector_phase("rows", cores)]
-    own = "Freq" if tiling["scaleGradByFreq"] else "Cast"
+    suffix = "Freq" if tiling["scaleGradByFreq"] else "Cast"
     weights, columns = (
         (tiling["indicesFactorFreq"], tiling["gradFactorPerRowFreq"])
-        if own == "Freq"
+        if suffix == "Freq"
         else (tiling["baseWCast"], tiling["baseACast"])
     )
     if weights:
@@ -150,8 +150,8 @@ def _second_pass(plan: Plan, call: Call, weights: int, columns: int) -> Phase:
         def rows(count: int, first: int = first, last: int = last) -> tuple[Node, ...]:
             return ranged("columns", first, last, columns, lambda width: piece(count, width))
 
-        own = ranged("weight rows", 0, call.num_weights, weights, rows)
-        cores[core] = own if first < last else ()
+        nodes = ranged("weight rows", 0, call.num_weights, weights, rows)
+        cores[core] = nodes if first < last else ()
     return vector_phase("second pass", cores)
 
 

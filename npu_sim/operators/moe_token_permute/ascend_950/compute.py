@@ -39,12 +39,12 @@ def _compute_int8(run: "Run") -> None:
             places.fill(0)
             return
         (valid,) = np.nonzero((ids >= 0) & (ids < EXPERTS))
-        own = np.empty(valid.size, np.int32)
-        sort_ids(ids[valid], own)
+        positions = np.empty(valid.size, np.int32)
+        sort_ids(ids[valid], positions)
         places.fill(-1)
-        places[valid] = own
+        places[valid] = positions
         entries = np.empty_like(valid)
-        entries[own] = valid
+        entries[positions] = valid
         kept = entries[: len(permuted)]
         permuted[: kept.size] = run.stored("tokens")[kept // run.case.row.num_topk]
     if valid.size < ids.size:

@@ -55,10 +55,10 @@ def describe(case: Case) -> dict[str, Any]:
         conditions.append(decision(case, SCATTER))
     kept = {"rows of permuted_tokens": row.kept_rows, "ids": row.entries}
     conditions.append(decision(case, KEPT, **kept))
-    own = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
+    kernel_bytes = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
     parts = [WorkspacePart(name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system")]
-    if own:
-        parts.append(WorkspacePart(name="sort", bytes=own, kind="kernel"))
+    if kernel_bytes:
+        parts.append(WorkspacePart(name="sort", bytes=kernel_bytes, kind="kernel"))
     plan = vector_plan(
         case,
         path=_path(case),
@@ -85,8 +85,11 @@ def describe(case: Case) -> dict[str, Any]:
 
 def _ranges(entries: int, cores: int) -> list[tuple[int, int]]:
     """Return the entries of every core; the last ones may have none."""
-    each = -(-entries // cores)
-    return [(min(core * each, entries), min((core + 1) * each, entries)) for core in range(cores)]
+    entries_per_core = -(-entries // cores)
+    return [
+        (min(core * entries_per_core, entries), min((core + 1) * entries_per_core, entries))
+        for core in range(cores)
+    ]
 
 
 def _path(case: Case) -> str:

@@ -26,11 +26,14 @@ def program(plan: Plan) -> Program:
     written = (tensor for launch in plan.launches for tensor in launch.outputs)
     kept = next(tensor.shape[0] for tensor in written if tensor.name == "permuted_tokens")
     sort = plan.tiling["vbsComputeParamsOp"]
-    size, each = tokens.itemsize * columns, sort["perCoreElements"]
+    size, entries_per_core = tokens.itemsize * columns, sort["perCoreElements"]
     cores: dict[int, tuple[Node, ...]] = {}
     for core in range(sort["needCoreNum"]):
-        own = max(min(each, entries - core * each), 0)
-        read, places = Copy(indices.itemsize * own, own), Copy(fp32.BYTES * own, own)
+        core_entries = max(min(entries_per_core, entries - core * entries_per_core), 0)
+        read, places = (
+            Copy(indices.itemsize * core_entries, core_entries),
+            Copy(fp32.BYTES * core_entries, core_entries),
+        )
         cores[core] = (vector_tile((read,), (), (places,), note="ids"),)
 
     def rows(count: int) -> tuple[Node, ...]:

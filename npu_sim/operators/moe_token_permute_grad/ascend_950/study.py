@@ -20,9 +20,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     live, chunk = live_entries(call), chunk_rows(call.case)
     counts = live.sum(axis=1)
     for count in np.unique(counts[counts > 0]).tolist():
-        own = live[int(np.argmax(counts == count))]
-        tree = sum_tree(own, chunk)
-        tokens = np.flatnonzero((live == own).all(axis=1))
+        rows = live[int(np.argmax(counts == count))]
+        tree = sum_tree(rows, chunk)
+        tokens = np.flatnonzero((live == rows).all(axis=1))
         yield sum_claim(call, tokens, tree)
 
 

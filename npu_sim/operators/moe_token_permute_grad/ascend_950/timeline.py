@@ -59,9 +59,13 @@ def program(plan: Plan) -> Program:
         return ranged("tokens", 0, call.tokens, at_once, lambda count: _sums(call, count, columns))
 
     def columns(count: int) -> tuple[Node, ...]:
-        own = _chunks if in_chunks else _sums
+        nodes_of = _chunks if in_chunks else _sums
         return ranged(
-            "columns", 0, call.columns, tiling["hUbFactor"], lambda width: own(call, count, width)
+            "columns",
+            0,
+            call.columns,
+            tiling["hUbFactor"],
+            lambda width: nodes_of(call, count, width),
         )
 
     if by_columns:

@@ -54,8 +54,8 @@ def block_tree(terms: Sequence[trees.Tree]) -> trees.Tree | None:
     """Return the tree of the products of one block (page, ``qsum``)."""
     if len(terms) < trees.LANES:
         return trees.tree64(terms)
-    own = sums.registers(sums.fold(terms, sums.largest_power(len(terms))))
-    register_sums = sums.registers([trees.tree64(register) for register in own])
+    registers = sums.registers(sums.fold(terms, sums.largest_power(len(terms))))
+    register_sums = sums.registers([trees.tree64(register) for register in registers])
     return trees.tree64(sums.halve(register_sums))
 
 

@@ -33,8 +33,10 @@ def whole_tree(case: Case) -> trees.Tree:
     if fold < trees.LANES:
         tree = trees.tree64(columns)
     else:
-        own = [trees.tree64(register) for register in sums.registers(sums.fold(columns, fold))]
-        first, second = own[: trees.LANES], own[trees.LANES :]
+        register_sums = [
+            trees.tree64(register) for register in sums.registers(sums.fold(columns, fold))
+        ]
+        first, second = register_sums[: trees.LANES], register_sums[trees.LANES :]
         tree = trees.tree64(sums.added(first, second) if second else first)
     assert tree is not None
     return tree
@@ -49,8 +51,8 @@ def pieces_tree(case: Case) -> trees.Tree:
 
     def taken(count: int, power: int) -> trees.Tree | None:
         nonlocal begin
-        own, begin = columns[begin : begin + count], begin + count
-        return sums.paired(own, -(-count // step) * step, power)
+        piece, begin = columns[begin : begin + count], begin + count
+        return sums.paired(piece, -(-count // step) * step, power)
 
     pairs, tail = divmod(case.row.col - tiling.ub_loop * piece, piece)
     slots = []

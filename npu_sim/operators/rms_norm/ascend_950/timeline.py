@@ -31,8 +31,8 @@ def program(plan: Plan) -> Program:
     x, gamma = (TensorSpec.parse(plan.arguments[name]) for name in ("x", "gamma"))
     columns, factor = plan.tiling["num_col"], plan.tiling["ub_factor"]
     if plan.tiling_key == KEY_FULL_LOAD:
-        own = ranged_cores(plan, "rows", factor, lambda rows: _whole_rows(rows, columns, x))
-        cores = {core: (_gamma_in(columns, gamma), *nodes) for core, nodes in own.items()}
+        core_nodes = ranged_cores(plan, "rows", factor, lambda rows: _whole_rows(rows, columns, x))
+        cores = {core: (_gamma_in(columns, gamma), *nodes) for core, nodes in core_nodes.items()}
         return Program((vector_phase("rows", cores, in_buffers=2, out_buffers=2),))
     cores = ranged_cores(
         plan, "rows", SPLIT_ROWS, lambda rows: _split_rows(rows, columns, factor, x, gamma)

@@ -133,9 +133,9 @@ def _memories(case: Case) -> Iterator[Memory]:
 
 def _workspace(case: Case) -> list[WorkspacePart]:
     parts = [normalised_rows.SYSTEM]
-    own = case.tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
-    if own:
-        parts.append(WorkspacePart(name="dgamma of every core", bytes=own, kind="kernel"))
+    kernel_bytes = case.tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
+    if kernel_bytes:
+        parts.append(WorkspacePart(name="dgamma of every core", bytes=kernel_bytes, kind="kernel"))
     return parts
 
 

@@ -60,8 +60,8 @@ def dgamma_tree(case: Case) -> trees.Tree | None:
     cores: list[trees.Tree | None] = []
     for core in range(split.cores):
         blocks = split.main if core < split.longer else split.other
-        own, begin = rows[begin : begin + blocks.rows], begin + blocks.rows
-        cores.append(core_tree(own, blocks.folded, split.piece))
+        block_rows, begin = rows[begin : begin + blocks.rows], begin + blocks.rows
+        cores.append(core_tree(block_rows, blocks.folded, split.piece))
     return _rows_sum(cores, split.merge_columns)
 
 

@@ -67,8 +67,8 @@ def program(plan: Plan) -> Program:
 
 
 def _dx(call: Call, core: int) -> tuple[Node, ...]:
-    each = call.dx["blockFactorDx"]
-    first, last = core * each, min((core + 1) * each, call.rows)
+    rows_per_core = call.dx["blockFactorDx"]
+    first, last = core * rows_per_core, min((core + 1) * rows_per_core, call.rows)
     columns = call.columns
     gamma = Copy(call.gamma.itemsize * columns, columns)
     if first >= last:
@@ -118,12 +118,12 @@ def _columns_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
     tiling = call.tiling
     if core >= tiling["usedCoreNumDG"]:
         return ()
-    own, longer = tiling["colsPerCoreDG"], tiling["tailCoreNumDG"]
-    first = core * own
+    columns_of_core, longer = tiling["colsPerCoreDG"], tiling["tailCoreNumDG"]
+    first = core * columns_of_core
     if tiling["isMultiColset"]:
         first += SET_COLUMNS * min(core, longer)
-        own += SET_COLUMNS * (core < longer)
-    last = min(first + own, call.columns)
+        columns_of_core += SET_COLUMNS * (core < longer)
+    last = min(first + columns_of_core, call.columns)
 
     def columns(width: int) -> tuple[Node, ...]:
         return _dgamma_rows(call, 0, call.rows, tiling["rowsPerUBDG"], width)
@@ -135,8 +135,8 @@ def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
     tiling = call.tiling
     if core >= tiling["dgammaUsedCoreNum"]:
         return ()
-    each, longer = tiling["dgammaMPerBlock"], tiling["dgammaMReminder"]
-    first, rows = core * each + min(core, longer), each + (core < longer)
+    rows_per_core, longer = tiling["dgammaMPerBlock"], tiling["dgammaMReminder"]
+    first, rows = core * rows_per_core + min(core, longer), rows_per_core + (core < longer)
 
     def columns(width: int) -> tuple[Node, ...]:
         return _dgamma_rows(call, first, rows, BLOCK_ROWS, width)
