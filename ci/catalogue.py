@@ -51,7 +51,7 @@ def has_letters(template: str) -> bool:
 
 
 def parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
-    """Return the parts of a template; one that is no format string is a literal."""
+    """Return the parts of a template; one that is not a format string is a literal."""
     try:
         return list(string.Formatter().parse(template))
     except ValueError:

@@ -225,13 +225,13 @@ def load_profile(
         file, line and key.
     """
     if not isinstance(soc, str | None):
-        message = Text("soc = {soc} is no name", soc=shown(soc))
+        message = Text("soc = {soc} is not a name", soc=shown(soc))
         raise UsageError("soc", message, "a SoC of the product, or None for its default")
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
     if not isinstance(product, str | Path | None):
-        message = Text("product = {product} is no name", product=shown(product))
+        message = Text("product = {product} is not a name", product=shown(product))
         hint = Text("products: {shipped_products}", shipped_products=", ".join(shipped_products()))
         raise UsageError("product", message, hint)
     if product is None:

@@ -138,7 +138,9 @@ def find_operator(name: str) -> OperatorEntry | None:
     """
     if not isinstance(name, str):
         hint = Text("operators: {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
-        raise UsageError("operator", Text("operator = {name} is no name", name=shown(name)), hint)
+        raise UsageError(
+            "operator", Text("operator = {name} is not a name", name=shown(name)), hint
+        )
     wanted = plain_name(name).removeprefix("aclnn")
     return (
         _by_plain_name(OPERATORS).get(wanted)

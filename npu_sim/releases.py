@@ -159,10 +159,11 @@ def require_release(release: str | float) -> str:
     """
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
+        same_major = [known for known in release_names() if known[0] == str(name)[:1]]
         hint = Text(
             "releases: {release_names}{hint}",
             release_names=", ".join(release_names()),
-            hint=closest(name, release_names()),
+            hint=closest(name, same_major),
         )
         message = Text(
             "release = {release}: no such release of the product's software", release=shown(release)

@@ -87,7 +87,7 @@ def typed_arrays(
 def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with arrays for tensors, outputs under the names of the results.
 
-    Raises UsageError when a tensor is no file, or a file cannot be read.
+    Raises UsageError when a tensor is not a file, or a file cannot be read.
     """
     from npu_sim.registry import load_operator
 

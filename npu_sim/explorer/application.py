@@ -218,7 +218,7 @@ def _body_length(request: Request, kind: str, most: int) -> int:
     text = request.headers.get("Content-Length", "0")
     is_length = text.isascii() and text.isdigit() and len(text) < 10
     if not is_length or "Transfer-Encoding" in request.headers:
-        raise HTTPException(400, "Content-Length is no length")
+        raise HTTPException(400, "Content-Length is not a length")
     if int(text) > most:
         raise HTTPException(413, Text("more than {most} bytes", most=most))
     return int(text)

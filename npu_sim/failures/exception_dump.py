@@ -111,7 +111,7 @@ def read_exception_dump(path: Path) -> ExceptionDump:
         try:
             return _read(path.name, file)
         except ValueError as error:
-            message = Text("{path} is no exception dump: {error}", path=path, error=error)
+            message = Text("{path} is not an exception dump: {error}", path=path, error=error)
             raise UsageError("file", message, HINT) from None
 
 

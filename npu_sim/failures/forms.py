@@ -191,7 +191,7 @@ CALL_FAILED = 100
 NOT_OPERATORS = re.compile(
     r"(?i)sync|copy|event|stream|alloc|empty|record|operator|innerrun|process|query|device"
 )
-"""Functions of torch_npu that are no operators."""
+"""Functions of torch_npu that are not operators."""
 PREFIX = re.compile(
     r"\s*(?:"
     r"\((?P<process>[A-Z]\w{2,40})(?: rank=(?P<process_rank>\d+))? pid=(?P<pid>\d+)[^)]{0,80}\)"

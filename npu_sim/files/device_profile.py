@@ -17,7 +17,7 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     """
     file = Path(path)
     if not file.is_file():
-        problem = "is no file" if file.exists() else "there is no such file"
+        problem = "is not a file" if file.exists() else "there is no such file"
         hint = "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
         raise UsageError("file", Text("{file}: {problem}", file=file, problem=problem), hint)
     with file.open("rb") as stream:

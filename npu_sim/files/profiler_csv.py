@@ -64,7 +64,7 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
                     yield columns.launch(rows.line_num, cells)
         except UnicodeDecodeError as error:
             message = Text(
-                "{file}, line {line}: is no text: {reason}",
+                "{file}, line {line}: is not text: {reason}",
                 error,
                 file=file,
                 line=_undecodable_line(file),

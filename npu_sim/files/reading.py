@@ -37,7 +37,9 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
         why = getattr(error, "strerror", None) or error
         message = Text("{path}: cannot be read: {why}", path=path, why=why)
         raise UsageError(argument, message, hint) from None
-    raise UsageError(argument, Text("{path}: cannot be read: it is no plain file", path=path), hint)
+    raise UsageError(
+        argument, Text("{path}: cannot be read: it is not a plain file", path=path), hint
+    )
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

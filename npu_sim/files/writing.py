@@ -56,7 +56,7 @@ def require_target(path: Path, argument: str = "out") -> None:
             )
             raise UsageError(argument, message, HINT)
         if path.exists() and not path.is_file():
-            raise UsageError(argument, Text("{path} is no plain file", path=_shown(path)), HINT)
+            raise UsageError(argument, Text("{path} is not a plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except UsageError:

@@ -111,7 +111,7 @@ class IntArray(tuple[int, ...]):
 
 @dataclass(frozen=True)
 class Attribute:
-    """An argument that is no tensor.
+    """An argument that is not a tensor.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ def plain_value(attribute: Attribute, value: Any) -> Any:
 def tensor_of(name: str, value: Any) -> np.ndarray:
     """Return the values of a tensor; see :func:`npu_sim.numbers.arrays.as_array`.
 
-    Raises UsageError for what is no array of a known dtype.
+    Raises UsageError for what is not an array of a known dtype.
     """
     if type(value) is np.ndarray and _needs_no_conversion(value.dtype):
         return value
@@ -302,7 +302,7 @@ def _needs_no_conversion(dtype: np.dtype[Any]) -> bool:
 def spec_of(name: str, value: Any) -> TensorSpec | None:
     """Return the spec of a tensor given as one, as text or as an array.
 
-    Raises UsageError for what is no tensor.
+    Raises UsageError for what is not a tensor.
     """
     if value is None or isinstance(value, TensorSpec):
         return value

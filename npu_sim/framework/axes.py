@@ -143,7 +143,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Derived:
-    """An integer that planners need and that is no axis.
+    """An integer that planners need and that is not an axis.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ def parse(text: str) -> ast.Expression:
         tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
         raise ExpressionError(
-            Text("{text} is no expression: {msg}", error, text=repr(text))
+            Text("{text} is not an expression: {msg}", error, text=repr(text))
         ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):
@@ -47,7 +47,7 @@ def parse(text: str) -> ast.Expression:
 
 
 def _is_number_or_function(node: ast.AST) -> bool:
-    """Return whether a node is no constant or call, an integer, or a call of a known function."""
+    """Return whether a node, if a constant, is an integer, and if a call, of a known function."""
     if isinstance(node, ast.Constant):
         return type(node.value) is int
     return not isinstance(node, ast.Call) or getattr(node.func, "id", "") in _FUNCTIONS

@@ -20,7 +20,7 @@ class FixedCall:
     values: Values
     """Value of every axis of the operator."""
     attributes: Mapping[str, Any]
-    """Arguments that are no axes."""
+    """Arguments that are not axes."""
     marks: Mapping[str, tuple[bool, str]]
     """Of given tensors that are not contiguous or not in ND: these two facts, by tensor."""
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -543,7 +543,7 @@ class Operator:
         Raises
         ------
         UsageError
-            For an unknown argument, a value that is no tensor, and a missing argument.
+            For an unknown argument, a value that is not a tensor, and a missing argument.
         """
         built = build_arguments(self.by_name, values)
         missing = (

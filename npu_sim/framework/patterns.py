@@ -62,7 +62,7 @@ class Token(NamedTuple):
 
 
 class PatternError(ValueError):
-    """A text that is no pattern; the message says which part and what is allowed."""
+    """A text that is not a pattern; the message says which part and what is allowed."""
 
 
 @cache
@@ -82,7 +82,7 @@ def parse(pattern: str) -> tuple[Token, ...]:
         if match is None or kind not in _KINDS:
             raise PatternError(
                 Text(
-                    "{text} in {pattern} is no axis; write name, name*, name+, name~, 1name, "
+                    "{text} in {pattern} is not an axis; write name, name*, name+, name~, 1name, "
                     "1name?, 1name*, 2*name or name//2",
                     text=repr(text),
                     pattern=repr(pattern),

@@ -84,7 +84,7 @@ def register_file(path: str | Path) -> list[Operator]:
 
 def _run_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise _file_error(path, "is no file", "a Python file that declares operators")
+        raise _file_error(path, "is not a file", "a Python file that declares operators")
     name = path.parent.name if path.stem == "__init__" else path.stem
     other = sys.modules.get(name)
     is_other = (
@@ -155,7 +155,7 @@ def check_declaration(operator: Operator) -> None:
 
 def _name_problems(operator: Operator) -> Iterator[Problem]:
     if not operator.name.isidentifier() or operator.name != operator.name.lower():
-        message = Text("{name} is no name", name=repr(operator.name))
+        message = Text("{name} is not a name", name=repr(operator.name))
         yield "name", message, "a Python name in lower case, such as scale_rows"
     if operator.name in OPERATOR_NAMES:
         hint = Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
@@ -190,15 +190,15 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
             yield place, Text("{name} is an axis of every operator", axis), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
             hint = Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes)))
-            yield place, "no tensor has an axis of this size, and it is no attribute", hint
+            yield place, "no tensor has an axis of this size, and it is not an attribute", hint
         if isinstance(axis, Switch) and axis.tensor and axis.tensor not in operator.input_names:
-            unknown = Text("tensor = {tensor} is no input", tensor=repr(axis.tensor))
+            unknown = Text("tensor = {tensor} is not an input", tensor=repr(axis.tensor))
             yield place, unknown, _one_of(operator.input_names, axis.tensor)
         if isinstance(axis, Switch) and not axis.tensor and axis.name not in attributes:
             message = "a switch is an attribute, or states whether a tensor is given"
             yield place, message, "an attribute of its name, or tensor=..."
         if isinstance(axis, Word) and axis.name not in dtypes | attributes:
-            message = "no tensor has this dtype, and it is no attribute"
+            message = "no tensor has this dtype, and it is not an attribute"
             yield place, message, "dtype= of a tensor, or an attribute of its name"
         if isinstance(axis, Word) and axis.default not in axis.words:
             yield (
@@ -209,7 +209,7 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
     numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
     for name in operator.shards:
         if name not in numbers:
-            message = Text("{name} is no axis of numbers", name=repr(name))
+            message = Text("{name} is not an axis of numbers", name=repr(name))
             yield "shards", message, _one_of(numbers, name)
     for derived in operator.derived:
         yield from _expression_problems(f"derived.{derived.name}.swept", derived.swept, known)
@@ -245,16 +245,16 @@ def _check_problems(operator: Operator) -> Iterator[Problem]:
         place = f"checks.{position}"
         if not callable(check):
             hint = "one of npu_sim.framework.checks, or a function of an Inspection"
-            yield place, Text("{check} is no check", check=repr(check)), hint
+            yield place, Text("{check} is not a check", check=repr(check)), hint
         if isinstance(check, Dtypes | SameDtype | DtypeTable | Ranks | Like | Shapes):
             for name in check.tensors.split():
                 if name not in tensors:
-                    message = Text("{name} is no tensor", name=repr(name))
+                    message = Text("{name} is not a tensor", name=repr(name))
                     yield place, message, _one_of(tensors, name)
         if isinstance(check, Attributes):
             for name in check.attributes.split():
                 if name not in attributes:
-                    message = Text("{name} is no attribute", name=repr(name))
+                    message = Text("{name} is not an attribute", name=repr(name))
                     yield place, message, _one_of(attributes, name)
         if isinstance(check, Holds | NothingToDo):
             yield from _expression_problems(
@@ -262,7 +262,7 @@ def _check_problems(operator: Operator) -> Iterator[Problem]:
             )
         blamed = check.blames if isinstance(check, Holds | Fits) else None
         if isinstance(blamed, str) and blamed not in arguments:
-            message = Text("{blames} is no argument", blames=repr(blamed))
+            message = Text("{blames} is not an argument", blames=repr(blamed))
             yield f"{place}.blames", message, _one_of(arguments, blamed)
 
 
@@ -285,7 +285,7 @@ def _tiling_problems(operator: Operator) -> Iterator[Problem]:
     for name in ("tile", "describe", "compute"):
         found = getattr(operator, name)
         if not callable(found):
-            yield name, Text("{found} is no function", found=repr(found)), "a function"
+            yield name, Text("{found} is not a function", found=repr(found)), "a function"
 
 
 def _order_problems(operator: Operator) -> Iterator[Problem]:

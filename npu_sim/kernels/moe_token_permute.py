@@ -43,7 +43,7 @@ def fp32_scores(ids: Ids) -> NDArray[np.int64]:
     Returns
     -------
     int64 (entries,)
-        The fp32 values. 2^63 exceeds the range and becomes the largest int64, which is no fp32
+        The fp32 values. 2^63 exceeds the range and becomes the largest int64, which is not an fp32
         value and sorts in the same place.
     """
     scores = ids.astype(np.int64)

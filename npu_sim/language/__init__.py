@@ -5,6 +5,7 @@ Front ends, show and exceptions render texts. Data and JSON stay English.
 
 from npu_sim.language.text import (
     LANGUAGES,
+    Joined,
     Text,
     Verbatim,
     count_text,
@@ -20,6 +21,7 @@ from npu_sim.language.text import (
 
 __all__ = [
     "LANGUAGES",
+    "Joined",
     "Text",
     "Verbatim",
     "count_text",

@@ -369,7 +369,7 @@ def write_results(path: Path, matrix: Matrix) -> None:
 def write_junit(path: Path, matrix: Matrix, file: str) -> None:
     """Write JUnit XML: a test suite per target, a test case per call.
 
-    A call that is not accepted is a failure; a line that is no call is an error.
+    A call that is not accepted is a failure; a line that is not a call is an error.
     """
     root = ElementTree.Element("testsuites")
     for label in matrix.labels:

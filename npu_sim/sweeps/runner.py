@@ -251,7 +251,7 @@ def space_and_columns(
         isinstance(columns, Sequence | np.ndarray)
         and all(isinstance(name, str) for name in columns)
     ):
-        message = Text("columns = {columns} are no names", columns=shown(columns))
+        message = Text("columns = {columns} are not names", columns=shown(columns))
         raise UsageError("columns", message, "a list of names")
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)

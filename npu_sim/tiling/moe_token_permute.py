@@ -485,7 +485,7 @@ def problem_of_row(row: Any) -> Problem:
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers; a plan that the kernel cannot execute is no tiling."""
+    """Plan a call given as integers; a plan that the kernel cannot execute is not a tiling."""
     tiling = tile(problem_of_row(row), device, rules)
     if tiling.status != SUCCESS or not leaves_room(tiling) or stage_bytes(tiling) > device.ub_bytes:
         return NO_TILING

@@ -235,6 +235,6 @@ def _bytes_of(given: Any) -> bytes:
         pass
     raise UsageError(
         "words_or_bytes",
-        Text("words_or_bytes = {given} is no list of words of 8 bytes", given=shown(given)),
+        Text("words_or_bytes = {given} is not a list of words of 8 bytes", given=shown(given)),
         "give bytes, or a list of words such as [0x20, '0x40']",
     )

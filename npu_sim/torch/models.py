@@ -76,7 +76,7 @@ def _built(
     kind = values.pop("model_type", None)
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
-        message = Text("{kind} is no model type of the installed transformers", kind=repr(kind))
+        message = Text("{kind} is not a model type of the installed transformers", kind=repr(kind))
         hint = Text(
             "a configuration file with model_type, or a type such as llama{hint}",
             hint=closest(str(kind), known),
@@ -88,14 +88,14 @@ def _built(
             names = list(default.to_dict())
             raise UsageError(
                 "sizes",
-                Text("{name} is no value of the configuration of {kind}", name=name, kind=kind),
+                Text("{name} is not a value of the configuration of {kind}", name=name, kind=kind),
                 Text("see the configuration file{hint}", hint=closest(name, names)),
             )
     whole = transformers.AutoConfig.for_model(kind, **values)
     text = whole.get_text_config(decoder=True)
     text.use_cache = False
     if type(text) not in transformers.AutoModelForCausalLM._model_mapping:
-        message = Text("{kind} is no causal language model", kind=kind)
+        message = Text("{kind} is not a causal language model", kind=kind)
         raise UsageError("config", message, "npu-sim record with a script that runs the model")
     with torch.device("meta"):
         return transformers.AutoModelForCausalLM.from_config(text, dtype=dtype)

@@ -96,7 +96,7 @@ class OutputVerdict(Printed):
     order_dependent
         Which elements depend on the order of arrival.
     misfits
-        Which measured values are no numbers of the output's dtype.
+        Which measured values are not numbers of the output's dtype.
     order
         Order of arrival that gives the whole output; empty if none of the named ones does.
     rules
@@ -175,7 +175,7 @@ class OutputVerdict(Printed):
         place = self._index(index)
         code, given = int(self.elements[place]), str(self.given[place])
         if self.misfits[place]:
-            return Text("the value given is no number of {dtype}", dtype=str(self.given.dtype))
+            return Text("the value given is not a number of {dtype}", dtype=str(self.given.dtype))
         if code == UNDECIDED:
             for rule in self.rules:
                 if allows(rule, self.given)[place]:

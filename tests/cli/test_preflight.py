@@ -419,3 +419,12 @@ def test_progress_follows_the_bytes_of_the_file(calls):
     seen = []
     npu_sim.preflight(calls(CALL, CALL), progress=lambda stage, part: seen.append((stage, part)))
     assert seen == [("checking calls", 0.5), ("checking calls", 1.0)]
+
+
+def test_a_hint_of_several_lines_is_one_line_of_reasons(cli, tmp_path):
+    file = tmp_path / "calls.jsonl"
+    inputs = {"log_prob": "262144x1000:fp32", "target": "262144:int64", "reduction": "none"}
+    file.write_text(json.dumps({"op": "cross_entropy_loss_grad", "inputs": inputs}) + "\n")
+    shown = " ".join(cli("preflight", str(file), "--products", "A2").out.split())
+    assert "nearest legal value: N = 199999; hardware limit: N <= 445056" in shown
+    assert "\\n" not in shown

@@ -147,7 +147,7 @@ DAMAGED = {
 def test_a_damaged_dump_is_an_error(tmp_path, content):
     path = tmp_path / "exception_info.1.2.3"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no exception dump") as error:
+    with pytest.raises(UsageError, match="is not an exception dump") as error:
         diagnose(path)
     assert error.value.argument == "file"
 
@@ -157,7 +157,7 @@ def test_a_header_larger_than_any_is_not_read(tmp_path):
     with path.open("wb") as file:
         file.write(header_of(HEADER_BYTES + 1))
         file.truncate(1 << 34)  # sparse
-    with pytest.raises(UsageError, match="is no exception dump"):
+    with pytest.raises(UsageError, match="is not an exception dump"):
         diagnose(path)
 
 

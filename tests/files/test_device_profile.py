@@ -125,9 +125,9 @@ def test_other_files_are_refused(tmp_path: Path):
     text.write_bytes(b"Type,Duration(us)\nRmsNormGrad,\xff\n")
     damaged_database.write_bytes(b"SQLite format 3\x00" + b"x" * 200)
     for path, message in (
-        (text, "line 2: is no text"),
+        (text, "line 2: is not text"),
         (damaged_database, "cannot be read as a database"),
-        (folder, "is no file"),
+        (folder, "is not a file"),
     ):
         with pytest.raises(UsageError, match=message):
             read_device_profile(path)

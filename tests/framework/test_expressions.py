@@ -111,7 +111,7 @@ def test_disallowed_syntax_is_named(text, part):
 
 @pytest.mark.parametrize("text", ["", "row <", "row = 3", "row; col", "1 2"])
 def test_invalid_syntax_is_an_expression_error(text):
-    with pytest.raises(ExpressionError, match="is no expression") as refused:
+    with pytest.raises(ExpressionError, match="is not an expression") as refused:
         parse(text)
     assert repr(text) in str(refused.value)
 

@@ -23,7 +23,7 @@ MODULES = {
     "wrong_op": (
         "from dataclasses import replace; from npu_sim.operators.rms_norm import declaration\n"
         "OPERATOR = replace(declaration.OPERATOR, name='Wrong')",
-        "is no name",
+        "is not a name",
     ),
 }
 

@@ -240,7 +240,7 @@ def test_what_is_missing_is_a_sentence(half_way, question, word):
 
 
 FILES = {
-    "nothing.py": (None, "is no file"),
+    "nothing.py": (None, "is not a file"),
     "words.txt": ("OPERATOR = 1", "is no Python file"),
     "broken.py": ("import npu_sim.nonsense", "cannot be run: line 1: ModuleNotFoundError"),
     "ending.py": ("raise SystemExit(3)", "cannot be run: line 1: SystemExit: 3"),

@@ -144,7 +144,7 @@ MALFORMED = [
         json.dumps(
             {"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gama": "7168:bf16"}}
         ),
-        "'gama' is no argument",
+        "'gama' is not an argument",
     ),
     (json.dumps({**GOOD, "level": "kernel"}), "no kernel"),
     (json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "grad": "64xx:fp32"}}), "grad"),

@@ -78,4 +78,4 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         pass
     hint = "write a JSON object with op and inputs, as a line of a file of calls"
-    raise UsageError("call", Text("call = {call} is no call", call=shown(text)), hint)
+    raise UsageError("call", Text("call = {call} is not a call", call=shown(text)), hint)

@@ -128,7 +128,7 @@ class _PatternsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def _lane_count(array: Any) -> int:
-    """Return the number of lanes of a block of an array type; 0 when it is no storage array."""
+    """Return the number of lanes of a block of an array type; 0 when it is not a storage array."""
     is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
     if not is_flat or array.dtype not in (types.float32, types.int16, types.uint16):
         return 0

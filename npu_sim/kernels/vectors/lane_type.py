@@ -45,7 +45,7 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def lanes_of(array: Any) -> LanesType | None:
-    """Return the type of the lanes of an array type; None when it is no storage array."""
+    """Return the type of the lanes of an array type; None when it is not a storage array."""
     is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
     if not is_flat or not array.aligned:
         return None

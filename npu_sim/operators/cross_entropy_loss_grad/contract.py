@@ -65,7 +65,7 @@ def check_unsupported(call: Inspection) -> None:
 
 
 def label_message(call: Inspection) -> tuple[str, str]:
-    """Return message and hint for an ignore_index that is no label."""
+    """Return message and hint for an ignore_index that is not a label."""
     columns = call.size("C")
     return (
         Text(

@@ -281,7 +281,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         n=case.row.N,
         rows_below=rows_below,
     )
-    hardware = Text("hardware limit         {really}", really=really)
+    hardware = Text("hardware limit: {really}", really=really)
     return message, _hint(case, min(rows_below - 1, largest), hardware)
 
 
@@ -303,9 +303,9 @@ def _largest_rows(case: Case) -> int:
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
     rows = f"N = {nearest}" if nearest else "none at this C"
-    legal = Text("nearest legal value    {rows}{column}", rows=rows, column=_column_text(case))
-    arithmetic = Text("arithmetic             {arithmetic}", arithmetic=_arithmetic(case))
-    breaks = Text("where it breaks        {breaks}", breaks=_break_text(case))
+    legal = Text("nearest legal value: {rows}{column}", rows=rows, column=_column_text(case))
+    arithmetic = Text("arithmetic: {arithmetic}", arithmetic=_arithmetic(case))
+    breaks = Text("exceeded: {breaks}", breaks=_break_text(case))
     return joined((legal, *more, arithmetic, breaks), "\n")
 
 

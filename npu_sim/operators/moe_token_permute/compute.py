@@ -48,7 +48,7 @@ def check_ids(ids: np.ndarray) -> None:
     if outside.any():
         place = np.unravel_index(int(outside.argmax()), ids.shape)
         message = Text(
-            "indices[{place}] = {ids} is no id that is documented to be sorted",
+            "indices[{place}] = {ids} is not an id that is documented to be sorted",
             place=", ".join(map(str, place)),
             ids=ids[place],
         )

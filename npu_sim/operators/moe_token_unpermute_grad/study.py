@@ -37,7 +37,7 @@ CHANGES = Changes(grown=_grown, found=_original, places=places)
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield the tree of a gradient of probs; the other gradient is no sum."""
+    """Yield the tree of a gradient of probs; the other gradient is not a sum."""
     if "probs" not in call.tensors:
         return
     hidden = call.tensors["unpermuted_tokens_grad"].shape[1]
@@ -65,7 +65,7 @@ def sum_claim(call: StudyCall, tree: trees.Tree) -> Claim:
 def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
     """Return whether the kernel has the bits of the declared tree on random numbers.
 
-    Products can cancel, so equal bits are no coincidence.
+    Products can cancel, so equal bits are not a coincidence.
     """
     g, rows = (call.tensors[name] for name in ("unpermuted_tokens_grad", "permuted_tokens"))
     random = np.random.default_rng(0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from npu_sim.language import Text, joined
+from npu_sim.language import Joined, Text, joined
 from npu_sim.plans.model import RUNS, Plan
 
 REFUSED, FAILED, MALFORMED, UNKNOWN = "refused", "failed", "malformed", "unknown"
@@ -80,7 +80,12 @@ class Checked:
                     for name, values in self.differences.items()
                 )
             )
-        return Text("{message}; {hint}", self) if self.hint else self.message
+        if not self.hint:
+            return self.message
+        hint = self.hint
+        if isinstance(hint, Joined):  # of several lines
+            hint = joined(hint.fields["parts"], "; ")
+        return Text("{message}; {hint}", message=self.message, hint=hint)
 
     @property
     def label(self) -> str:

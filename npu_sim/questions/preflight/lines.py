@@ -88,7 +88,7 @@ def call_of(values: Mapping[str, Any]) -> Call:
         if name not in KEYS:
             raise MalformedLineError(
                 Text(
-                    "{name} is no key of a call{hint}; keys: {keys}",
+                    "{name} is not a key of a call{hint}; keys: {keys}",
                     name=repr(name),
                     hint=closest(name, KEYS),
                     keys=", ".join(KEYS),
@@ -99,7 +99,7 @@ def call_of(values: Mapping[str, Any]) -> Call:
     if not isinstance(values.get("inputs"), dict):
         raise MalformedLineError("inputs is missing: an object with the arguments by name")
     if not isinstance(values.get("expect", {}), dict):
-        raise MalformedLineError("expect is no object")
+        raise MalformedLineError("expect is not an object")
     for name in ("product", "soc", "release", "name"):
         if not isinstance(values.get(name), str | None):
             raise MalformedLineError(
@@ -169,7 +169,7 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
     for name in inputs:
         if name not in names:
             message = Text(
-                "inputs: {name} is no argument of {operator}{hint}; arguments: {names}",
+                "inputs: {name} is not an argument of {operator}{hint}; arguments: {names}",
                 name=repr(name),
                 operator=operator.name,
                 hint=closest(name, names),

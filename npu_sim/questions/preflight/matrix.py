@@ -169,7 +169,7 @@ class Matrix(Printed, Tabular):
         return sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
 
     def accept_all(self) -> None:
-        """Make the baseline of the findings that count; a line that is no call stays an error."""
+        """Make the baseline of the findings that count; an invalid line stays an error."""
         found = {
             finding
             for row, label, checked in self.cells()

@@ -110,7 +110,7 @@ def size_of(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
         units = ", ".join(unit for unit in UNITS if unit)
-        message = Text("max_workspace = {text} is no size", text=repr(text))
+        message = Text("max_workspace = {text} is not a size", text=repr(text))
         hint = Text("a number of bytes, or with a unit: {units}", units=units)
         raise UsageError("max_workspace", message, hint)
     return int(float(match[1]) * UNITS[match[2]])

@@ -14,7 +14,7 @@ from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield the tree of a gradient of probs; the other gradient is no sum."""
+    """Yield the tree of a gradient of probs; the other gradient is not a sum."""
     if "probs" in call.tensors:
         tiling = call.case.tiling
         tree = row_tree(tiling.hidden, tiling.cut)
