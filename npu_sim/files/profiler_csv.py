@@ -73,8 +73,8 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
         except csv.Error as error:
             raise UsageError(
                 "file",
-                Text("{file}, line {line_num}: is no CSV: {error}", rows, file=file, error=error),
-                "a whole file of the profiler",
+                Text("{file}, line {line_num}: is not CSV: {error}", rows, file=file, error=error),
+                "a complete file of the profiler",
             ) from None
 
 
@@ -95,31 +95,33 @@ class _Columns:
     def __init__(self, file: Path, header: list[str]) -> None:
         self.file = file
         self.header = [cell.strip().strip('"') for cell in header]
-        positions = {_plain(name): index for index, name in reversed(list(enumerate(self.header)))}
-        self.places = {
-            column: next(positions[name] for name in names if name in positions)
-            for column, names in COLUMNS.items()
-            if any(name in positions for name in names)
+        by_name = {
+            _column_name(name): index for index, name in reversed(list(enumerate(self.header)))
         }
-        for wanted in ("kernel", "duration_us"):
-            if wanted not in self.places:
-                names = " or ".join(repr(name) for name in COLUMNS[wanted])
+        self.positions = {
+            column: next(by_name[name] for name in names if name in by_name)
+            for column, names in COLUMNS.items()
+            if any(name in by_name for name in names)
+        }
+        for required in ("kernel", "duration_us"):
+            if required not in self.positions:
+                names = " or ".join(repr(name) for name in COLUMNS[required])
                 raise UsageError(
                     "file",
                     Text("{file}, line 1: has no column {names}", file=file, names=names),
                     Text("its columns: {columns}", columns=", ".join(self.header)[:200] or "none"),
                 )
-        counters = {counter_name(name): place for place, name in enumerate(self.header)}
+        counters = {counter_name(name): position for position, name in enumerate(self.header)}
         self.counters = [counters.get(name) for name in COUNTERS]
-        self.has_counters = any(place is not None for place in self.counters)
-        timed = [self.places.get("start_us"), self.places["duration_us"], *self.counters[1:]]
-        self.units = {place: self._unit(place) for place in timed if place is not None}
+        self.has_counters = any(position is not None for position in self.counters)
+        timed = [self.positions.get("start_us"), self.positions["duration_us"], *self.counters[1:]]
+        self.units = {position: self._unit(position) for position in timed if position is not None}
         self.tensors: dict[tuple[str, ...], tuple[TensorSpec | None, ...] | None] = {}
-        """Tensors by the texts of a row, which are few: most rows of a profile are equal."""
+        """Parsed tensors by the text of their cells: most rows repeat a few combinations."""
 
-    def _unit(self, place: int) -> float:
+    def _unit(self, position: int) -> float:
         """Return the microseconds of one unit of a column of times."""
-        name = self.header[place]
+        name = self.header[position]
         unit = name.partition("(")[2].partition(")")[0].strip().lower()
         if unit not in MICROSECONDS:
             message = Text(
@@ -142,13 +144,13 @@ class _Columns:
                 cells_count=len(cells),
             )
             hint = Text(
-                "{header_count}, as in line 1; is the file whole?", header_count=len(self.header)
+                "{header_count}, as in line 1; is the file complete?", header_count=len(self.header)
             )
             raise UsageError("file", message, hint)
         block_dim = self._number(line, cells, "block_dim")
         counters = tuple(
-            0.0 if place is None else self._value(line, cells, place) or 0.0
-            for place in self.counters
+            0.0 if position is None else self._value(line, cells, position) or 0.0
+            for position in self.counters
         )
         return MeasuredLaunch(
             line=line,
@@ -165,14 +167,16 @@ class _Columns:
         )
 
     def _text(self, cells: list[str], column: str) -> str:
-        return cells[self.places[column]].strip() if column in self.places else ""
+        return cells[self.positions[column]].strip() if column in self.positions else ""
 
     def _number(self, line: int, cells: list[str], column: str) -> float | None:
-        return self._value(line, cells, self.places[column]) if column in self.places else None
+        return (
+            self._value(line, cells, self.positions[column]) if column in self.positions else None
+        )
 
-    def _value(self, line: int, cells: list[str], place: int) -> float | None:
+    def _value(self, line: int, cells: list[str], position: int) -> float | None:
         """Return a number, a time in microseconds; None if missing."""
-        cell = cells[place]
+        cell = cells[position]
         try:
             value = float(cell)
         except ValueError:
@@ -189,22 +193,23 @@ class _Columns:
                 "{file}, line {line}, column {name}: {problem}",
                 self,
                 line=line,
-                name=repr(self.header[place]),
+                name=repr(self.header[position]),
                 problem=Text(problem, value=repr(cell.strip().strip('"'))),
             )
             raise UsageError("file", message, "a number, 0 or larger, or N/A")
-        return value * self.units.get(place, 1.0)
+        return value * self.units.get(position, 1.0)
 
     def _tensors(
         self, line: int, cells: list[str], side: str
     ) -> tuple[TensorSpec | None, ...] | None:
+        """Return the inputs or outputs of a row; None if the file does not record them."""
         texts = tuple(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS)
         try:
             if texts not in self.tensors:
                 self.tensors[texts] = tensors_of(*texts)
             return self.tensors[texts]
         except ValueError as error:
-            column = self.header[self.places[f"{side}_shapes"]]
+            column = self.header[self.positions[f"{side}_shapes"]]
             message = Text(
                 "{file}, line {line}, column {column}: {error}",
                 self,
@@ -215,5 +220,6 @@ class _Columns:
             raise UsageError("file", message, 'such as "4096,1024;1024"') from None
 
 
-def _plain(name: str) -> str:
+def _column_name(name: str) -> str:
+    """Return the name of a column as in COLUMNS: in lower case, without unit."""
     return name.partition("(")[0].strip().lower()

@@ -23,7 +23,8 @@ class Inspection:
     operator, arguments, target
         The call.
     specs
-        Every tensor that is given; :meth:`imply` adds outputs that were left out.
+        Every tensor that is given; checks of shapes and :meth:`case` add the outputs that were left
+        out.
     sizes
         Sizes bound by the shapes checked so far.
     device, rules
@@ -98,7 +99,7 @@ class Inspection:
         return not output.given_with or output.given_with in self.specs
 
     def imply(self, output: Output) -> TensorSpec:
-        """Return the spec of an output that was left out."""
+        """Return the spec of an output that was left out, and bind the sizes that it implies."""
         for name in self.operator.inputs_of_same_form[output.name]:
             if name in self.specs:
                 return self.specs[name].plain()
@@ -145,8 +146,8 @@ class Case:
     target
         Product, SoC, release and switches.
     row
-        The call as integers: a NamedTuple of the sizes, the codes of dtypes and words, ``limits``
-        and ``deterministic``.
+        The call as integers: a NamedTuple of the sizes, the codes of dtypes and named values,
+        ``limits`` and ``deterministic``.
     tiling
         Result of the planner; None for an empty call.
     specs
@@ -169,7 +170,7 @@ class Case:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the call, which is checked again: rows are of classes made at run time."""
-        return _checked, (self.operator, self.arguments, self.target)
+        return self.operator.check, (self.arguments, self.target)
 
     @property
     def profile(self) -> Profile:
@@ -231,8 +232,3 @@ class Case:
         """Return the call with the determinism switch on or off, tiled anew."""
         changed = self.changed(deterministic=int(deterministic))
         return replace(changed, target=replace(self.target, deterministic=deterministic))
-
-
-def _checked(operator: Any, arguments: Arguments, target: Target) -> Case:
-    case: Case = operator.check(arguments, target)
-    return case

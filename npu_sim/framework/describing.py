@@ -131,19 +131,47 @@ def _nearest(flipped: Callable[[int], bool], now: int, end: int) -> int | None:
     return None
 
 
+PLURALS = {
+    "column": "columns",
+    "element": "elements",
+    "expert": "experts",
+    "group": "groups",
+    "id": "ids",
+    "input channel": "input channels",
+    "output channel": "output channels",
+    "padded step": "padded steps",
+    "piece": "pieces",
+    "row": "rows",
+    "sample": "samples",
+    "sorted row": "sorted rows",
+    "tap": "taps",
+    "time step": "time steps",
+    "token": "tokens",
+    "weight row": "weight rows",
+}
+"""Units and their plurals, which are entries of the catalogue."""
+
+
+def plural(unit: str) -> str:
+    """Return the plural of a unit; that of a user's operator has an s."""
+    return PLURALS.get(unit, f"{unit}s")
+
+
+def counted(number: int, unit: str) -> str:
+    """Return a number of units: ``1 row``, ``86 rows``."""
+    return Text("{number} {unit}", number=number, unit=unit if number == 1 else plural(unit))
+
+
 def spread(counts: Sequence[int], unit: str) -> str:
-    """Describe how evenly work is spread over cores: ``86 rows each, the last one 54``."""
-    first = Text(
-        "{count} {unit} each", count=counts[0], unit=unit if counts[0] == 1 else unit + "s"
-    )
+    """Return how evenly work is spread over cores: ``86 rows each, the last one 54``."""
+    first = Text("{count} each", count=counted(counts[0], unit))
     if len(set(counts)) == 1:
         return first
     if len(set(counts[:-1])) == 1:
         return Text("{first}, the last one {count}", first=first, count=counts[-1])
     return Text(
-        "{most} {unit}s on {most_count} cores, {fewest} on {fewest_count}",
-        most=max(counts),
-        unit=unit,
+        "{most} on {most_count} cores, {fewest} on {fewest_count}",
+        most=counted(max(counts), unit),
         most_count=list(counts).count(max(counts)),
         fewest=min(counts),
         fewest_count=list(counts).count(min(counts)),
@@ -224,7 +252,7 @@ def vector_plan(
         "per_core": per_core,
         "tiling": vendor_fields(tiling, case.rules),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={f"{unit}s": units}) for core, units in enumerate(ranges)
+            CoreWork(core=core, ranges={plural(unit): own}) for core, own in enumerate(ranges)
         ),
         "memories": (ub_memory(case, buffers, notes=notes),),
         "decisions": tuple(conditions),

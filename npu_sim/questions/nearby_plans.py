@@ -5,6 +5,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
+from npu_sim.framework.describing import plural
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import axis_of, try_flips
 from npu_sim.framework.target import Limits, Target
@@ -48,9 +49,9 @@ class NearbyPlan:
             return Text("{name} {state}", self.axis, state=state)
         difference = int(self.value) - int(self.now)
         count = "one" if abs(difference) == 1 else str(abs(difference))
-        unit = (self.axis.unit or self.axis.name) + (
-            "s" if abs(difference) != 1 and self.axis.unit else ""
-        )
+        unit = self.axis.unit or self.axis.name
+        if abs(difference) != 1 and self.axis.unit:
+            unit = plural(unit)
         if difference > 0:
             return Text("{count} more {unit}", count=count, unit=unit)
         return Text("{count} fewer {unit}", count=count, unit=unit)

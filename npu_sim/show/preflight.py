@@ -71,12 +71,10 @@ def lines_text(rows: Iterable[Row]) -> str:
     more = ""
     if len(numbers) > SHOWN_LINES:
         more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
-    return say(
-        "line{plural} {numbers}{more}",
-        plural="s" if len(numbers) > 1 else "",
-        numbers=", ".join(map(str, numbers[:SHOWN_LINES])),
-        more=more,
-    )
+    if len(numbers) == 1:
+        return say("line {number}", number=str(numbers[0]))
+    shown = ", ".join(map(str, numbers[:SHOWN_LINES]))
+    return say("lines {numbers}{more}", numbers=shown, more=more)
 
 
 def fault_text(fault: Fault) -> str:

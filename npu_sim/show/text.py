@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from rich.console import Group
 
+from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
@@ -30,7 +31,6 @@ from npu_sim.show.layout import Paragraph, lines_table, stack
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
-PLURALS = MappingProxyType({"row": "rows", "column": "columns", "element": "elements"})
 """Names of several parts of an output, by the axis of an order mask."""
 LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
 """Styles of the lines that report a problem, by label."""

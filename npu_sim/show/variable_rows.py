@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from npu_sim.framework.describing import PLURALS
 from npu_sim.language import say
 from npu_sim.show.csv_rows import csv_text
 from npu_sim.show.layout import Column, Table, stack
-from npu_sim.show.text import PLURALS
 from npu_sim.studies.variable_rows import FIELDS, WORST_ROWS, VariableRows
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")

@@ -24,6 +24,7 @@ from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.kernels.engine.device import DeviceCompiler
 from npu_sim.sweeps import space
 from npu_sim.sweeps.records import RecordColumn
+from npu_sim.tiling.common import bit_length
 
 LIBRARIES = ("numpy", "math")
 """Modules whose functions Numba supports itself."""
@@ -41,9 +42,7 @@ if not PLAIN:
     # and some loops are then a fifth slower.
     PLANNER_OPTIONS["pipeline_class"] = DeviceCompiler
 
-# Constants of splitmix64; uint64 arithmetic wraps around here.
-STEP, FIRST, SECOND = map(np.uint64, (space.STEP, space.FIRST_FACTOR, space.SECOND_FACTOR))
-SHIFT_30, SHIFT_27, SHIFT_31, SHIFT_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+STEP, SHIFT_32 = np.uint64(space.STEP), np.uint64(32)
 TWO_TO_32 = 1 << 32
 
 
@@ -77,7 +76,7 @@ def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled
         "make_row": make_jitable(planner.make_row),
         "Device": Device,
         "Rules": planner.rules,
-        "mix": mix,
+        "random_bits": random_bits,
         "scaled": scaled,
         "logarithmic": logarithmic,
     }
@@ -146,13 +145,13 @@ def _codes(axes: range) -> list[str]:
 
 def _draws(axes: range) -> list[str]:
     """Draw a random position of the device and of every axis."""
-    lines = ["d0 = scaled(mix(keys[0], first + i), n0)"]
+    lines = ["d0 = scaled(random_bits(keys[0], first + i), n0)"]
     for axis in axes:
         start = f"starts[{axis}]"
         lines += [
             f"d{axis} = 0",
             f"if n{axis} > 1:",
-            f"    draw = mix(keys[{axis}], first + i)",
+            f"    draw = random_bits(keys[{axis}], first + i)",
             f"    if logs[{axis}]:",
             f"        d{axis} = logarithmic(draw, {start}, {start} + n{axis} - 1) - {start}",
             "    else:",
@@ -175,12 +174,9 @@ def _advance(last: int) -> list[str]:
 
 
 @make_jitable
-def mix(key: Any, row: Any) -> Any:
-    """Return the random 64-bit number of a row under a key (splitmix64)."""
-    state = np.uint64(key) + np.uint64(row) * STEP
-    state = (state ^ (state >> SHIFT_30)) * FIRST
-    state = (state ^ (state >> SHIFT_27)) * SECOND
-    return state ^ (state >> SHIFT_31)
+def random_bits(key: Any, row: Any) -> Any:
+    """Return the random 64-bit number of a row under a key."""
+    return space.mix(np.uint64(key) + np.uint64(row) * STEP)
 
 
 @make_jitable
@@ -192,19 +188,9 @@ def scaled(draw: Any, count: Any) -> Any:
 
 
 @make_jitable
-def bit_length(number: Any) -> Any:
-    """Return the bit length of a number that is not negative."""
-    bits = 0
-    while number > 0:
-        number >>= 1
-        bits += 1
-    return bits
-
-
-@make_jitable
 def logarithmic(draw: Any, low: Any, high: Any) -> Any:
     """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
     shortest = bit_length(low)
     bits = shortest + scaled(draw, bit_length(high) - shortest + 1)
     least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
-    return least + scaled(mix(draw, 1), most - least + 1)
+    return least + scaled(random_bits(draw, 1), most - least + 1)

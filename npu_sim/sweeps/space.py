@@ -125,9 +125,7 @@ class Space:
     @property
     def keys(self) -> tuple[int, ...]:
         """One key of the random generator for every count."""
-        return tuple(
-            _mix(self.seed * STEP + (position + 1)) for position in range(len(self.counts))
-        )
+        return tuple(mix(self.seed * STEP + (position + 1)) for position in range(len(self.counts)))
 
     def codes_at(self, row: int) -> tuple[int, ...]:
         """Return the position of the profile and the code of every axis of one row."""
@@ -141,7 +139,7 @@ class Space:
                 digits[0],
                 *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)),
             )
-        draws = [_mix(key + row * STEP) for key in self.keys]
+        draws = [mix(key + row * STEP) for key in self.keys]
         profile = _scaled(draws[0], len(self.profiles))
         codes = [
             _logarithmic(draw, v.start, v.last) if v.log else v.at(_scaled(draw, v.count))
@@ -181,8 +179,8 @@ class Space:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _mix(state: int) -> int:
-    """Finish splitmix64: a well-mixed 64-bit number."""
+def mix(state: Any) -> Any:
+    """Return the number of splitmix64 for a state; sweeps compile this function with uint64."""
     state &= MASK
     state = (state ^ (state >> 30)) * FIRST_FACTOR & MASK
     state = (state ^ (state >> 27)) * SECOND_FACTOR & MASK
@@ -198,7 +196,7 @@ def _logarithmic(draw: int, low: int, high: int) -> int:
     """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
     bits = low.bit_length() + _scaled(draw, high.bit_length() - low.bit_length() + 1)
     least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
-    return least + _scaled(_mix(draw + STEP), most - least + 1)
+    return least + _scaled(mix(draw + STEP), most - least + 1)
 
 
 def make_space(

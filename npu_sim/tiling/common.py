@@ -33,6 +33,15 @@ def ceil_div(a: int, b: int) -> int:
     return (a + b - 1) // b
 
 
+def bit_length(number: int) -> int:
+    """Return the bit length of a number that is not negative; Numba has no ``int.bit_length``."""
+    bits = 0
+    while number > 0:
+        number >>= 1
+        bits += 1
+    return bits
+
+
 def align(a: int, b: int) -> int:
     """Return the smallest multiple of ``b`` that is at least ``a``."""
     return (a + b - 1) // b * b

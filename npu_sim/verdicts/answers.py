@@ -17,11 +17,11 @@ from npu_sim.plans.answers import Printed
 from npu_sim.status import UsageError
 
 EQUAL, REACHABLE, UNDECIDED, UNREACHABLE = range(4)
-"""Codes of elements, the weakest verdict last."""
+"""Codes of elements, from the best verdict to the worst."""
 STATUSES = ("equal", "reachable", "undecided", "unreachable")
 """Names of the codes."""
 WORST_ELEMENTS = 20
-"""Elements that are listed."""
+"""Maximum number of elements listed."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Examined:
     Attributes
     ----------
     how
-        How the search ended, see :mod:`npu_sim.kernels.arrival_search`; None for elements of which
-        one write survives.
+        How the search ended, see :mod:`npu_sim.kernels.arrival_search`; None where several cores
+        write an element and one write remains.
     nearest
         Nearest value that an order gives, of those tried.
     low, high
-        No order gives less or more; infinite without a bound.
+        Bounds of the value over all orders; infinite if unknown.
     contributions, cores
         Number of contributions and of cores.
     steps
@@ -96,7 +96,7 @@ class OutputVerdict(Printed):
     order_dependent
         Which elements depend on the order of arrival.
     misfits
-        Which measured values are not numbers of the output's dtype.
+        Which measured values the output's dtype cannot represent.
     order
         Order of arrival that gives the whole output; empty if none of the named ones does.
     rules
@@ -124,7 +124,7 @@ class OutputVerdict(Printed):
 
     @property
     def status(self) -> str:
-        """The weakest verdict of the elements; ``equal`` for an output without elements."""
+        """The worst verdict of the elements; ``equal`` for an output without elements."""
         return STATUSES[int(self.elements.max(initial=EQUAL))]
 
     @cached_property
@@ -143,16 +143,21 @@ class OutputVerdict(Printed):
         return self.counts["unreachable"] == 0
 
     def _index(self, index: Any) -> tuple[int, ...]:
-        place = tuple(int(at) for at in np.atleast_1d(index))
-        if len(place) != self.elements.ndim or not all(
-            -size <= at < size for at, size in zip(place, self.elements.shape, strict=True)
+        """Return an index as nonnegative integers; raises UsageError outside the shape."""
+        position = tuple(int(axis_index) for axis_index in np.atleast_1d(index))
+        if len(position) != self.elements.ndim or not all(
+            -size <= axis_index < size
+            for axis_index, size in zip(position, self.elements.shape, strict=True)
         ):
             raise UsageError(
                 "index",
-                Text("index = {place} is outside {name}", place=str(place), name=self.output),
+                Text("index = {index} is outside {name}", index=str(position), name=self.output),
                 Text("the shape is {shape}", shape=str(self.elements.shape)),
             )
-        return tuple(at % size for at, size in zip(place, self.elements.shape, strict=True))
+        return tuple(
+            axis_index % size
+            for axis_index, size in zip(position, self.elements.shape, strict=True)
+        )
 
     def status_of(self, index: Any) -> str:
         """Return the verdict on one element: ``equal``, ``reachable`` ..."""
@@ -164,40 +169,42 @@ class OutputVerdict(Printed):
         Every step has the core, the contribution, its value, and the fp32 sum after it. Elements
         with one legal order have no list: their additions are those of the plan.
         """
-        place = self._index(index)
-        if not self.order_dependent[place] or self.elements[place] > REACHABLE:
+        position = self._index(index)
+        if not self.order_dependent[position] or self.elements[position] > REACHABLE:
             return ()
-        examined = self.examine(place)
+        examined = self.examine(position)
         return () if examined is None else examined.steps
 
     def reason(self, index: Any) -> str:
         """Return why an element has its verdict."""
-        place = self._index(index)
-        code, given = int(self.elements[place]), str(self.given[place])
-        if self.misfits[place]:
-            return Text("the value given is not a number of {dtype}", dtype=str(self.given.dtype))
+        position = self._index(index)
+        code, given = int(self.elements[position]), str(self.given[position])
+        if self.misfits[position]:
+            return Text(
+                "the measured value is not representable in {dtype}", dtype=str(self.given.dtype)
+            )
         if code == UNDECIDED:
             for rule in self.rules:
-                if allows(rule, self.given)[place]:
+                if allows(rule, self.given)[position]:
                     return rule.reason
-        if not self.order_dependent[place]:
+        if not self.order_dependent[position]:
             if code == EQUAL:
                 return "one legal order, equal bits"
             return Text(
                 "one legal order, which gives {expected}, not {given}: {ulp} ulp apart",
-                expected=str(self.expected[place]),
+                expected=str(self.expected[position]),
                 given=given,
-                ulp=self.distance(place, self.expected[place]),
+                ulp=self.distance(position, self.expected[position]),
             )
         if code == EQUAL:
             return Text("the whole output has the bits of the order {order}", order=self.order)
-        examined = self.examine(place)
+        examined = self.examine(position)
         if examined is None:
             return "its order depends on timing, and the operator states no contributions"
-        return self._examined_reason(place, examined, given)
+        return self._examined_reason(position, examined, given)
 
-    def _examined_reason(self, place: tuple[int, ...], examined: Examined, given: str) -> str:
-        if self.elements[place] == REACHABLE:
+    def _examined_reason(self, position: tuple[int, ...], examined: Examined, given: str) -> str:
+        if self.elements[position] == REACHABLE:
             return Text(
                 "an order of its {count} contributions from {cores} cores gives {given}",
                 count=examined.contributions,
@@ -207,7 +214,7 @@ class OutputVerdict(Printed):
         nearest = Text(
             "the nearest value found is {nearest}, {ulp} ulp apart",
             nearest=str(self.given.dtype.type(examined.nearest)),
-            ulp=self.distance(place, examined.nearest),
+            ulp=self.distance(position, examined.nearest),
         )
         if examined.how == EXCLUDED_BY_ALL or examined.how is None:
             return Text(
@@ -235,28 +242,28 @@ class OutputVerdict(Printed):
             nearest=nearest,
         )
 
-    def distance(self, place: tuple[int, ...], other: Any) -> int:
+    def distance(self, position: tuple[int, ...], other: Any) -> int:
         """Return the distance of a measured element from a value, in ulp of the dtype."""
-        given = self.given[place]
+        given = self.given[position]
         if self.given.dtype.kind in "iu":
             return abs(int(given) - int(other))
-        measured, two = (np.array([value], self.given.dtype) for value in (given, other))
-        return int(ulp_distance(measured, two, canonical_dtype(self.given.dtype))[0])
+        measured, compared = (np.array([value], self.given.dtype) for value in (given, other))
+        return int(ulp_distance(measured, compared, canonical_dtype(self.given.dtype))[0])
 
     @cached_property
     def worst(self) -> tuple[tuple[int, ...], ...]:
         """Indices of the worst elements that are unreachable or undecided."""
-        places = np.flatnonzero(self.elements.reshape(-1) >= UNDECIDED)
-        codes = self.elements.reshape(-1)[places].astype(np.int64)
-        given, expected = self.given.reshape(-1)[places], self.expected.reshape(-1)[places]
+        positions = np.flatnonzero(self.elements.reshape(-1) >= UNDECIDED)
+        codes = self.elements.reshape(-1)[positions].astype(np.int64)
+        given, expected = self.given.reshape(-1)[positions], self.expected.reshape(-1)[positions]
         if given.dtype.kind in "iu":
-            apart = np.abs(given.astype(np.int64) - expected.astype(np.int64))
+            distances = np.abs(given.astype(np.int64) - expected.astype(np.int64))
         else:
-            apart = ulp_distance(given, expected, canonical_dtype(given.dtype))
-        order = np.lexsort((places, -apart, -codes))[:WORST_ELEMENTS]
+            distances = ulp_distance(given, expected, canonical_dtype(given.dtype))
+        order = np.lexsort((positions, -distances, -codes))[:WORST_ELEMENTS]
         shape = self.elements.shape
         return tuple(
-            tuple(int(at) for at in np.unravel_index(int(place), shape)) for place in places[order]
+            tuple(map(int, np.unravel_index(int(position), shape))) for position in positions[order]
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -330,7 +337,7 @@ class Verification(Printed):
 
     @property
     def status(self) -> str:
-        """The weakest verdict of the outputs."""
+        """The worst verdict of the outputs."""
         return max((output.status for output in self.outputs.values()), key=STATUSES.index)
 
     @property

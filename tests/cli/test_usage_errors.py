@@ -36,7 +36,7 @@ USAGE_ERRORS = {
         "did you mean workspace_bytes?",
     ),
     "an order": (("run", *RUN, "--core-order", "randm"), "core_order", "did you mean random?"),
-    "a fault": (
+    "a criterion": (
         ("preflight", "calls.jsonl", "--fail-on", "caveats"),
         "fail_on",
         "did you mean caveat?",

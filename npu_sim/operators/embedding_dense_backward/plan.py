@@ -9,7 +9,7 @@ from typing import Any
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import decided, spread, ub_memory
+from npu_sim.framework.describing import decided, plural, spread, ub_memory
 from npu_sim.language import Text
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
@@ -68,7 +68,7 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
         "per_core": _per_core(tiling),
         "tiling": v2.vendor_structure(tiling, case.row.padding_idx, case.rules),
         "cores": lambda: tuple(
-            _work(case, tiling, core, {f"{row_name}s": rows}) for core, rows in enumerate(ranges)
+            _work(case, tiling, core, {plural(row_name): rows}) for core, rows in enumerate(ranges)
         ),
         "memories": lambda: _memories(case, tiling),
         "decisions": lambda: _decisions(case, key),
@@ -355,7 +355,7 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
         ),
         "tiling": tiling._asdict(),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={f"{name}s": rows}) for core, rows in enumerate(ranges)
+            CoreWork(core=core, ranges={plural(name): rows}) for core, rows in enumerate(ranges)
         ),
         "memories": lambda: (_older_memory(case, tiling),),
         "decisions": lambda: _older_decisions(case, tiling),

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, spread, ub_memory, vector_plan
+from npu_sim.framework.describing import (
+    Condition,
+    counted,
+    decision,
+    spread,
+    ub_memory,
+    vector_plan,
+)
 from npu_sim.language import Text
 from npu_sim.plans.model import Caveat, CoreWork, Memory, OutputOrder, WorkspacePart
 from npu_sim.tiling import moe_token_permute as tiler
@@ -144,10 +151,7 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
         )
     else:
         pieces = Text(
-            "{core_loops} piece{plural} of up to {core_piece}",
-            core_loops=sort.core_loops,
-            plural="s" * (sort.core_loops != 1),
-            core_piece=sort.core_piece,
+            "{pieces} of up to {core_piece}", sort, pieces=counted(sort.core_loops, "piece")
         )
         ranges = (tiler.sort_range(sort, core) for core in range(sort.cores))
         counts = [stop - start for start, stop in ranges]
@@ -158,11 +162,7 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
             pieces=pieces,
         )
     moves = (
-        Text(
-            "{copy_rows} row{plural} at a time",
-            copy_rows=copies.copy_rows,
-            plural="s" * (copies.copy_rows != 1),
-        )
+        Text("{rows} at a time", rows=counted(copies.copy_rows, "row"))
         if whole
         else Text(
             "rows in {pieces} pieces of up to {piece} columns",

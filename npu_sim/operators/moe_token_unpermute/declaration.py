@@ -23,23 +23,23 @@ from npu_sim.tiling import token_sums
 
 
 def _topk_message(call: Inspection) -> tuple[str, str]:
-    """Return message and hint for num_topk beyond the bound (page, "Where 512 comes from")."""
+    """Return message and hint for num_topk beyond the limit (page, "Where 512 comes from")."""
     tokens, hidden = call.specs["permuted_tokens"], call.size("hidden")
     ub_bytes = call.device.ub_bytes
     entry = tiler.bytes_of_entry(probs_code(call))
     largest = token_sums.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
-    always = token_sums.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
+    largest_everywhere = token_sums.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
     message, hint = unpermuted_tokens.topk_message(call)
     return (
         message,
         Text(
-            "{hint}; capacity of the buffers on {title}: {largest} at hidden {hidden}, {always} at "
-            "every hidden size",
+            "{hint}; capacity of the buffers on {title}: {largest} at hidden {hidden}, "
+            "{largest_everywhere} at every hidden size",
             hint=hint,
             title=call.profile.title,
             largest=largest,
             hidden=hidden,
-            always=always,
+            largest_everywhere=largest_everywhere,
         ),
     )
 

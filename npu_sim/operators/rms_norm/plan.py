@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, counted, decision, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
@@ -162,9 +162,8 @@ def _path_reason(case: Case) -> str:
 def _per_core(case: Case) -> str:
     tiling = case.tiling
     groups = Text(
-        "{row_loop} group{plural} of up to {rows} rows",
-        row_loop=tiling.row_loop,
-        plural="s" * (tiling.row_loop != 1),
+        "{groups} of up to {rows} rows",
+        groups=counted(tiling.row_loop, "group"),
         rows=min(tiling.row_factor, tiling.block_factor),
     )
     if tiling.tiling_key != tiler.KEY_SPLIT_D:

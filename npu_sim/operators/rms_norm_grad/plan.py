@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import decided, spread, ub_memory
+from npu_sim.framework.describing import counted, decided, spread, ub_memory
 from npu_sim.language import Text, joined
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
@@ -92,10 +92,6 @@ def _path_reason(tiling: tiler.Tiling) -> str:
     )
 
 
-def _count(number: int, name: str) -> str:
-    return Text("{number} {unit}", number=number, unit=name if number == 1 else name + "s")
-
-
 def _per_core(tiling: tiler.Tiling) -> str:
     if tiling.tiling_key == tiler.SPLIT_D:
         names = "group", "groups", "groups of rows"
@@ -104,7 +100,7 @@ def _per_core(tiling: tiler.Tiling) -> str:
         return joined((groups, _parts_text(tiling.columns, tiler.PIECE_COLUMNS, *names)), ", ")
     names = "batch", "batches", "batches of rows"
     batches = _parts_text(tiling.block_factor, tiling.ub_factor, *names)
-    return Text("{batches}, {count} wide", batches=batches, count=_count(tiling.columns, "column"))
+    return Text("{batches}, {count} wide", batches=batches, count=counted(tiling.columns, "column"))
 
 
 def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -> str:
@@ -112,10 +108,10 @@ def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -
     count, tail = ceil_div(total, part), total % part
     unit = names.partition(" of ")[2].removesuffix("s")
     if count == 1:
-        return Text("one {part} of {count}", part=singular, count=_count(total, unit))
+        return Text("one {part} of {count}", part=singular, count=counted(total, unit))
     if tail == 0:
         return Text(
-            "{count} {plural} of {size}", count=count, plural=plural, size=_count(part, unit)
+            "{count} {plural} of {size}", count=count, plural=plural, size=counted(part, unit)
         )
     if count <= LISTED_BATCHES:
         return Text(

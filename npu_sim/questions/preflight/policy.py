@@ -20,10 +20,10 @@ from npu_sim.questions.preflight.targets import Names
 from npu_sim.questions.varied_calls import items_of, product_names
 from npu_sim.status import UsageError, closest
 
-FAULTS = ("refused", "caveat", "timing", "unknown")
+CRITERIA = ("refused", "caveat", "timing", "unknown")
 """Values of ``--fail-on``. Malformed lines, differences from ``expect`` and too much workspace
 always fail."""
-DEFAULT_FAULTS = "refused"
+DEFAULT_CRITERIA = "refused"
 UNITS = {
     "": 1,
     "kib": 1 << 10,
@@ -33,15 +33,16 @@ UNITS = {
     "mb": 10**6,
     "gb": 10**9,
 }
+"""Bytes of the units of a size, in lower case."""
 
 
 @dataclass(frozen=True)
 class Policy:
     """Conditions under which a call is not accepted."""
 
-    fail_on: frozenset[str] = frozenset((DEFAULT_FAULTS,))
-    """Subset of :data:`FAULTS`: calls that do not run or overflow, have a caveat, have results that
-    can differ between runs, or depend on something that is not published."""
+    fail_on: frozenset[str] = frozenset((DEFAULT_CRITERIA,))
+    """Subset of :data:`CRITERIA`: calls that do not run or overflow, have a caveat, have results
+    that can differ between runs, or depend on something that is not published."""
     max_workspace: int | None = None
     """Largest accepted workspace in bytes; None for any."""
     informational: frozenset[str] = frozenset()
@@ -60,11 +61,11 @@ class Policy:
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
             yield (WORKSPACE, Text("the workspace is above {max_workspace} bytes", self))
         if "caveat" in self.fail_on and facts.get("caveats"):
-            yield "caveat", Text("caveats: {facts}", facts=", ".join(facts["caveats"]))
+            yield "caveat", Text("caveats: {caveats}", caveats=", ".join(facts["caveats"]))
         if "timing" in self.fail_on and facts.get("timing"):
             yield (
                 "timing",
-                Text("can differ between runs: {facts}", facts=", ".join(facts["timing"])),
+                Text("can differ between runs: {outputs}", outputs=", ".join(facts["timing"])),
             )
         if "unknown" in self.fail_on and checked.outcome == UNKNOWN:
             yield "unknown", checked.reason
@@ -81,7 +82,7 @@ class Policy:
 
 
 def policy_of(
-    fail_on: str = DEFAULT_FAULTS,
+    fail_on: str = DEFAULT_CRITERIA,
     max_workspace: str | int | None = None,
     informational: Names = None,
 ) -> Policy:
@@ -89,17 +90,21 @@ def policy_of(
 
     Raises UsageError for an unknown kind or product, and for a malformed size.
     """
-    words = items_of(fail_on)
-    for word in words:
-        if word not in FAULTS:
-            message = Text("fail_on = {word}: no such fault", word=repr(word))
+    criteria = items_of(fail_on)
+    for criterion in criteria:
+        if criterion not in CRITERIA:
+            message = Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion))
             hint = Text(
-                "one of: {allowed}{hint}", allowed=", ".join(FAULTS), hint=closest(word, FAULTS)
+                "one of: {allowed}{hint}",
+                allowed=", ".join(CRITERIA),
+                hint=closest(criterion, CRITERIA),
             )
             raise UsageError("fail_on", message, hint)
-    most = None if max_workspace is None else size_of(str(max_workspace))
+    max_bytes = None if max_workspace is None else size_of(str(max_workspace))
     names = product_names(informational) if informational else ()
-    return Policy(frozenset(words), most, frozenset(load_profile(name).name for name in names))
+    return Policy(
+        frozenset(criteria), max_bytes, frozenset(load_profile(name).name for name in names)
+    )
 
 
 def size_of(text: str) -> int:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, WorkspacePart
 from npu_sim.show.reports import svg
 from npu_sim.show.reports.svg import BAR_HEIGHT, COLOURS, WIDTH, element, legend, picture
-from npu_sim.show.text import PLURALS, memory_name
+from npu_sim.show.text import memory_name
 
 LETTER_ROOM = 5
 

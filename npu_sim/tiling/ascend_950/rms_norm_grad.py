@@ -17,6 +17,7 @@ from npu_sim.tiling.common import (
     VECTOR_LANES,
     align,
     align_down,
+    bit_length,
     ceil_div,
     element_bytes,
 )
@@ -198,15 +199,6 @@ class Problem(NamedTuple):
     rows: int
     columns: int
     dtype_code: int
-
-
-def bit_length(number: int) -> int:
-    """Return the bits of a number; 0 for 0."""
-    bits = 0
-    while number > 0:
-        number //= 2
-        bits += 1
-    return bits
 
 
 def has_rows(problem: Problem) -> bool:

@@ -6,7 +6,7 @@ Source: specification page ``rms_norm_950``.
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, counted, decision, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
 from npu_sim.plans.model import Caveat
@@ -70,13 +70,8 @@ def _path_reason(case: Case) -> str:
 def _per_core(case: Case) -> str:
     tiling = case.tiling
     if tiling.tiling_key == tiler.KEY_FULL_LOAD:
-        groups = ceil_div(tiling.block_factor, tiling.ub_factor)
-        return Text(
-            "{row_loop} group{plural} of up to {rows} rows",
-            row_loop=groups,
-            plural="s" * (groups != 1),
-            rows=tiling.ub_factor,
-        )
+        groups = counted(ceil_div(tiling.block_factor, tiling.ub_factor), "group")
+        return Text("{groups} of up to {rows} rows", groups=groups, rows=tiling.ub_factor)
     return Text(
         "{pieces} pieces of up to {ub_factor} columns",
         pieces=ceil_div(case.row.col, tiling.ub_factor),
