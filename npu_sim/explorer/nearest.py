@@ -22,6 +22,7 @@ from npu_sim.show.reports.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, pict
 from npu_sim.status import NpuSimError
 
 MOST_CHANGES = 8
+"""Maximum number of changes, and of pictures, that are listed."""
 
 
 def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def _default_change(state: State, error: NpuSimError) -> list[dict[str, str]]:
 
 
 def _text(value: Any) -> str:
+    """Return a value as the page writes it: ``true`` for True."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -89,18 +91,17 @@ def _pictures(near: NearestCall) -> list[Section]:
     now = Text(
         "now {name} = {now}; accepted: {accepted}", near.axis, now=near.now, accepted=accepted
     )
-    shown = (
-        [Section(Text("Legal values of {name}", near.axis), (Picture(reach_map(near), now),))]
-        if int(near.value) >= 0 <= int(near.now)
-        else []
-    )
+    shown = []
+    if min(int(near.value), int(near.now)) >= 0:
+        title = Text("Legal values of {name}", near.axis)
+        shown.append(Section(title, (Picture(legal_values_map(near), now),)))
     if near.plan.memories:
         title = Text("On-chip memory of one core at {name} = {value}", near.axis, value=near.value)
         shown.append(Section(title, (Picture(memory_map(near.plan.memories)),)))
     return shown
 
 
-def reach_map(near: NearestCall) -> Markup:
+def legal_values_map(near: NearestCall) -> Markup:
     """Draw the legal values of a number from 0 on, and a mark at the given value."""
     now, value = int(near.now), int(near.value)
     end = max(now, value) * 1.1 + 1

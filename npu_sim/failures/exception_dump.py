@@ -4,8 +4,8 @@ A file is the length of the header (8 bytes, little-endian), the header (a proto
 ``DumpData``), and the bytes of all inputs, outputs and workspaces one after another. Only the
 header and the tiling structure, which is one of the inputs, are read.
 
-Source: specification page ``adump``, which knows the layout from public sources alone: no public
-file was found.
+Source: specification page ``adump``. Its layout comes from public sources; no public example file
+was found to test it on.
 """
 
 import os
@@ -45,13 +45,13 @@ DTYPES = {
 """``data_type`` of a tensor; 0, undefined, is usual in dumps of aclnn calls."""
 ROLES = {3: "output", 4: "input"}
 """Fields of ``DumpData`` with tensors."""
-SIZE = {"output": 6, "input": 5}
+SIZE_FIELD = {"output": 6, "input": 5}
 """Field of a tensor with the bytes of its data, by role."""
 HINT = "give the file that the product wrote, unchanged"
 
 
 class DumpedMemory(NamedTuple):
-    """An input or output of the kernel: what the header says of it."""
+    """An input or output of the kernel, as the header describes it."""
 
     role: str
     """``input``, ``output`` or ``tiling``."""
@@ -59,8 +59,9 @@ class DumpedMemory(NamedTuple):
     """Canonical dtype; empty if undefined."""
     shape: tuple[int, ...]
     bytes: int
+    """Bytes of its data."""
     argument: int | None
-    """Number of an input's word among the kernel's arguments; None for outputs."""
+    """Position of an input among the kernel's arguments; None for outputs."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class ExceptionDump:
     name: str
     """Name of the file."""
     version: str
+    """Version of the format."""
     time: str
     """Time of the dump in UTC, ISO 8601."""
     operator: str
@@ -131,31 +133,31 @@ def _read(name: str, file: IO[bytes]) -> ExceptionDump:
             values[number] = value
         if len(tensors["input"]) + len(tensors["output"]) > MOST_TENSORS:
             raise ValueError(Text("more than {most} tensors", most=MOST_TENSORS))
-    every = (*tensors["input"], *tensors["output"])
-    tiling, place = b"", WORD_BYTES + length
-    for tensor in every:
-        if place + tensor.bytes > size:
+    all_tensors = (*tensors["input"], *tensors["output"])
+    tiling, offset = b"", WORD_BYTES + length
+    for tensor in all_tensors:
+        if offset + tensor.bytes > size:
             raise ValueError(
                 Text(
-                    "the data of the {role} at byte {place} has {bytes} bytes, the file {size}",
+                    "the data of the {role} at byte {offset} has {bytes} bytes, the file {size}",
                     role=tensor.role,
-                    place=place,
+                    offset=offset,
                     bytes=tensor.bytes,
                     size=size,
                 )
             )
         if tensor.role == "tiling" and not tiling:
-            file.seek(place)
+            file.seek(offset)
             tiling = file.read(min(tensor.bytes, TILING_BYTES))
-        place += tensor.bytes
+        offset += tensor.bytes
     return ExceptionDump(
-        name,
-        _text(values.get(1)),
-        _time(_number(values.get(2))),
-        _text(values.get(6)),
-        _text(values.get(9)),
-        every,
-        tiling.ljust(-(-len(tiling) // WORD_BYTES) * WORD_BYTES, b"\0"),
+        name=name,
+        version=_text(values.get(1)),
+        time=_time(_number(values.get(2))),
+        operator=_text(values.get(6)),
+        message=_text(values.get(9)),
+        tensors=all_tensors,
+        tiling=tiling.ljust(-(-len(tiling) // WORD_BYTES) * WORD_BYTES, b"\0"),
     )
 
 
@@ -164,11 +166,11 @@ def _tensor(role: str, message: bytes) -> DumpedMemory:
     shape = values.get(3, b"")
     sizes = (value for _, value in _fields(shape)) if isinstance(shape, bytes) else ()
     return DumpedMemory(
-        "tiling" if role == "input" and values.get(11) == TILING else role,
-        DTYPES.get(_number(values.get(1)), ""),
-        tuple(axis for run in sizes for axis in _packed(run)),
-        _number(values.get(SIZE[role])),
-        _number(values.get(10)) if role == "input" else None,
+        role="tiling" if role == "input" and values.get(11) == TILING else role,
+        dtype=DTYPES.get(_number(values.get(1)), ""),
+        shape=tuple(axis for run in sizes for axis in _packed(run)),
+        bytes=_number(values.get(SIZE_FIELD[role])),
+        argument=_number(values.get(10)) if role == "input" else None,
     )
 
 
@@ -181,33 +183,33 @@ FIXED = {1: 8, 5: 4}
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message: number, and an integer or the bytes."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        kind = key & 7
-        if kind == VARINT:
-            number, place = _varint(message, place)
+    offset = 0
+    while offset < len(message):
+        key, offset = _varint(message, offset)
+        wire_type = key & 7
+        if wire_type == VARINT:
+            number, offset = _varint(message, offset)
             yield key >> 3, number
             continue
-        if kind == LENGTH:
-            size, place = _varint(message, place)
-        elif kind in FIXED:
-            size = FIXED[kind]
+        if wire_type == LENGTH:
+            size, offset = _varint(message, offset)
+        elif wire_type in FIXED:
+            size = FIXED[wire_type]
         else:
-            raise ValueError(Text("a field of wire type {kind}", kind=kind))
-        if place + size > len(message):
+            raise ValueError(Text("a field of wire type {wire_type}", wire_type=wire_type))
+        if offset + size > len(message):
             raise ValueError("a field of the header is cut off")
-        yield key >> 3, message[place : place + size]
-        place += size
+        yield key >> 3, message[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return an integer, and the place behind it."""
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return an integer, and the offset of the byte after it."""
     number = 0
-    for shift, byte in enumerate(data[place : place + 10]):
+    for shift, byte in enumerate(data[offset : offset + 10]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return number & 0xFFFF_FFFF_FFFF_FFFF, place + shift + 1
+            return number & 0xFFFF_FFFF_FFFF_FFFF, offset + shift + 1
     raise ValueError("a number of the header is cut off")
 
 
@@ -216,9 +218,9 @@ def _packed(data: int | bytes) -> Iterator[int]:
     if isinstance(data, int):
         yield data
         return
-    place = 0
-    while place < len(data):
-        number, place = _varint(data, place)
+    offset = 0
+    while offset < len(data):
+        number, offset = _varint(data, offset)
         yield number
 
 

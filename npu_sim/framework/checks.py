@@ -96,7 +96,7 @@ class Supported(Check):
             raise AclnnError(INVALID, "product", message, hint)
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """The product's fact ``supported``."""
+        """Return the test of ``rules.supported``."""
         return RowCheck(INVALID, "rules.supported == 0")
 
 
@@ -121,14 +121,14 @@ class Attributes(Check):
 
         ``npu-sim limits`` then finds where legal values begin.
         """
-        texts = []
+        conditions = []
         for name in self.attributes.split():
             axis = next(
                 (axis for axis in operator.axes if axis.name == name and hasattr(axis, "low")), None
             )
             if axis is not None and axis.low < operator.argument(name).low:
-                texts.append(f"row.{name} < {operator.argument(name).low}")
-        return RowCheck(INVALID, " or ".join(texts)) if texts else None
+                conditions.append(f"row.{name} < {operator.argument(name).low}")
+        return RowCheck(INVALID, " or ".join(conditions)) if conditions else None
 
 
 def check_attribute(attribute: Attribute, value: Any) -> None:
@@ -158,10 +158,10 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
     elif attribute.kind is float:
         require_float(name, value)
     elif attribute.kind is IntArray:
-        require_whole_numbers(name, value)
+        require_integers(name, value)
 
 
-def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
+def require_integer(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
     """Check that an option of npu_sim is an integer of at least ``low``.
 
     Raises UsageError when it is not an integer, or is below ``low``.
@@ -190,7 +190,7 @@ def require_float(name: str, value: Any) -> float:
         raise UsageError(name, message, Text("{name}: a number", name=name)) from None
 
 
-def require_whole_numbers(name: str, value: Any) -> IntArray:
+def require_integers(name: str, value: Any) -> IntArray:
     """Check that an attribute is a list of integers."""
     try:
         return IntArray(value)
@@ -229,13 +229,13 @@ class Holds(Check):
 
     def __call__(self, call: Inspection) -> None:
         if self.documented and (
-            call.limits != "documented" or NOT_DOCUMENTED in self._stated(call).values()
+            call.limits != "documented" or NOT_DOCUMENTED in self._rule_values(call).values()
         ):
             return
         if not evaluate(self.condition, call.number):
             raise self._refusal(call)
 
-    def _stated(self, call: Inspection) -> dict[str, int]:
+    def _rule_values(self, call: Inspection) -> dict[str, int]:
         """Return the values of the names in the condition that come from the product's rules."""
         return {
             name: getattr(call.rules, name)
@@ -244,7 +244,7 @@ class Holds(Check):
         }
 
     def _refusal(self, call: Inspection) -> AclnnError:
-        known = self._stated(call)
+        known = self._rule_values(call)
         blamed = self.blames(call) if callable(self.blames) else self.blames
         if self.message is not None:
             return AclnnError(self.status, blamed, *self.message(call))
@@ -265,7 +265,7 @@ class Holds(Check):
         return AclnnError(self.status, blamed, message, limits or self.condition)
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """The same condition over a row and the rules of a product."""
+        """Return the condition over a row and the rules of a product."""
         ends = f"not ({in_row(self.condition, operator.rule_names)})"
         if self.documented:
             stated = [
@@ -313,13 +313,13 @@ class NothingToDo(Check):
         return bool(evaluate(self.condition, call.size))
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """The condition over a row; the status is success."""
+        """Return the condition over a row; the status is success."""
         return RowCheck(Status.ACLNN_SUCCESS, in_row(self.condition))
 
 
 ND = ("ND",)
 PLAIN_FORMATS = ("ND", "NCL", "NCHW", "NCDHW", "NHWC", "NDHWC", "HWCN")
-"""Formats without a private layout: the tensor is what its shape and strides say."""
+"""Formats without a private layout: shape and strides describe the memory completely."""
 MAX_RANK = 8
 """Highest rank of any tensor ("支持维度" of the product documents)."""
 
@@ -332,9 +332,10 @@ class Dtypes(DtypeCheck):
     allowed: tuple[str, ...] | Callable[[Any], Sequence[str]]
 
     def __call__(self, call: Inspection) -> None:
-        by_product = callable(self.allowed)
-        allowed = self.allowed(call.profile) if callable(self.allowed) else self.allowed
-        where = call.profile.product.title if by_product else call.operator.title
+        if callable(self.allowed):
+            allowed, where = self.allowed(call.profile), call.profile.product.title
+        else:
+            allowed, where = self.allowed, call.operator.title
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype not in allowed:
@@ -399,7 +400,7 @@ class DtypeTable(DtypeCheck):
         rows = [tuple(row) for row in self.rows(call.profile)]
         if given in rows:
             return
-        fault = next(
+        blamed = next(
             position
             for position in range(len(given))
             if not any(row[: position + 1] == given[: position + 1] for row in rows)
@@ -413,12 +414,12 @@ class DtypeTable(DtypeCheck):
         message = Text(
             "{names} is {given}: {title} does not take the dtypes {dtypes}",
             call.profile.product,
-            names=names[fault],
-            given=given[fault],
+            names=names[blamed],
+            given=given[blamed],
             dtypes=_dtypes_text(names, given),
         )
         hint = Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none")
-        raise AclnnError(INVALID, names[fault], message, hint)
+        raise AclnnError(INVALID, names[blamed], message, hint)
 
 
 def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
@@ -439,13 +440,11 @@ class Formats(Check):
         for name in self.tensors.split() or call.operator.tensor_names:
             spec = call.specs.get(name)
             if spec is not None and spec.storage_format not in self.allowed:
-                private = "private " if self.allowed == PLAIN_FORMATS else ""
-                message = Text(
-                    "{name} has the {private}format {storage_format}",
-                    spec,
-                    name=name,
-                    private=private,
-                )
+                message = Text("{name} has the format {storage_format}", spec, name=name)
+                if self.allowed == PLAIN_FORMATS:
+                    message = Text(
+                        "{name} has the private format {storage_format}", spec, name=name
+                    )
                 hint = Text("formats: {allowed}", allowed=", ".join(self.allowed))
                 raise AclnnError(self.status, name, message, hint)
 
@@ -478,15 +477,15 @@ class NotEmpty(Check):
     status: Status = INVALID
 
     def __call__(self, call: Inspection) -> None:
-        spec, named = call.specs[self.tensor], call.operator.argument(self.tensor).document
+        spec, document = call.specs[self.tensor], call.operator.argument(self.tensor).document
         if spec.numel == 0:
-            where = Text(" ({named} of the product document)", named=named) if named else ""
+            where = Text(" ({name} of the product document)", name=document) if document else ""
             hint = Text("every axis of {tensor} needs at least one element", self)
             message = Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where)
             raise AclnnError(self.status, self.tensor, message, hint)
 
     def row_check(self, operator: Any) -> RowCheck | None:
-        """Every size of the pattern."""
+        """Return the test that every size of the pattern is at least 1."""
         sizes = patterns.names(operator.argument(self.tensor).shape)
         return RowCheck(self.status, " or ".join(f"row.{name} < 1" for name in sizes))
 
@@ -504,17 +503,17 @@ class Ranks(Check):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and not self.low <= spec.rank <= self.high:
-                several = (
-                    Text("rank {low} to {high}", self)
-                    if self.low
-                    else Text("rank at most {high}", self)
-                )
-                wanted = Text("rank {low}", self) if self.low == self.high else several
-                axes = ""
-                if self.low == self.high:
-                    axes = f": {patterns.text(call.pattern(call.operator.argument(name)))}"
                 message = Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec)
-                raise AclnnError(self.status, name, message, wanted + axes)
+                raise AclnnError(self.status, name, message, self._hint(call, name))
+
+    def _hint(self, call: Inspection, name: str) -> str:
+        """Return the legal ranks; for a single rank with the axes."""
+        if self.low == self.high:
+            axes = patterns.text(call.pattern(call.operator.argument(name)))
+            return Text("rank {low}: {axes}", self, axes=axes)
+        if self.low:
+            return Text("rank {low} to {high}", self)
+        return Text("rank at most {high}", self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -526,18 +525,18 @@ class Like(Check):
     status: Status = INVALID
 
     def __call__(self, call: Inspection) -> None:
-        right = call.specs[self.like].shape
+        expected = call.specs[self.like].shape
         for name in self.tensors.split():
             spec = call.specs.get(name)
-            if spec is not None and spec.shape != right:
+            if spec is not None and spec.shape != expected:
                 message = Text(
                     "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
                     self,
                     name=name,
                     shape=shape_text(spec.shape),
-                    like_shape=shape_text(right),
+                    like_shape=shape_text(expected),
                 )
-                hint = Text("{name}: {shape}", name=name, shape=shape_text(right))
+                hint = Text("{name}: {shape}", name=name, shape=shape_text(expected))
                 raise AclnnError(self.status, name, message, hint)
 
 
@@ -594,13 +593,9 @@ class Shapes(Check):
         )
         formulas = call.operator.expressions.items() if call.bound else ()
         modes = (
-            [
-                attribute.name
-                for attribute in call.operator.attributes
-                if attribute.kind in (bool, str)
-            ]
-            if callable(tensor.shape)
-            else []
+            attribute.name
+            for attribute in call.operator.attributes
+            if callable(tensor.shape) and attribute.kind in (bool, str)
         )
         return [
             *(

@@ -252,7 +252,7 @@ def vector_plan(
         "per_core": per_core,
         "tiling": vendor_fields(tiling, case.rules),
         "cores": lambda: tuple(
-            CoreWork(core=core, ranges={plural(unit): own}) for core, own in enumerate(ranges)
+            CoreWork(core=core, ranges={plural(unit): units}) for core, units in enumerate(ranges)
         ),
         "memories": (ub_memory(case, buffers, notes=notes),),
         "decisions": tuple(conditions),

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from npu_sim.framework.checks import require_whole
+from npu_sim.framework.checks import require_integer
 from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 from npu_sim.sweeps.records import RecordColumn
@@ -50,7 +50,7 @@ def open_engine(
     """
     engine, scheduler, threads = options
     if threads is not None:
-        require_whole("threads", threads, 1)
+        require_integer("threads", threads, 1)
     if not isinstance(engine, str) or engine not in ENGINES:
         message = Text("engine = {engine}: no such engine", engine=shown(engine))
         hint = Text(

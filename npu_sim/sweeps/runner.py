@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.checks import require_whole
+from npu_sim.framework.checks import require_integer
 from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, shown, without_internal_frames
@@ -160,8 +160,8 @@ def run_sweep(
     tuple
         The summary, and the differences among the checked rows of the chunks computed now.
     """
-    require_whole("chunk_rows", chunk_rows, 1)
-    require_whole("check", check, 0)
+    require_integer("chunk_rows", chunk_rows, 1)
+    require_integer("check", check, 0)
     if resume and out is None:
         message = "resume: there is nothing to go on with"
         raise UsageError("resume", message, "name the output of the interrupted sweep")

@@ -13,7 +13,7 @@ from typing import Any
 from npu_sim import __version__
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Axis, Number, Values
-from npu_sim.framework.checks import require_whole
+from npu_sim.framework.checks import require_integer
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.questions.varied_calls import chosen_profiles, items_of
@@ -217,9 +217,9 @@ def make_space(
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         message = Text("grid = {grid} is not a mapping", grid=shown(grid))
         raise UsageError("grid", message, "values by name, such as {'rows': '1..4096:*2'}")
-    require_whole("seed", seed)
+    require_integer("seed", seed)
     if sample is not None:
-        require_whole("sample", sample, 0)
+        require_integer("sample", sample, 0)
     given = dict(grid)
     product, soc, release = (given.pop(name, None) for name in ("product", "soc", "release"))
     profiles = tuple(chosen_profiles(product, soc, release, every_soc=False))

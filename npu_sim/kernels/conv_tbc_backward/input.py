@@ -15,7 +15,6 @@ Terms outside grad are omitted, not multiplied by zero.
 Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -151,9 +150,8 @@ def _multiply_tile(
     sums. Terms outside grad are omitted.
     """
     high, low = _highest(reach, window, first), _lowest(reach, window, first)
-    same_taps = high == _highest(reach, window, last - 1) and low == _lowest(
-        reach, window, last - 1
-    )
+    same_high = high == _highest(reach, window, last - 1)
+    same_taps = same_high and low == _lowest(reach, window, last - 1)
     whole_blocks = (window.stop_channel - window.first_channel) // window.block
     channel = window.first_channel
     while channel < window.stop_channel:
@@ -311,9 +309,10 @@ def grad_input(
     taps, in_channels, out_channels = weight.shape
     block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)
     packed = aligned(1, panels, out_channels * taps, TILE_COLUMNS)
-    # Rows of weight take the place of time steps.
+    # pack_tiles packs time steps of samples; here it packs the rows of weight as one sample.
+    visits = np.array([(0, 0, out_channels * taps)], np.int64)
     packing = Packing(0, 0, TILE_COLUMNS, rounding)
-    pack_tiles(_weight_rows(weight, block), _one_visit(out_channels * taps), packing, packed)
+    pack_tiles(_weight_rows(weight, block), visits, packing, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
     steps = steps_at_a_time(taps, block)
     threads = threads_for(operations=grad.size * taps * in_channels)
@@ -331,9 +330,3 @@ def grad_input(
         np.zeros(1, np.int64),
         (window, thread_scratch(threads, ROW_TILES * PANELS * TILE_SIZE)),
     )
-
-
-@lru_cache(maxsize=64)
-def _one_visit(rows: int) -> Integers:
-    """Return a list of one visit: all rows of a sample."""
-    return np.array([(0, 0, rows)], np.int64)

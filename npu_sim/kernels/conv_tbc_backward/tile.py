@@ -41,8 +41,9 @@ Floats = NDArray[np.float32]
 class Walk(NamedTuple):
     """Blocks of the reduction, in order, and their distances in both operands.
 
-    There are ``outer`` x ``inner`` blocks of ``length`` steps. Inner blocks are contiguous in the
-    second operand.
+    There are ``outer`` x ``inner`` blocks of ``length`` steps. ``a_outer``, ``b_outer`` and
+    ``a_inner`` are the distances, in elements, of successive blocks in the first and second
+    operand. Inner blocks are contiguous in the second operand.
     """
 
     outer: int
@@ -103,7 +104,9 @@ TILE_STRIDE = -(-TILE_ROWS // 16) * 16
 """Distance of time steps in a packed tile of input: whole cache lines."""
 
 
-def _definition(rows: int, row_stride: int, step_stride: int) -> Multiply:
+def _reference(rows: int, row_stride: int, step_stride: int) -> Multiply:
+    """Return the definition of `_tile_product` in NumPy, which `_intrinsic` implements."""
+
     def multiply(
         a: Floats, a_start: int, b: Floats, b_start: int, c: Floats, c_start: int, walk: Walk
     ) -> None:
@@ -247,7 +250,7 @@ def _reaches(
         yield builder.select(is_empty, WORD(0), reach)
 
 
-def _emitted(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]) -> Any:
+def _intrinsic(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]) -> Any:
     """Return the intrinsic that implements `_tile_product`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
@@ -294,8 +297,8 @@ def _tile_product(
     ``b[b_start + block + step * TILE_COLUMNS + column]``. Blocks of ``lengths`` have straight-line
     code.
     """
-    definition = _definition(rows, row_stride, step_stride)
-    emitted = _emitted(rows, row_stride, step_stride, lengths)
+    definition = _reference(rows, row_stride, step_stride)
+    emitted = _intrinsic(rows, row_stride, step_stride, lengths)
 
     @overload(definition, jit_options={"forceinline": True})
     def choose(a, a_start, b, b_start, c, c_start, walk):

@@ -1,6 +1,6 @@
 """Tiling of RmsNormGrad on Ascend 950: pure integer functions.
 
-dx and dgamma are made one after the other; every key has a structure of its own.
+dx and dgamma are computed one after the other; every key has its own tiling structure.
 
 Source: specification page ``rms_norm_grad_950``, section "Tiling". Shapes are checked as on the
 other products (:mod:`npu_sim.tiling.rms_norm_grad`), except for tensors without rows.
@@ -45,9 +45,13 @@ WIDE_STEP = 10
 """Added to a key when a row does not fit the buffers of dx."""
 
 WIDEST_ROW = 6144
-"""Widest row whose dx is made at once (page, "bodyPart")."""
+"""Widest row whose dx is computed at once (page, "bodyPart")."""
 BLOCK_ROWS = 64
-"""Rows of a block, and columns of a set."""
+"""Rows of a block."""
+SET_COLUMNS = 64
+"""Columns of a set, on keys 7000 and 7001."""
+SET_ROW_BYTES = FP32_BYTES * SET_COLUMNS
+"""Unified Buffer of one fp32 row of a set."""
 BIG_ROWS_PER_CORE = 32
 """Key 9000: cols <= 32 * cores <= rows (page, "big M")."""
 WHOLE_COLUMNS = 8192
@@ -69,7 +73,7 @@ class DxSplit(NamedTuple):
     rows: Annotated[int, Field("rows", vendor="rows")]
     columns: Annotated[int, Field("columns", vendor="cols")]
     block_factor: Annotated[int, Field("rows of a core in dx", "row", "blockFactorDx")]
-    cores: Annotated[int, Field("cores that make dx", "vector_cores", "usedCoreNumDx")]
+    cores: Annotated[int, Field("cores that compute dx", "vector_cores", "usedCoreNumDx")]
     body: Annotated[
         int, Field("columns that later ones are added to; 0 for whole rows", "col", "bodyPart")
     ]
@@ -81,7 +85,7 @@ class ColumnSplit(NamedTuple):
     several_sets: Annotated[
         int, Field("1 where a core has several sets of 64 columns", "1", "isMultiColset")
     ]
-    cores: Annotated[int, Field("cores that make dgamma", "vector_cores", "usedCoreNumDG")]
+    cores: Annotated[int, Field("cores that compute dgamma", "vector_cores", "usedCoreNumDG")]
     columns: Annotated[int, Field("columns of a core", "col + 63", "colsPerCoreDG")]
     tail_cores: Annotated[int, Field("cores with one set more", "vector_cores", "tailCoreNumDG")]
     tail_columns: Annotated[int, Field("columns of such a core", "col + 127", "colsPerTailCoreDG")]
@@ -118,7 +122,7 @@ class RowBlocks(NamedTuple):
     ]
     others: Annotated[int, Field("whole blocks that it adds to them", "row", "MainFoldCount")]
     caches: Annotated[int, Field("sums kept at a time", "64", "CacheBufferCount")]
-    result: Annotated[int, Field("the one with the result", "64", "ResultCacheID")]
+    result: Annotated[int, Field("index of the sum with the result", "64", "ResultCacheID")]
 
 
 class RowSplit(NamedTuple):
@@ -202,12 +206,12 @@ class Problem(NamedTuple):
 
 
 def has_rows(problem: Problem) -> bool:
-    """Whether the planner finds rows: it tests them in 32 bits."""
+    """Return whether the number of rows is not 0 in 32 bits, in which the planner tests it."""
     return problem.rows & UINT32_MASK != 0
 
 
 def is_wide(columns: int) -> bool:
-    """Whether a row is cut into pieces for dx."""
+    """Return whether a row is cut into pieces for dx."""
     return columns > WIDEST_ROW
 
 
@@ -222,7 +226,7 @@ def body_of(columns: int) -> int:
 
 
 def splits_rows(problem: Problem, device: Device) -> bool:
-    """Key 9000: whether there are many more rows than columns."""
+    """Return whether there are many more rows than columns: key 9000 (page, "big M")."""
     least = BIG_ROWS_PER_CORE * device.vector_cores
     return (
         problem.columns <= least and problem.rows >= 2 * problem.columns and problem.rows >= least
@@ -230,10 +234,14 @@ def splits_rows(problem: Problem, device: Device) -> bool:
 
 
 def holds_all_rows(problem: Problem, device: Device) -> bool:
-    """Key 7000: whether all rows of a set of columns fit the Unified Buffer twice."""
-    bytes_of_rows = align(4 * problem.rows, 32)
-    sums = align(4 * problem.rows + 4, 32)
-    return device.ub_bytes >= 2 * (129 * bytes_of_rows + BLOCK_ROWS * sums)
+    """Return whether all rows of a set of columns fit the Unified Buffer twice: key 7000.
+
+    A set has 64 columns of dy, 64 of x, rstd, and 64 columns of products with one row more (page,
+    "isFullLoad").
+    """
+    column = align(FP32_BYTES * problem.rows, 32)
+    longer_column = align(FP32_BYTES * (problem.rows + 1), 32)
+    return device.ub_bytes >= 2 * ((2 * SET_COLUMNS + 1) * column + SET_COLUMNS * longer_column)
 
 
 def split_dx(problem: Problem, device: Device) -> DxSplit:
@@ -245,16 +253,16 @@ def split_dx(problem: Problem, device: Device) -> DxSplit:
 
 def split_columns(problem: Problem, device: Device) -> ColumnSplit:
     """Return the split of dgamma by columns, keys 7000 and 7001."""
-    cores, sets = device.vector_cores, ceil_div(problem.columns, BLOCK_ROWS)
-    last = problem.columns - BLOCK_ROWS * (sets - 1)
-    several, used, columns, tails, tail_columns = 0, sets, BLOCK_ROWS, 1, last
+    cores, sets = device.vector_cores, ceil_div(problem.columns, SET_COLUMNS)
+    last = problem.columns - SET_COLUMNS * (sets - 1)
+    several, used, columns, tails, tail_columns = 0, sets, SET_COLUMNS, 1, last
     if sets > cores:
         several, used = 1, cores
-        columns = BLOCK_ROWS * (sets // cores)
+        columns = SET_COLUMNS * (sets // cores)
         if columns * cores > problem.columns:
-            columns -= BLOCK_ROWS
-        tails = sets - columns // BLOCK_ROWS * cores
-        tail_columns = columns + BLOCK_ROWS
+            columns -= SET_COLUMNS
+        tails = sets - columns // SET_COLUMNS * cores
+        tail_columns = columns + SET_COLUMNS
     is_full = holds_all_rows(problem, device)
     # Conditional expressions stand before the call: Numba takes none among so many arguments.
     in_ub, blocks, whole, partial, power = problem.rows, 0, 0, 0, 0
@@ -300,6 +308,11 @@ def row_blocks(rows: int) -> RowBlocks:
     )
 
 
+def merge_width(cores: int, ub_bytes: int) -> int:
+    """Return the columns that core 0 can merge at a time, on key 9000 (page, "Merge")."""
+    return align_down(ub_bytes // (2 * FP32_BYTES) // (cores + 1), 8)
+
+
 def split_rows(problem: Problem, device: Device) -> RowSplit:
     """Return the split of dgamma by rows, key 9000; ``piece`` is 0 when no column fits."""
     size = element_bytes(problem.dtype_code)
@@ -310,7 +323,7 @@ def split_rows(problem: Problem, device: Device) -> RowSplit:
     row_bytes = BLOCK_ROWS * (6 * size + 4) + 4 * (3 + main.caches)
     most = align_down((device.ub_bytes - BIG_RESERVED_BYTES) // row_bytes, unit)
     piece = align(min(most, problem.columns), unit)
-    inner = align_down(device.ub_bytes // 8 // (used + 1), 8)
+    inner = merge_width(used, device.ub_bytes)
     if piece <= 0 or inner <= 0:
         return NO_ROWS
     merged = align(min(problem.columns, inner), 8)
@@ -335,7 +348,16 @@ def split_nan(columns: int, device: Device) -> NanSplit:
     """Return the split of a dgamma without rows, key 8000."""
     if columns <= WHOLE_COLUMNS:
         return NanSplit(
-            columns, device.ub_bytes, 1, columns, columns, columns, 0, columns, 0, columns
+            columns=columns,
+            ub_bytes=device.ub_bytes,
+            cores=1,
+            core_columns=columns,
+            last_columns=columns,
+            piece=columns,
+            pieces=0,
+            tail=columns,
+            last_pieces=0,
+            last_tail=columns,
         )
     columns_per_core = ceil_div(columns, device.vector_cores)
     last = columns - columns_per_core * (device.vector_cores - 1)
@@ -345,16 +367,16 @@ def split_nan(columns: int, device: Device) -> NanSplit:
         pieces, last_pieces = ceil_div(columns_per_core, piece) - 1, ceil_div(last, piece) - 1
         tail, last_tail = columns_per_core - piece * pieces, last - piece * last_pieces
     return NanSplit(
-        columns,
-        device.ub_bytes,
-        device.vector_cores,
-        columns_per_core,
-        last,
-        piece,
-        pieces,
-        tail,
-        last_pieces,
-        last_tail,
+        columns=columns,
+        ub_bytes=device.ub_bytes,
+        cores=device.vector_cores,
+        core_columns=columns_per_core,
+        last_columns=last,
+        piece=piece,
+        pieces=pieces,
+        tail=tail,
+        last_pieces=last_pieces,
+        last_tail=last_tail,
     )
 
 
@@ -450,7 +472,7 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
 
 
 class DxBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it makes dx."""
+    """Bytes in the Unified Buffer of one core while it computes dx."""
 
     dy: int
     x: int
@@ -464,7 +486,7 @@ class DxBuffers(NamedTuple):
 
 
 class DgammaBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it makes dgamma."""
+    """Bytes in the Unified Buffer of one core while it computes dgamma."""
 
     rstd: int
     dy: int
@@ -476,53 +498,86 @@ class DgammaBuffers(NamedTuple):
     cache: int
 
 
+NO_DX_BUFFERS: DxBuffers = nothing(DxBuffers)
+
+
 def dx_buffers(tiling: Tiling) -> DxBuffers:
     """Return the buffers of dx; all 0 without rows."""
     columns = tiling.dx.columns
     if columns == 0:
-        return DxBuffers(0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return NO_DX_BUFFERS
     if is_wide(columns):
         piece = 2 * WIDE_PIECE_BYTES
         return DxBuffers(
-            piece,
-            piece,
-            piece,
-            piece,
-            2 * RSTD_BYTES,
-            WIDE_PRODUCT_BYTES,
-            SUM_BYTES,
-            3 * LEVEL_BYTES,
-            WORK_BYTES,
+            dy=piece,
+            x=piece,
+            dx=piece,
+            gamma=piece,
+            rstd=2 * RSTD_BYTES,
+            products=WIDE_PRODUCT_BYTES,
+            sums=SUM_BYTES,
+            levels=3 * LEVEL_BYTES,
+            work=WORK_BYTES,
         )
     padded = align(columns, 128)
     rows = WIDEST_ROW // padded
     whole = 2 * DX_BUFFER_BYTES
-    sums = 4 * align(rows, 64)
-    return DxBuffers(whole, whole, whole, DX_GAMMA_BYTES, 2 * sums, 4 * rows * padded, sums, 0, 0)
+    sums = FP32_BYTES * align(rows, 64)
+    return DxBuffers(
+        dy=whole,
+        x=whole,
+        dx=whole,
+        gamma=DX_GAMMA_BYTES,
+        rstd=2 * sums,
+        products=FP32_BYTES * rows * padded,
+        sums=sums,
+        levels=0,
+        work=0,
+    )
 
 
 def dgamma_buffers(tiling: Tiling, dtype_code: int) -> DgammaBuffers:
     """Return the buffers of dgamma before the merge of key 9000."""
     if tiling.tiling_key == KEY_NO_ROWS:
-        return DgammaBuffers(0, 0, 0, 0, 0, 2 * FP32_BYTES * tiling.nan.piece, 0, 0)
+        return DgammaBuffers(
+            rstd=0,
+            dy=0,
+            x=0,
+            products=0,
+            second_products=0,
+            out=2 * FP32_BYTES * tiling.nan.piece,
+            row_sum=0,
+            cache=0,
+        )
     if is_big(tiling):
         width, size = tiling.row_blocks.piece, element_bytes(dtype_code)
         inputs = 3 * BLOCK_ROWS * width * size
         cache = FP32_BYTES * width * tiling.row_blocks.main.caches
         return DgammaBuffers(
-            3 * 256, inputs, inputs, 256 * width, 0, 2 * FP32_BYTES * width, 4 * width, cache
+            rstd=3 * FP32_BYTES * BLOCK_ROWS,
+            dy=inputs,
+            x=inputs,
+            products=FP32_BYTES * BLOCK_ROWS * width,
+            second_products=0,
+            out=2 * FP32_BYTES * width,
+            row_sum=FP32_BYTES * width,
+            cache=cache,
         )
     rows, is_full = tiling.column_sets.rows_in_ub, tiling.column_sets.is_full_load
-    inputs = 2 * 256 * rows
+    inputs = 2 * SET_ROW_BYTES * rows
+    second_products, cache = 0, 0
+    if not is_full:
+        second_products = 2 * SET_ROW_BYTES * (BLOCK_ROWS + 1)
+        cache = 2 * SET_ROW_BYTES * (tiling.column_sets.levels + 32)
     return DgammaBuffers(
-        2 * align(4 * rows, 32),
-        inputs,
-        inputs,
-        2 * 256 * (rows + 1),
-        0 if is_full else 2 * 256 * 65,
-        0,
-        0,
-        0 if is_full else 2 * 256 * (tiling.column_sets.levels + 32),
+        rstd=2 * align(FP32_BYTES * rows, 32),
+        dy=inputs,
+        x=inputs,
+        products=2 * SET_ROW_BYTES * (rows + 1),
+        second_products=second_products,
+        out=0,
+        row_sum=0,
+        cache=cache,
     )
 
 
@@ -530,9 +585,8 @@ def merge_bytes(tiling: Tiling, ub_bytes: int) -> int:
     """Return the Unified Buffer of core 0 in the merge of key 9000."""
     if not is_big(tiling):
         return 0
-    used = tiling.row_blocks.cores
-    inner = align_down(ub_bytes // 8 // (used + 1), 8)
-    return 2 * FP32_BYTES * inner * used + 2 * FP32_BYTES * inner
+    cores = tiling.row_blocks.cores
+    return 2 * FP32_BYTES * merge_width(cores, ub_bytes) * (cores + 1)
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:

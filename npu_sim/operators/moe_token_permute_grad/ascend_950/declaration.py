@@ -20,7 +20,7 @@ from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 def check_top_k(call: Inspection) -> None:
     """Check that num_topk is an integer; its planner checks the range."""
-    checks.require_whole("num_topk", call.arguments.num_topk)
+    checks.require_integer("num_topk", call.arguments.num_topk)
 
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
