@@ -109,7 +109,10 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
         ][:1]
     found = [
         value
-        for value in (_nearest(flipped, now, axis.low), _nearest(flipped, now, axis.high))
+        for value in (
+            nearest_change(flipped, now, axis.low),
+            nearest_change(flipped, now, axis.high),
+        )
         if value is not None
     ]
     return (
@@ -117,7 +120,7 @@ def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[F
     )
 
 
-def _nearest(flipped: Callable[[int], bool], now: int, end: int) -> int | None:
+def nearest_change(flipped: Callable[[int], bool], now: int, end: int) -> int | None:
     """Return the nearest value towards ``end`` that changes a condition, by bisection."""
     direction, step, last = (1 if end > now else -1), 1, now
     while last != end:

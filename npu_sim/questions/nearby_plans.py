@@ -5,12 +5,13 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
-from npu_sim.framework.describing import plural
+from npu_sim.framework.describing import nearest_change, plural
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import axis_of, try_flips
 from npu_sim.framework.target import Limits, Target
 from npu_sim.language import Text
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import REFUSED, Plan
+from npu_sim.status import AclnnError
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,27 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
-            result = (flip.path, flip.changes_path, flip.outcome, flip.refusal)
+            refusal = flip.refusal
+            if flip.outcome == REFUSED and isinstance(axis, Number):
+                value, refusal = _nearest_refusal(call, axis, int(now), int(value), target)
+            result = (flip.path, flip.changes_path, flip.outcome, refusal)
             change = NearbyPlan(decision.name, axis, now, value, *result)
             nearby.setdefault((axis.name, value), change)
     return sorted(nearby.values(), key=lambda change: change.distance)
+
+
+def _nearest_refusal(
+    call: FixedCall, axis: Number, now: int, refused: int, target: Target
+) -> tuple[int, str]:
+    """Return the refused value nearest to the call's, and why: a limit may come before a flip."""
+
+    def refusal(value: int) -> str:
+        try:
+            call.checked_with(axis, value, target)
+        except AclnnError as error:
+            return error.message
+        return ""
+
+    value = nearest_change(lambda value: bool(refusal(value)), now, refused)
+    assert value is not None  # ``refused`` at the latest
+    return value, refusal(value)

@@ -326,7 +326,16 @@ def _cells(timeline: Timeline) -> tuple[str, ...]:
 
 def timeline_view(timeline: Timeline) -> Group:
     """Return one timeline as a rich renderable."""
-    headline = say("{title} on {soc}: at least {time}", timeline, time=time_text(timeline.bound_us))
+    headline = Text(
+        "{title} on {soc}: at least {time}", timeline, time=time_text(timeline.bound_us)
+    )
+    streamed = dict.fromkeys(launch.kernel for launch in timeline.launches if not launch.planned)
+    if streamed:
+        headline = Text(
+            "{headline}; only the bytes of {kernels} are counted",
+            headline=headline,
+            kernels=joined(streamed, ", "),
+        )
     return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
 
 

@@ -1,9 +1,14 @@
 """What users stumbled over: answers name the cause, and errors end before work is done."""
 
+from pathlib import Path
+
 import pytest
 
+import npu_sim
+from npu_sim.studies.caveats import CAVEATS, find_caveat
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
+OPERATORS = Path(npu_sim.__file__).parent / "operators"
 NORM = ("--dy", "4096x7168:bf16")
 
 
@@ -93,3 +98,37 @@ def test_a_profile_has_a_row_for_equal_launches_and_details_on_request(cli, tmp_
     assert cli("profile", file, "--details", "all").out.count("tiling key") > detailed.count(
         "tiling key"
     )
+
+
+def test_the_headline_names_launches_of_which_only_the_bytes_are_bounded(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    call = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
+    shown = cli("timeline", "embedding_dense_backward", *call, "--deterministic").out
+    assert shown.splitlines()[0].endswith("only the bytes of Sort, ZerosLike, MemSet are counted")
+    shown = cli("timeline", "rms_norm_grad", *NORM, "--gamma", "7168:bf16").out
+    assert "only the bytes" not in shown.splitlines()[0]
+
+
+@pytest.mark.parametrize(("limits", "refused"), [("documented", 513), ("hardware", 16769)])
+def test_the_nearest_refused_change_is_that_of_the_limits_in_force(limits, refused):
+    """``explain`` and ``limits`` name the same first refused value."""
+    call = {"permuted_output_grad": "65536x7168:bf16", "sorted_indices": "65536:int32"}
+    answer = npu_sim.explain("moe_token_permute_grad", **call, num_topk=8, limits=limits)
+    (change,) = [change for change in answer.nearby if change.axis.name == "num_topk"]
+    assert (change.value, change.outcome) == (refused, "refused")
+    assert f"num_topk = {refused}" in change.refusal
+
+
+def test_the_nearest_legal_dtypes_change_together(cli):
+    outcome = cli("plan", "rms_norm_grad", *NORM, "--gamma", "7168:bf16", "--product", "310P")
+    assert "nearest: dy fp16, x fp16, rstd fp32, gamma fp16" in " ".join(outcome.err.split())
+
+
+@pytest.mark.parametrize(
+    "caveat", [caveat for caveat in CAVEATS if caveat.codes], ids=lambda caveat: caveat.name
+)
+def test_codes_of_plans_are_names_of_their_experiments(caveat):
+    sources = [file.read_text(encoding="utf-8") for file in OPERATORS.rglob("*.py")]
+    for code in caveat.codes:
+        assert find_caveat(code) is caveat
+        assert any(f'code="{code}"' in source for source in sources)

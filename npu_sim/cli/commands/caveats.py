@@ -1,6 +1,6 @@
 """``npu-sim caveats``: the documented caveats as experiments."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,10 @@ from npu_sim.language import Text, Verbatim
 if TYPE_CHECKING:
     from npu_sim.studies.caveats.experiment import Caveat
 
-Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
+Name = Annotated[
+    str | None,
+    typer.Argument(help="Caveat to run, or the code of one in a plan; the list when left out."),
+]
 
 
 def caveats_command(name: Name = None, json_output: Json = False) -> None:
@@ -36,5 +39,6 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
     print_text(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
 
 
-def _data(caveat: "Caveat") -> dict[str, str]:
-    return {"name": caveat.name, "title": caveat.title, "source": caveat.source}
+def _data(caveat: "Caveat") -> dict[str, Any]:
+    names = ("name", "title", "source", "codes")
+    return {name: getattr(caveat, name) for name in names}

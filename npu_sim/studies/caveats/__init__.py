@@ -22,13 +22,16 @@ CAVEATS: tuple[Caveat, ...] = tuple(
 
 
 def find_caveat(name: str) -> Caveat:
-    """Return a caveat by name.
+    """Return a caveat by its name, or by a code of plans and runs.
 
     Raises UsageError for an unknown name.
     """
     for caveat in CAVEATS:
-        if caveat.name == name:
+        if name in (caveat.name, *caveat.codes):
             return caveat
+    codes = [code for caveat in CAVEATS for code in caveat.codes]
     names = [caveat.name for caveat in CAVEATS]
-    hint = Text("caveats: {names}{hint}", names=", ".join(names), hint=closest(name, names))
+    hint = Text(
+        "caveats: {names}{hint}", names=", ".join(names), hint=closest(name, [*names, *codes])
+    )
     raise UsageError("name", Text("name = {name}: no such caveat", name=repr(name)), hint)

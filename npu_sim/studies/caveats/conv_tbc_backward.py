@@ -79,6 +79,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "ConvTbcBackward, cubeMathType",
         _conversion,
         _explain_conversion,
+        ("hf32_precision", "fp16_conversion"),
     ),
     Caveat(
         "empty-bias",
@@ -86,5 +87,6 @@ CAVEATS: tuple[Caveat, ...] = (
         "ConvTbcBackward, empty tensors",
         _empty_bias,
         _explain_empty_bias,
+        ("grad_bias_constant",),
     ),
 )

@@ -126,6 +126,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "public sources of summer 2026, CrossEntropyLossGrad, ignoreIndex",
         _negative_ignore_index,
         _explain_negative_ignore_index,
+        ("negative_ignore_index",),
     ),
     Caveat(
         "label-aliasing",
@@ -133,6 +134,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "CrossEntropyLossGrad, ignoreIndex",
         _label_aliasing,
         _explain_label_aliasing,
+        ("labels_alias", "labels_aliased", "labels_beyond_fp32"),
     ),
     Caveat(
         "all-ignored",
@@ -140,5 +142,6 @@ CAVEATS: tuple[Caveat, ...] = (
         "CrossEntropyLossGrad, mean",
         _all_ignored,
         _explain_all_ignored,
+        ("all_labels_ignored",),
     ),
 )

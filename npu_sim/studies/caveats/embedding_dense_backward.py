@@ -268,6 +268,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "public sources of summer 2026, EmbeddingDenseGradV2, test before the merge",
         _merge_test,
         _explain_merge_test,
+        ("merge_test_sees_64_pairs",),
     ),
     Caveat(
         "counters",
@@ -275,6 +276,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "EmbeddingDenseBackward, scaleGradByFreq",
         _counter,
         _explain_counter,
+        ("counter_stops",),
     ),
     Caveat(
         "sort-trick",
@@ -282,6 +284,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "EmbeddingDenseBackward, INT32_INF",
         _sort_trick,
         _explain_sort_trick,
+        ("indices_above_sortable",),
     ),
     Caveat(
         "path-switch",
@@ -296,6 +299,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "EmbeddingDenseBackward, paddingIdx",
         _padding,
         _explain_padding,
+        ("padding_matches_nothing",),
     ),
     Caveat(
         "saturation",

@@ -23,6 +23,8 @@ class Caveat:
         Function that returns the numbers that show the effect.
     explain
         Function that returns the meaning of the numbers as lines of text.
+    codes
+        Codes of the caveats of plans and runs whose effect it shows.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Caveat:
     source: str
     experiment: Callable[[], Numbers]
     explain: Callable[[Numbers], list[str]]
+    codes: tuple[str, ...] = ()
 
 
 def different(a: np.ndarray, b: np.ndarray) -> int:

@@ -46,5 +46,6 @@ CAVEATS: tuple[Caveat, ...] = (
         "public sources of summer 2026, MoeFinalizeRoutingV2",
         _zero_probs,
         _explain_zero_probs,
+        ("zero_prob_gives_nan",),
     ),
 )

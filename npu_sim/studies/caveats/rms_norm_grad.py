@@ -101,6 +101,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "public sources of summer 2026, RmsNormGrad, rows of 2^k + 1 columns",
         _last_column,
         _explain_last_column,
+        ("last_column_left_out_of_mean",),
     ),
     Caveat(
         "no-rows",
@@ -108,6 +109,7 @@ CAVEATS: tuple[Caveat, ...] = (
         "public sources of summer 2026, RmsNormGrad, tiling key 8000",
         _no_rows,
         _explain_no_rows,
+        ("dgamma_is_nan",),
     ),
     Caveat(
         "wrap",
@@ -115,5 +117,6 @@ CAVEATS: tuple[Caveat, ...] = (
         "RmsNormGrad, deterministic, beyond 4 GiB",
         _wrap,
         _explain_wrap,
+        ("total_size_wraps",),
     ),
 )
