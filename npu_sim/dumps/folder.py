@@ -27,7 +27,7 @@ HINT = "name a folder that msprobe wrote, with a dump.json for each step and ran
 NAME = re.compile(
     r"(?P<prefix>\w+)\.(?P<api>.+)\.(?P<count>\d+)\.(?P<direction>forward|backward)", re.ASCII
 )
-"""Name of an entry; that of a module ends with its count and names no operator of ours."""
+"""Name of an entry; that of a module ends with its count and does not name an operator."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     """
     root = Path(folder)
     paths = sorted(
-        Path(place) / "dump.json" for place, _, names in os.walk(root) if "dump.json" in names
+        Path(parent) / "dump.json" for parent, _, names in os.walk(root) if "dump.json" in names
     )
     if not paths:
         raise UsageError("folder", Text("{folder} contains no dump.json", folder=root), HINT)
@@ -155,9 +155,9 @@ def _read_dump(root: Path, path: Path) -> Dump:
             files,
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
-            "folder", Text("{path} is not a dump: {error}", path=path, error=what), HINT
+            "folder", Text("{path} is not a dump: {error}", path=path, error=reason), HINT
         ) from None
 
 
@@ -184,7 +184,7 @@ class _Parser:
         return tuple(self.value(value) for value in values) if isinstance(values, list) else ()
 
     def value(self, value: Any) -> Any:
-        """Return a value; None for kinds that no call of ours has."""
+        """Return a value; None for kinds that no simulated operator takes."""
         if isinstance(value, list):
             return self._tuple(value)
         if not isinstance(value, dict):
@@ -204,11 +204,11 @@ class _Parser:
         }
         shape = value.get("shape") or []
         return DumpedTensor(
-            _dtype(str(value.get("dtype", ""))),
-            tuple(int(size) for size in shape),
-            MappingProxyType(statistics),
-            value.get("md5") if isinstance(value.get("md5"), str) else None,
-            self.folder / name if name in self.files else None,
+            dtype=_dtype(str(value.get("dtype", ""))),
+            shape=tuple(int(size) for size in shape),
+            statistics=MappingProxyType(statistics),
+            checksum=value.get("md5") if isinstance(value.get("md5"), str) else None,
+            file=self.folder / name if name in self.files else None,
         )
 
 

@@ -156,6 +156,11 @@ class Launch(Frozen):
         return sum(tensor.bytes for tensor in self.outputs)
 
 
+def intermediate(name: str, shape: tuple[int, ...], dtype: str) -> LaunchTensor:
+    """Return a tensor between two launches."""
+    return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
+
+
 def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "") -> Launch:
     """Return the launch that copies a tensor to a contiguous one, by default ``contiguous NAME``.
 
@@ -163,12 +168,7 @@ def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "
     executor's step.
     """
     source = LaunchTensor(name=name, shape=shape, dtype=dtype)
-    target = LaunchTensor(
-        name=copy or Text("contiguous {name}", name=name),
-        shape=shape,
-        dtype=dtype,
-        intermediate=True,
-    )
+    target = intermediate(copy or Text("contiguous {name}", name=name), shape, dtype)
     return Launch(kernel="Contiguous", inputs=(source,), outputs=(target,), evidence=Evidence.MODEL)
 
 

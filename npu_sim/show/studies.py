@@ -35,12 +35,15 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         return [(output.output, "one result", "its accumulation order is fixed")]
     orders = say("{orders} orders", orders=len(output.orders))
     results = say("{distinct_results} different results from {orders}", output, orders=orders)
-    moved = say("{moved} of {elements} elements moved", output)
-    spread = "between two legal orders, of the element that moved most in value"
+    differing = say("{moved} of {elements} elements differ", output)
+    spread = "between two legal orders, of the element that differs most in value"
+    shown_orders = joined(output.orders[:SHOWN_STEPS], ", ")
+    if len(output.orders) > SHOWN_STEPS:
+        shown_orders = joined((*output.orders[:SHOWN_STEPS], "..."), ", ")
     different = say("{differs_from_deterministic} elements differ", output)
     lines: list[Line] = [
-        (output.output, results, joined((*output.orders[:SHOWN_STEPS], "..."), ", ")),
-        ("", moved, say("{order_dependent} can, by plan and indices", output)),
+        (output.output, results, shown_orders),
+        ("", differing, say("{order_dependent} can, by plan and indices", output)),
         ("", say("spread up to {max_spread:.3g}", output), spread),
         ("", different, "between the sequential and the deterministic result"),
     ]
@@ -55,7 +58,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         index=index,
     )
     note = say(
-        "the element that moved most in ulp; with deterministic computation "
+        "the element that differs most in ulp; with deterministic computation "
         "{deterministic_result:.9g}",
         worst,
     )
@@ -122,12 +125,12 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
         if row.changes is None:
             lines.append((row.output, say("{change}: not applicable", row), row.note))
             continue
-        first = row.note
+        note = row.note
         if row.first is not None:
             index = ", ".join(map(str, row.first))
-            first = say("first at [{index}]: {before:.9g} becomes {after:.9g}", row, index=index)
+            note = say("first at [{index}]: {before:.9g} becomes {after:.9g}", row, index=index)
         effect = say("{change}: changes", row) if row.changes else say("{change}: same bits", row)
-        lines.append((row.output, effect, first))
+        lines.append((row.output, effect, note))
     return lines
 
 

@@ -13,7 +13,7 @@ from npu_sim.studies.variable_rows import FIELDS, WORST_ROWS, VariableRows
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
 NOTE = (
     "terms: how many numbers are added up; in: the contributions they arrive in; spread and ulp: "
-    "the element of the row that moved most in ulp, over the orders that were tried; relative "
+    "the element of the row that differs most in ulp, over the orders that were tried; relative "
     "spread: the spread relative to the sum of the contributions' magnitudes"
 )
 

@@ -33,6 +33,12 @@ def ceil_div(a: int, b: int) -> int:
     return (a + b - 1) // b
 
 
+def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
+    """Return the half-open range of a core: ``size`` items, one more on the first ``longer``."""
+    start = core * size + min(core, longer)
+    return start, start + size + (1 if core < longer else 0)
+
+
 def bit_length(number: int) -> int:
     """Return the bit length of a number that is not negative; Numba has no ``int.bit_length``."""
     bits = 0

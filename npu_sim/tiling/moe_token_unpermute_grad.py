@@ -16,6 +16,7 @@ from npu_sim.tiling.common import (
     align_down,
     ceil_div,
     element_bytes,
+    even_range,
 )
 from npu_sim.tiling.fields import (
     REFUSED,
@@ -270,8 +271,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core takes."""
-    start = tiling.tail_tokens * core + min(core, tiling.former_cores)
-    return start, start + tiling.tail_tokens + (1 if core < tiling.former_cores else 0)
+    return even_range(core, tiling.tail_tokens, tiling.former_cores)
 
 
 class Buffers(NamedTuple):

@@ -8,7 +8,7 @@ Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute
 from typing import Annotated, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import FP16, FP32, align
+from npu_sim.tiling.common import FP16, FP32, align, even_range
 from npu_sim.tiling.fields import SUCCESS, Field, Run, nothing
 
 INDEX_BYTES = 4
@@ -26,14 +26,14 @@ RESERVED_ENTRY_BYTES = 10
 """Bytes reserved for each of them."""
 RESERVED_BYTES = RESERVED_TOPK * RESERVED_ENTRY_BYTES
 MARGIN_BYTES = 256
-"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is longer by as
-much."""
+"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is this much
+longer."""
 ACCUMULATOR_BYTES = 8
 """Bytes per column of two fp32 rows, for 16-bit rows: the sum, and the row being added."""
 
 MOST_TOPK = RESERVED_TOPK
-"""Most experts of a token for the planner of sums with probs, whatever fits; the kernel of the
-gradient has arrays of this length."""
+"""Most experts of a token for the planner of sums with probs, even if more would fit; the
+kernel of the gradient has arrays of this length."""
 
 KEYS = {"bfloat16": 0, "float16": 2, "float32": 4}
 """Tiling keys by dtype of the rows."""
@@ -54,9 +54,9 @@ class SumProblem(NamedTuple):
     top_k
         Entries of a token.
     element_bytes
-        2 or 4.
+        Bytes of an element of the rows: 2 or 4.
     tiling_key
-        Its tiling key.
+        Tiling key for the dtype of the rows and probs.
     entry_bytes
         Bytes of an entry in the Unified Buffer.
     workspace_bytes
@@ -126,7 +126,7 @@ def key_of(dtype: int) -> int:
 def bytes_per_column(buffers: int, element_bytes: int) -> int:
     """Return the bytes of one column: input rows, result row, and the fp32 rows of 16-bit ones."""
     fp32_rows = 0 if element_bytes == 4 else ACCUMULATOR_BYTES
-    return element_bytes * (2 + buffers - 1) + fp32_rows
+    return element_bytes * (buffers + 1) + fp32_rows
 
 
 def max_hidden(ub_bytes: int, buffers: int, element_bytes: int) -> int:
@@ -234,8 +234,7 @@ def tile_sums(problem: SumProblem, device: Device) -> Tiling:
 
 def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core takes."""
-    start = tiling.core_tokens * core + min(core, tiling.core_remainder)
-    return start, start + tiling.core_tokens + (1 if core < tiling.core_remainder else 0)
+    return even_range(core, tiling.core_tokens, tiling.core_remainder)
 
 
 RUNS = (

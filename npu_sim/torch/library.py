@@ -20,7 +20,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.simulation import compute, inputs_of
+from npu_sim.torch.simulation import compute, parameters_of
 
 NAMESPACE = "npu_sim"
 SCHEMA_TYPES: dict[type, str] = {
@@ -51,7 +51,7 @@ def operator_function(name: str) -> Callable[..., Any]:
     (:func:`npu_sim.torch.use`).
     """
     operator: Operator = load_operator(name)
-    inputs = inputs_of(operator)
+    inputs = parameters_of(operator)
     out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     signature = inspect.Signature([*inputs, out_parameter])
     registered = operator_of(operator)
@@ -113,7 +113,7 @@ def _is_schema_value(kind: type, value: Any) -> bool:
 @cache
 def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
     """Register a declared operator with PyTorch; return PyTorch's object."""
-    parameters = inputs_of(declared)
+    parameters = parameters_of(declared)
     results = ", ".join("Tensor" for _ in declared.outputs)
     types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)
 

@@ -36,7 +36,7 @@ def recorded_model(
     if dtype not in DTYPES:
         message = Text("dtype = {dtype} is not known", dtype=repr(dtype))
         raise UsageError("dtype", message, Text("one of: {names}", names=", ".join(DTYPES)))
-    model = _built(config, DTYPES[dtype], sizes)
+    model = _model_of(config, DTYPES[dtype], sizes)
     tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
     # transformers reads the values of masks of two dimensions, but not of this form.
     mask = torch.ones((batch, 1, sequence, sequence), dtype=torch.bool, device="meta")
@@ -63,7 +63,7 @@ def _deterministic(switch: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before, warn_only=only_warns)
 
 
-def _built(
+def _model_of(
     config: str | Path | Mapping[str, Any], dtype: torch.dtype, sizes: Mapping[str, Any]
 ) -> Any:
     """Return the model of a configuration, for causal language modelling."""
@@ -91,14 +91,14 @@ def _built(
                 Text("{name} is not a value of the configuration of {kind}", name=name, kind=kind),
                 Text("see the configuration file{hint}", hint=closest(name, names)),
             )
-    whole = transformers.AutoConfig.for_model(kind, **values)
-    text = whole.get_text_config(decoder=True)
-    text.use_cache = False
-    if type(text) not in transformers.AutoModelForCausalLM._model_mapping:
+    full_config = transformers.AutoConfig.for_model(kind, **values)
+    text_config = full_config.get_text_config(decoder=True)
+    text_config.use_cache = False
+    if type(text_config) not in transformers.AutoModelForCausalLM._model_mapping:
         message = Text("{kind} is not a causal language model", kind=kind)
         raise UsageError("config", message, "npu-sim record with a script that runs the model")
     with torch.device("meta"):
-        return transformers.AutoModelForCausalLM.from_config(text, dtype=dtype)
+        return transformers.AutoModelForCausalLM.from_config(text_config, dtype=dtype)
 
 
 def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:

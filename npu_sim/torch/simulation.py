@@ -48,7 +48,7 @@ def array_as_tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def inputs_of(operator: Operator) -> list[inspect.Parameter]:
+def parameters_of(operator: Operator) -> list[inspect.Parameter]:
     """Return the inputs and attributes of an operator's function, in order."""
     return [
         parameter
@@ -89,7 +89,7 @@ def compute(operator: str, target: Target, arguments: dict[str, Any], out: Any =
 
 @contextmanager
 def device_of(ctx: Any) -> Iterator[None]:
-    """Choose the device of a backward pass: its own context's, else that of the forward call."""
+    """Choose the device of the current context for a backward pass, else the forward call's."""
     if chosen_device() is not None:
         yield
         return

@@ -10,9 +10,9 @@ from npu_sim.cli.options import DeviceOptions, Json, LimitsOption, Report, Seed,
 from npu_sim.cli.output import print_answer, with_progress
 from npu_sim.cli.report_files import reproducing_command, write_report
 
-IMPOSSIBLE = 1
+UNREACHABLE_EXIT_CODE = 1
 """Exit code when an output is unreachable."""
-Mode = Annotated[
+DeterminismOption = Annotated[
     bool | None,
     typer.Option(
         "--deterministic/--no-deterministic", help="The determinism switch; both when left out."
@@ -22,7 +22,8 @@ BudgetOption = Annotated[
     int, typer.Option("--budget", min=1, help="Partial sums that the search may take per element.")
 ]
 NoExplain = Annotated[
-    bool, typer.Option("--no-explain", help="Do not look for what explains unreachable elements.")
+    bool,
+    typer.Option("--no-explain", help="Do not search for an explanation of unreachable elements."),
 ]
 
 
@@ -30,7 +31,7 @@ NoExplain = Annotated[
 class VerifyOptions(DeviceOptions):
     """Options of ``npu-sim verify``."""
 
-    deterministic: Mode = None
+    deterministic: DeterminismOption = None
     limits: LimitsOption = "documented"
     budget: BudgetOption = 1 << 20
     seed: Seed = 0
@@ -71,4 +72,4 @@ def verify_command(operator: str, arguments: dict[str, Any], options: VerifyOpti
         write_report(options.report, verification_report(answer, reproducing_command({})))
     print_answer("verification", answer, as_json=options.json_output)
     if answer.status == "unreachable":
-        sys.exit(IMPOSSIBLE)
+        sys.exit(UNREACHABLE_EXIT_CODE)

@@ -12,7 +12,7 @@ from npu_sim.operators.conv_tbc_backward.decisions import (
     elementwise_gradients,
 )
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart, contiguous_copy
+from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart, contiguous_copy, intermediate
 from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.planner import problem_of
 from npu_sim.tiling.conv_tbc_backward.problem import (
@@ -106,7 +106,7 @@ class _Executor:
         """Append a Cast if the dtype differs."""
         if source.dtype == dtype:
             return source
-        return self.run("Cast", (source,), between(name, source.shape, dtype))
+        return self.run("Cast", (source,), intermediate(name, source.shape, dtype))
 
     def transposed_operands(self) -> dict[str, LaunchTensor]:
         """Append the first launches of both routes: copies, transposes, and gradBias.
@@ -127,7 +127,7 @@ class _Executor:
                 source = self.launches[-1].outputs[0]
             shape = (last, middle, first) if name == "weight" else (middle, last, first)
             transposed[name] = self.transpose(
-                source, between(Text("transposed {name}", name=name), shape, self.dtype)
+                source, intermediate(Text("transposed {name}", name=name), shape, self.dtype)
             )
         unknown = _part("ReduceSum", 0, Evidence.UNKNOWN, "not published; 32 bytes at least")
         parts = (unknown,) if self.case.profile.npu_arch == NPU_ARCH_A2_A3 else ()
@@ -138,11 +138,6 @@ class _Executor:
         """Append the transposes back, which write the outputs of the call."""
         self.transpose(grad_input, self.case.tensor("grad_input"))
         self.transpose(grad_weight, self.case.tensor("grad_weight"))
-
-
-def between(name: str, shape: Shape, dtype: str) -> LaunchTensor:
-    """Return an intermediate tensor."""
-    return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
 
 
 def launches_of(case: Case) -> tuple[Launch, ...]:
@@ -171,17 +166,17 @@ def _convolutions(
         source = transposed[name]
         if converts_to_fp16(case):
             source = executor.cast(source, Text("{name} as fp16", name=name), "float16")
-        output = between(Text("{name} in cube layout", name=name), cube[name], compute)
+        output = intermediate(Text("{name} in cube layout", name=name), cube[name], compute)
         laid_out[name] = executor.run("TransData", (source,), output)
-    result = between("gradInput in cube layout", cube["input"], compute)
+    result = intermediate("gradInput in cube layout", cube["input"], compute)
     operands = laid_out["self"], laid_out["weight"]
     block_dim = case.tiling.grad_input.block_dim
     executor.compute_gradient(INPUT_KERNEL, operands, result, block_dim, ())
     plain = executor.run(
-        "TransData", (result,), between("gradInput", (row.B, row.Cin, 1, row.T), compute)
+        "TransData", (result,), intermediate("gradInput", (row.B, row.Cin, 1, row.T), compute)
     )
     grad_input = executor.cast(plain, "gradInput in its dtype", dtype)
-    result = between("gradWeight in cube layout", cube["weight"], "float32")
+    result = intermediate("gradWeight in cube layout", cube["weight"], "float32")
     if not case.deterministic:
         note = "its size is a model; whether deterministic mode clears as well is not published"
         clearing = Launch(
@@ -191,7 +186,7 @@ def _convolutions(
     operands = laid_out["self"], laid_out["input"]
     block_dim, parts = case.tiling.grad_weight.block_dim, _weight_kernel_parts(case)
     executor.compute_gradient(WEIGHT_KERNEL, operands, result, block_dim, parts)
-    output = between("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32")
+    output = intermediate("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32")
     plain = executor.run("TransData", (result,), output)
     return grad_input, executor.cast(plain, "gradWeight in its dtype", dtype)
 
@@ -226,7 +221,7 @@ def _product(
         )
         pairs = zip(operands, cast_names, strict=True)
         operands = tuple(executor.cast(operand, dtype, "float16") for operand, dtype in pairs)
-    output = between(name, shape, operands[0].dtype)
+    output = intermediate(name, shape, operands[0].dtype)
     if name in elementwise_gradients(executor.case):
         evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT
         launch = Launch(kernel="Mul", inputs=operands, outputs=(output,), evidence=evidence)

@@ -64,13 +64,15 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     from npu_sim.kernels.embedding_dense_backward import grouping
 
     converted = grouping.convert_indices(indices, num_weights)
-    bad = grouping.first_out_of_range(converted, num_weights)
-    if bad >= 0:
-        position = ", ".join(str(int(place)) for place in np.unravel_index(bad, indices.shape))
+    first_bad = grouping.first_out_of_range(converted, num_weights)
+    if first_bad >= 0:
+        position = ", ".join(
+            str(int(axis_index)) for axis_index in np.unravel_index(first_bad, indices.shape)
+        )
         message = Text(
             "indices[{position}] = {index} is out of range: num_weights = {num_weights}",
             position=position,
-            index=indices.reshape(-1)[bad],
+            index=indices.reshape(-1)[first_bad],
             num_weights=num_weights,
         )
         hint = Text("0 <= index < {num_weights}; nothing was written", num_weights=num_weights)
@@ -115,6 +117,7 @@ def _grouped(
 
 
 def _in_workspace(run: "Run", indices: Array, areas: Areas) -> "Grouped":
+    """Compute the gradient with every intermediate tensor in its area."""
     from npu_sim.kernels.elementwise import narrow_array
     from npu_sim.kernels.embedding_dense_backward import Scratch
 
@@ -149,10 +152,12 @@ def _last_array(run: "Run", areas: Areas) -> Array:
 
 
 def _area(areas: Areas, name: str, size: int, dtype: str) -> Array | None:
+    """Return an area as a vector; None if the call has no such area."""
     return areas.array(name, (size,), dtype) if name in areas else None
 
 
 def _grad(run: "Run", areas: Areas) -> Array:
+    """Return the rows of grad that the kernel reads, and write those that lie in the workspace."""
     from npu_sim.kernels.elementwise import widen_array
 
     rows = contiguous("grad", run.tensors["grad"], areas)
@@ -242,12 +247,12 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
 
     random, indices = np.random.default_rng(seed), arguments.indices
     gradient = normal(random, arguments.grad)
-    vocabulary = max(min(arguments.num_weights, _countable(indices)), 1)
+    vocabulary = max(min(arguments.num_weights, _consecutive_integers(indices)), 1)
     drawn = zipf(random, indices.numel, vocabulary).reshape(indices.shape)
     return {"grad": gradient, "indices": drawn.astype(numpy_dtype(indices.dtype))}
 
 
-def _countable(spec: TensorSpec) -> int:
+def _consecutive_integers(spec: TensorSpec) -> int:
     """Return n if a dtype represents all integers 0..n-1 exactly and consecutively."""
     if spec.dtype == "bool":
         return 2

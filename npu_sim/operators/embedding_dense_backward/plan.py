@@ -35,6 +35,7 @@ from npu_sim.plans.model import (
     OutputOrder,
     WorkspacePart,
     contiguous_copy,
+    intermediate,
 )
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling import embedding_dense_backward as v2
@@ -467,7 +468,7 @@ def launches_of(
     to_int32 = casts_indices(row, keeps_int64=outcome.kernel == KERNEL_GRAD)
     indices = prepare(launches, case, "indices", "int32" if to_int32 else "")
     out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
-    written = between("result", out, out.dtype if outcome.native_16_bit else "float32")
+    written = intermediate("result", out.shape, out.dtype if outcome.native_16_bit else "float32")
     if not casts and out_contiguous:
         written = out
     inputs: tuple[LaunchTensor, ...] = (grad, indices)
@@ -492,7 +493,11 @@ def launches_of(
     )
     launches.append(main)
     if casts:
-        target = out if out_contiguous else between("result in the dtype of out", out, out.dtype)
+        target = (
+            out
+            if out_contiguous
+            else intermediate("result in the dtype of out", out.shape, out.dtype)
+        )
         launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(target,)))
         written = target
     if not out_contiguous:
@@ -500,11 +505,6 @@ def launches_of(
         copy = Launch(kernel="ViewCopy", inputs=(written,), outputs=(out,), evidence=model)
         launches.append(copy)
     return tuple(launches)
-
-
-def between(name: str, like: LaunchTensor, dtype: str) -> LaunchTensor:
-    """Return a tensor between two launches, shaped like another one."""
-    return LaunchTensor(name=name, shape=like.shape, dtype=dtype, intermediate=True)
 
 
 def prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> LaunchTensor:
@@ -516,7 +516,7 @@ def prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Laun
     if not cast_to:
         return tensor
     cast_name = Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to])
-    cast = between(cast_name, tensor, cast_to)
+    cast = intermediate(cast_name, tensor.shape, cast_to)
     launches.append(Launch(kernel="Cast", inputs=(tensor,), outputs=(cast,)))
     return cast
 
@@ -529,8 +529,8 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
     """
     on_cores = rows < SORTABLE_ROWS
     values = indices.viewed((rows,), "float32" if on_cores else "int32")
-    ordered = between("sorted indices", values, values.dtype)
-    outputs = ordered, between("positions", values, "int32")
+    ordered = intermediate("sorted indices", values.shape, values.dtype)
+    outputs = ordered, intermediate("positions", values.shape, "int32")
     if on_cores:
         note = "published formula; which branch runs is decided by closed host code"
         evidence, size = Evidence.MODEL, sort_workspace_bytes(rows)

@@ -32,8 +32,8 @@ PROBS = Tensor(
     "probs",
     "tokens num_topk",
     (
-        "weight of every token and expert, (tokens, num_topk); without it num_topk is 1 and every "
-        "weight absent"
+        "weight of every token and expert, (tokens, num_topk); without it num_topk is 1 and rows "
+        "have no weight"
     ),
     "probs_dtype",
     document="probsOptional",
@@ -55,10 +55,10 @@ def permuted_tokens(help: str) -> Tensor:
     return Tensor("permuted_tokens", "rows hidden", help, "dtype")
 
 
-def axes(rows: str) -> tuple[Axis, ...]:
-    """Return the axes; ``rows`` names the tensor that has the columns."""
+def axes(tensor: str) -> tuple[Axis, ...]:
+    """Return the axes; ``tensor`` is the name of the one that has the columns."""
     return (
-        Word("dtype", Text("dtype of {rows}", rows=rows), FLOAT_DTYPES, "bfloat16"),
+        Word("dtype", Text("dtype of {tensor}", tensor=tensor), FLOAT_DTYPES, "bfloat16"),
         Switch(
             "has_probs", "whether probs is given", True, aliases=("probs_given",), tensor="probs"
         ),
@@ -73,7 +73,7 @@ def axes(rows: str) -> tuple[Axis, ...]:
         ),
         Number(
             "hidden",
-            Text("last axis of {rows}", rows=rows),
+            Text("last axis of {tensor}", tensor=tensor),
             1024,
             unit="column",
             aliases=("H", "hidden_size"),
@@ -90,7 +90,7 @@ def axes(rows: str) -> tuple[Axis, ...]:
 
 
 def topk_message(call: Any) -> tuple[str, str]:
-    """Return message and hint for the bound on the experts of a token."""
+    """Return message and hint for the limit on the experts of a token."""
     message = Text(
         "probs has {size} columns: the product takes numTopk <= {most_topk}, with "
         'limits="hardware" too',
@@ -104,8 +104,8 @@ def dropped_tokens(row: Any) -> Iterator[Caveat]:
     """Yield the warning that permuted_tokens has fewer rows than there are indices."""
     if row.rows < row.entries:
         message = Text(
-            "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
-            "nowhere",
+            "permuted_tokens has {rows} rows for {entries} indices: at least {dropped} point "
+            "to rows that were dropped",
             rows=row.rows,
             entries=row.entries,
             dropped=row.entries - row.rows,
@@ -148,18 +148,19 @@ def grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
 
 
 def with_tokens_appended(
-    call: StudyCall, rows: str, sizes: Mapping[str, int], fill: str
+    call: StudyCall, rows_tensor: str, sizes: Mapping[str, int], fill: str
 ) -> StudyCall | None:
-    """Append rows to tensors, and to ``sorted_indices`` the positions of the new ones of ``rows``.
+    """Append rows to tensors, and to ``sorted_indices`` the positions of the new rows.
 
-    ``sizes`` are the numbers of rows to append to each tensor; tensors that the call does not have
-    are skipped. ``fill`` is as in :class:`~npu_sim.operators.shared.study.Changes`. Returns None if
-    rows were dropped: their indices would point to the new rows.
+    ``rows_tensor`` is the name of the tensor that the indices point to, ``sizes`` are the numbers
+    of rows to append to each tensor; tensors that the call does not have are skipped. ``fill`` is
+    as in :class:`~npu_sim.operators.shared.study.Changes`. Returns None if rows were dropped: their
+    indices would point to the new rows.
     """
-    count, indices = call.tensors[rows].shape[0], call.tensors["sorted_indices"]
+    count, indices = call.tensors[rows_tensor].shape[0], call.tensors["sorted_indices"]
     if indices.max(initial=-1) >= count:
         return None
-    new_indices = np.arange(count, count + sizes[rows], dtype=indices.dtype)
+    new_indices = np.arange(count, count + sizes[rows_tensor], dtype=indices.dtype)
     changed = {"sorted_indices": np.concatenate([indices, new_indices])}
     for name, size in sizes.items():
         if name in call.tensors:

@@ -18,6 +18,7 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     element_bytes,
+    even_range,
 )
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result
 
@@ -98,7 +99,7 @@ NO_SUM: BinarySum = nothing(BinarySum)
 
 
 class Problem(NamedTuple):
-    """One call: entries, entries of a token, columns, bytes of an element, and whether probs."""
+    """One call: entries, entries of a token, columns, bytes of an element, whether it has probs."""
 
     entries: int
     top_k: int
@@ -221,8 +222,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of entries that a core takes."""
-    start = core * tiling.core_entries + min(core, tiling.longer_cores)
-    return start, start + tiling.core_entries + (1 if core < tiling.longer_cores else 0)
+    return even_range(core, tiling.core_entries, tiling.longer_cores)
 
 
 def vendor_structure(tiling: Tiling) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def plan_kernel(
 
 
 def _probs_agree(inputs: dict[str, Any], tokens: int, hidden: int, entries: int) -> bool:
-    """Return whether the tensors that a call with probs has besides agree with the gradient."""
+    """Return whether permuted_tokens, probs and its gradient agree with the other tensors."""
     if inputs["permuted_tokens_shape"] != [entries, hidden]:
         return False
     dtypes = (
@@ -324,12 +324,36 @@ class Buffers(NamedTuple):
 def buffers(tiling: Tiling, size: int) -> Buffers:
     """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer")."""
     if tiling.tiling_key in (KEY_COPY, KEY_COPY_PIECES):
-        return Buffers(tiling.piece_columns * size, 0, 0, INDEX_BYTES, 0, 0, 0)
+        return Buffers(
+            gradient=tiling.piece_columns * size,
+            tokens=0,
+            result=0,
+            indices=INDEX_BYTES,
+            sums=0,
+            slots=0,
+            register_sums=0,
+        )
     if tiling.tiling_key == KEY_WHOLE:
         row = 2 * tiling.padded_hidden * size
-        return Buffers(row, row, row, 0, 2 * SUM_BYTES, 0, register_sum_bytes(tiling.hidden))
+        return Buffers(
+            gradient=row,
+            tokens=row,
+            result=row,
+            indices=0,
+            sums=2 * SUM_BYTES,
+            slots=0,
+            register_sums=register_sum_bytes(tiling.hidden),
+        )
     row = 2 * tiling.cut.main_columns * size
-    return Buffers(row, row, row, 0, SUM_BYTES, SLOT_BYTES, REGISTER_SUM_BYTES)
+    return Buffers(
+        gradient=row,
+        tokens=row,
+        result=row,
+        indices=0,
+        sums=SUM_BYTES,
+        slots=SLOT_BYTES,
+        register_sums=REGISTER_SUM_BYTES,
+    )
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:

@@ -21,10 +21,18 @@ from npu_sim.operators.embedding_dense_backward.ascend_950.planner import (
     sorts,
     takes_v2,
 )
-from npu_sim.operators.embedding_dense_backward.plan import between, padding_caveats, prepare
+from npu_sim.operators.embedding_dense_backward.plan import padding_caveats, prepare
 from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD_V2, KERNELS
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Launch, LaunchTensor, Memory, OutputOrder, WorkspacePart
+from npu_sim.plans.model import (
+    Caveat,
+    Launch,
+    LaunchTensor,
+    Memory,
+    OutputOrder,
+    WorkspacePart,
+    intermediate,
+)
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
@@ -91,8 +99,8 @@ def describe(case: Case) -> dict[str, Any]:
         unit="sorted row" if is_v2 else "column",
         kernel=KERNELS[case.tiling.kernel],
         conditions=[
-            decision(case, name, rows=row.rows, dim=row.dim, num_weights=row.num_weights)
-            for name in (V2, IN_PIECES if is_v2 else ALL_ROWS)
+            decision(case, condition, rows=row.rows, dim=row.dim, num_weights=row.num_weights)
+            for condition in (V2, IN_PIECES if is_v2 else ALL_ROWS)
         ],
         order=(
             OutputOrder(
@@ -178,17 +186,17 @@ def _order_of_v1(tiling: v1.Tiling) -> str:
 
 def _memories(case: Case) -> Iterator[Memory]:
     """Yield the buffers of the rows, and those of what follows after a barrier."""
-    size, of_index = case.specs["grad"].itemsize, index_bytes(case.row)
+    size, index_size = case.specs["grad"].itemsize, index_bytes(case.row)
     if case.tiling.kernel == KERNEL_GRAD_V2:
         phases = {
-            "rows": v2.buffers(case.tiling.v2, size, of_index),
-            "merge of the cores": v2.merge_buffers(case.tiling.v2, size, of_index),
+            "rows": v2.buffers(case.tiling.v2, size, index_size),
+            "merge of the cores": v2.merge_buffers(case.tiling.v2, size, index_size),
         }
     else:
         scale = case.row.scale_grad_by_freq == 1
         phases = {
-            "rows": v1.buffers(case.tiling.v1, size, of_index),
-            "second pass": v1.scan_buffers(case.tiling.v1, size, of_index, scale),
+            "rows": v1.buffers(case.tiling.v1, size, index_size),
+            "second pass": v1.scan_buffers(case.tiling.v1, size, index_size, scale),
         }
     for phase, buffers in phases.items():
         if any(buffers.values()):
@@ -216,7 +224,7 @@ def launches_of(case: Case) -> tuple[Launch, ...]:
     indices = prepare(launches, case, "indices", cast_to)
     out = case.tensor("out")
     is_contiguous = case.specs["out"].contiguous
-    written = out if is_contiguous else between("result", out, out.dtype)
+    written = out if is_contiguous else intermediate("result", out.shape, out.dtype)
     inputs: tuple[LaunchTensor, ...] = (grad, indices)
     if sorts(row):
         launches.append(_sort(indices.viewed((row.rows,), indices.dtype)))
@@ -252,8 +260,8 @@ def _sort(indices: LaunchTensor) -> Launch:
         kernel="Sort",
         inputs=(indices,),
         outputs=(
-            between("sorted indices", indices, indices.dtype),
-            between("positions", indices, "int32"),
+            intermediate("sorted indices", indices.shape, indices.dtype),
+            intermediate("positions", indices.shape, "int32"),
         ),
         workspace=(part,),
     )
@@ -288,7 +296,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             argument="indices",
             message=Text(
                 "{cores} cores, but whether neighbours share an index is tested for cores 0 to 64 "
-                "only: if only later ones do, the row of that index holds the sum of one core. "
+                "only: if only later cores do, the row of that index holds the sum of one core. "
                 "Read in the public sources; not run on a device",
                 cores=tiling.block_dim,
             ),

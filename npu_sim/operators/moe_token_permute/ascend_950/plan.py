@@ -11,13 +11,14 @@ from npu_sim.framework.describing import Condition, decision, ub_memory, vector_
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute.plan import KEPT, fixed_order
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Launch, LaunchTensor, WorkspacePart
+from npu_sim.plans.model import Caveat, Launch, WorkspacePart, intermediate
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
 
-KERNELS = ("MoeInitRoutingV2", "MoeInitRoutingV3")
+KERNEL, INT8_KERNEL = "MoeInitRoutingV2", "MoeInitRoutingV3"
 COUNT_ITEMS = 10240
+"""Elements of the tensor of counts that the int8 kernel has (page, "Launches, V3")."""
 
 ONE_CORE = Condition(
     "one-core sort",
@@ -65,7 +66,7 @@ def describe(case: Case) -> dict[str, Any]:
         buffers={},
         ranges=_ranges(row.entries, tiling.block_dim),
         unit="row",
-        kernel=KERNELS[is_int8],
+        kernel=INT8_KERNEL if is_int8 else KERNEL,
         conditions=conditions,
         workspace=parts,
         order=fixed_order(),
@@ -85,7 +86,7 @@ def describe(case: Case) -> dict[str, Any]:
 
 def _ranges(entries: int, cores: int) -> list[tuple[int, int]]:
     """Return the entries of every core; the last ones may have none."""
-    entries_per_core = -(-entries // cores)
+    entries_per_core = ceil_div(entries, cores)
     return [
         (min(core * entries_per_core, entries), min((core + 1) * entries_per_core, entries))
         for core in range(cores)
@@ -110,17 +111,17 @@ def _int8_launches(case: Case, parts: tuple[WorkspacePart, ...]) -> tuple[Launch
     tokens, indices = (copied.get(name) or case.tensor(name) for name in ("tokens", "indices"))
     launches = list(case.copies)
     if indices.dtype != "int32":
-        ids = _intermediate("indices as int32", indices.shape, "int32")
+        ids = intermediate("indices as int32", indices.shape, "int32")
         launches.append(Launch(kernel="Cast", inputs=(indices,), outputs=(ids,)))
         indices = ids
-    rows = _intermediate("all rows", (entries, columns), "int8")
-    places = _intermediate("all places", (entries,), "int32")
+    rows = intermediate("all rows", (entries, columns), "int8")
+    places = intermediate("all places", (entries,), "int32")
     unused = (
-        _intermediate("counts", (COUNT_ITEMS,), "int64"),
-        _intermediate("scales, never written", (entries,), "float32"),
+        intermediate("counts", (COUNT_ITEMS,), "int64"),
+        intermediate("scales, never written", (entries,), "float32"),
     )
     main = Launch(
-        kernel=KERNELS[1],
+        kernel=INT8_KERNEL,
         inputs=(tokens, indices),
         outputs=(rows, places, *unused),
         block_dim=case.tiling.block_dim,
@@ -134,10 +135,6 @@ def _int8_launches(case: Case, parts: tuple[WorkspacePart, ...]) -> tuple[Launch
     )
 
 
-def _intermediate(name: str, shape: tuple[int, ...], dtype: str) -> LaunchTensor:
-    return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
-
-
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings")."""
     row, tiling, moves = case.row, case.tiling, case.tiling.moves
@@ -146,10 +143,10 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             code="gather_loops_swapped",
             argument="permuted_tokens",
             message=Text(
-                "the kernel takes the number of loops of the last core, {last}, for the others and "
-                "theirs, {others}, for the last one: rows are never written, and the last core "
-                "reads and writes beyond its share; the simulator gives the intended rows. Read in "
-                "the public sources; not run on a device",
+                "the kernel swaps the number of loops of the last core, {last}, and that of the "
+                "others, {others}: rows are never written, and the last core reads and writes "
+                "beyond its range; the simulator gives the intended rows. Read in the public "
+                "sources; not run on a device",
                 last=moves.last_loops,
                 others=moves.core_loops,
             ),

@@ -12,6 +12,7 @@ from npu_sim.timelines.program import Copy, Node, Program, ranged_cores, vector_
 from npu_sim.timelines.steps import Step, StepTable, View
 
 NOT_COUNTED = ("sorting and merging", "the threads that write places", "barriers")
+"""Work that the bound leaves out."""
 
 
 def _specs(plan: Plan) -> tuple[TensorSpec, TensorSpec]:
@@ -20,7 +21,10 @@ def _specs(plan: Plan) -> tuple[TensorSpec, TensorSpec]:
 
 
 def program(plan: Plan) -> Program:
-    """Return the copies of every core; each token is read once, dropped rows are not written."""
+    """Return the copies of every core, in a phase that sorts ids and one that moves rows.
+
+    Each token is read once; dropped rows are not written.
+    """
     tokens, indices = _specs(plan)
     columns, entries = tokens.shape[1], indices.numel
     written = (tensor for launch in plan.launches for tensor in launch.outputs)
@@ -39,8 +43,10 @@ def program(plan: Plan) -> Program:
     def rows(count: int) -> tuple[Node, ...]:
         places = Copy(fp32.BYTES * count, count)
         read = Copy(size, columns, max(1, count * tokens.shape[0] // entries), tokens.nbytes)
-        live = count * kept // entries
-        out = (Copy(size, columns, live, kept * size),) if live and columns else ()
+        written_rows = count * kept // entries
+        out: tuple[Copy, ...] = ()
+        if written_rows and columns:
+            out = (Copy(size, columns, written_rows, kept * size),)
         return (vector_tile((places, read) if columns else (places,), (), out, note="rows"),)
 
     moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
