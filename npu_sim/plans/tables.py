@@ -39,7 +39,7 @@ class Tabular:
         """
         pandas = required("pandas")
         columns = self.table_columns()
-        return pandas.DataFrame({name: _series(pandas, one) for name, one in columns.items()})
+        return pandas.DataFrame({name: _series(pandas, column) for name, column in columns.items()})
 
     @without_internal_frames
     def to_arrow(self) -> Any:
@@ -49,7 +49,7 @@ class Tabular:
         """
         pyarrow = required("pyarrow")
         columns = self.table_columns()
-        return pyarrow.table({name: arrow_array(one) for name, one in columns.items()})
+        return pyarrow.table({name: arrow_array(column) for name, column in columns.items()})
 
 
 def required(library: str) -> Any:

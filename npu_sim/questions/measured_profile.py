@@ -84,7 +84,7 @@ class MeasuredProfile(Printed, Tabular):
         """Return every group as plain data, with its part of the measured time."""
         whole = sum(launch.duration_us for launch in self.launches)
         facts = [group.as_dict() for group in self.groups]
-        return [{**one, "share": one["total_us"] / whole if whole else 0.0} for one in facts]
+        return [{**group, "share": group["total_us"] / whole if whole else 0.0} for group in facts]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""

@@ -396,13 +396,13 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     )
     case.set("name", _printable(say("line {line}: {title}", row)))
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
-    faults = [one for one, level in matrix.findings(row, label) if level == ERROR]
+    faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
         kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
         fault = ElementTree.SubElement(
-            case, kind, message=_printable(", ".join(one.kind for one in faults))
+            case, kind, message=_printable(", ".join(finding.kind for finding in faults))
         )
-        fault.text = _printable("\n".join(one.reason for one in faults))
+        fault.text = _printable("\n".join(finding.reason for finding in faults))
 
 
 def _printable(text: str) -> str:
@@ -467,7 +467,7 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
             if level == ACCEPTED:
                 result["suppressions"] = [{"kind": "external"}]
             results.append(result)
-    rules = [{"id": name} for name in dict.fromkeys(one["ruleId"] for one in results)]
+    rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
     driver = {"name": "npu_sim", "version": __version__, "rules": rules}
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",

@@ -89,8 +89,12 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         value = say("of given inputs: max {max_ulp_of_given:.3g} ulp", output)
         lines.append(("", value, "the rounding of the inputs included"))
         index = ", ".join(map(str, output.worst_index))
-        terms = ", ".join(
-            f"{term.name} {term.value:.4g}" for term in output.worst_terms[:SHOWN_TERMS]
+        terms = joined(
+            (
+                Text("{name} {value:.4g}", name=term.name, value=term.value)
+                for term in output.worst_terms[:SHOWN_TERMS]
+            ),
+            ", ",
         )
         value = say(
             "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", output, index=index

@@ -170,8 +170,9 @@ def _change_line(change: Change) -> Line:
     gone = say("; without {without}", without=without) if without else ""
     note = Text("; {note}", change) if change.note else ""
     percent, time = percent_text(abs(change.saved_share)), time_text(change.bound_us)
-    more_or_less = "less" if change.saved_share >= 0 else "more"
-    saved = Text("{percent} {value}", percent=percent, value=more_or_less)
+    saved = Text("{percent} less", percent=percent)
+    if change.saved_share < 0:
+        saved = Text("{percent} more", percent=percent)
     effect = say(
         "at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone
     )

@@ -54,6 +54,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
     """Write a baseline."""
     form = schema("baseline")
     lines = (
-        json.dumps({"schema": form, **one._asdict()}, ensure_ascii=False) + "\n" for one in findings
+        json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
+        for finding in findings
     )
     write_text(path, "".join(lines))

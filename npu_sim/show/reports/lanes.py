@@ -24,10 +24,10 @@ def lanes(data: Mapping[str, Any]) -> Markup:
 
     ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
     """
-    launches = [(one["start_us"], one["us"], one["kernel"]) for one in data["launches"]]
+    launches = [(launch["start_us"], launch["us"], launch["kernel"]) for launch in data["launches"]]
     rows: list[tuple[str, str, list[Event]]] = [(say("launches"), "c5", launches)]
     for pipe in data["pipes"]:
-        events = [(one["start_us"], one["us"], "") for one in pipe["events"]]
+        events = [(event["start_us"], event["us"], "") for event in pipe["events"]]
         rows.append((pipe["pipe"], COLOURS.get(pipe["pipe"], "c7"), events))
     end = max((start + us for _, _, events in rows for start, us, _ in events), default=0) or 1.0
     scale, height = (WIDTH - LEFT) / end, len(rows) * ROW + AXIS

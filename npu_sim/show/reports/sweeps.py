@@ -267,12 +267,12 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
-    density, asked, total = "every value is planned", curves["asked"], curves["values"]
-    if asked != total:
-        density = say("{planned} of {total} values are planned", planned=asked, total=total)
-    how = say("{asked}, every step is drawn", asked=density)
+    density, planned, total = "every value is planned", curves["asked"], curves["values"]
+    if planned != total:
+        density = say("{planned} of {total} values are planned", planned=planned, total=total)
+    how = say("{density}, every step is drawn", density=density)
     if binned:
-        how = say("{asked}, every bin drawn with its lowest and highest", asked=density)
+        how = say("{density}, every bin drawn with its lowest and highest", density=density)
     return say(
         "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
     )
