@@ -254,7 +254,7 @@ def load_profile(
 
 
 def names_a_file(product: str) -> bool:
-    """Whether a text is the path of a profile file, not a product name (some have a slash)."""
+    """Return whether a text is the path of a profile file; some product names have a slash."""
     return product.endswith((".yaml", ".yml")) or (
         "/" in product and not shipped_names().meanings(product)
     )

@@ -44,7 +44,7 @@ from npu_sim.explorer.state import State, catalog, language_of
 from npu_sim.explorer.texts import LANGUAGES, page_texts
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.files.schemas import schema
-from npu_sim.language import Text, language, speaking, translated
+from npu_sim.language import Text, language, translated, using_language
 from npu_sim.show.reports.html import DRAWING_SCRIPTS
 from npu_sim.show.reports.picture_texts import picture_texts
 from npu_sim.status import NpuSimError
@@ -285,7 +285,7 @@ async def _respond(handler: Handler, explorer: Explorer, state: State) -> Respon
     """Return a handler's response, computed in a thread; a bug becomes one with status 500."""
 
     def response() -> Response:
-        with speaking(language_of(state)):
+        with using_language(language_of(state)):
             try:
                 return handler(explorer, state)
             except Exception as error:

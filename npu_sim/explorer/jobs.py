@@ -19,7 +19,7 @@ from npu_sim.explorer.computations import Report, Task, compute
 from npu_sim.explorer.dropped import without_folder
 from npu_sim.explorer.state import language_of
 from npu_sim.explorer.texts import UNFINISHED
-from npu_sim.language import speaking
+from npu_sim.language import using_language
 from npu_sim.status import NpuSimError
 
 Message = tuple[str, Any]
@@ -85,7 +85,7 @@ def _work(connection: "Connection[Message, Task]") -> None:
 
 def answer_of(task: Task, report: Report) -> dict[str, Any]:
     """Return the answer to a task; refusals and bugs become answers too."""
-    with speaking(language_of(task.state)):
+    with using_language(language_of(task.state)):
         try:
             return compute(task, report)
         except NpuSimError as error:

@@ -5,7 +5,7 @@ Texts about a call are translated on the server and sent with the answer.
 
 from types import MappingProxyType
 
-from npu_sim.language import speaking, translated
+from npu_sim.language import translated, using_language
 
 LANGUAGES = MappingProxyType({"en": "English", "zh": "中文"})
 """Languages of the page, as they call themselves."""
@@ -95,5 +95,5 @@ STAGES = (
 
 def page_texts(language: str) -> dict[str, str]:
     """Return the texts of the page in a language, by their English text."""
-    with speaking(language):
+    with using_language(language):
         return {text: translated(text) for text in (*TEXTS, *STAGES)}

@@ -309,7 +309,7 @@ class NothingToDo(Check):
         """Refuse nothing; ``Operator.checked`` evaluates :meth:`holds`."""
 
     def holds(self, call: Inspection) -> bool:
-        """Whether the call has no work."""
+        """Return whether the call has no work."""
         return bool(evaluate(self.condition, call.size))
 
     def row_check(self, operator: Any) -> RowCheck | None:

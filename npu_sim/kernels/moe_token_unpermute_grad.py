@@ -105,7 +105,7 @@ def _fold_of(count: int, width: int) -> int:
 
 @device_function
 def folds_lines(count: int, line: int, folds_once: bool) -> bool:
-    """Whether at most three folds, each of whole cache lines, lead to a tree of neighbours."""
+    """Return whether at most three folds of whole cache lines lead to a tree of neighbours."""
     width = folded_width(count, folds_once)
     first = _fold_of(count, width)
     second = _fold_of(first, width)

@@ -83,7 +83,7 @@ class LiveRows(NamedTuple):
 
 @device_function
 def _is_live(entries: Entries, place: int, row_count: int) -> bool:
-    """Whether an entry adds a row."""
+    """Return whether an entry adds a row."""
     if not 0 <= entries.indices[place] < row_count:
         return False
     return entries.factors.size == 0 or entries.from_zero or entries.factors[place] != DROPPED

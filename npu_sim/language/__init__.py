@@ -12,9 +12,9 @@ from npu_sim.language.text import (
     joined,
     language,
     say,
-    speaking,
     translated,
     translated_data,
+    using_language,
     visible,
     with_changed_fields,
 )
@@ -28,9 +28,9 @@ __all__ = [
     "joined",
     "language",
     "say",
-    "speaking",
     "translated",
     "translated_data",
+    "using_language",
     "visible",
     "with_changed_fields",
 ]

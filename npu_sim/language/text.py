@@ -41,7 +41,7 @@ def language_of(environment: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def speaking(name: str) -> Iterator[None]:
+def using_language(name: str) -> Iterator[None]:
     """Use a language in a block, in this thread alone.
 
     Raises

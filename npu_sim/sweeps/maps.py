@@ -125,7 +125,7 @@ def open_numbers(space: Space) -> list[AxisValues]:
 
 
 def is_logarithmic(axis: AxisValues) -> bool:
-    """Whether an axis is shown on a logarithmic scale."""
+    """Return whether an axis is shown on a logarithmic scale."""
     codes = axis.table or (axis.at(0), axis.last)
     return min(codes) > 0 and max(codes) / min(codes) >= LOGARITHMIC_SPAN
 
@@ -382,7 +382,7 @@ def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str,
 
 
 def _has_values(grid: dict[str, Any]) -> bool:
-    """Whether any call of a grid runs."""
+    """Return whether any call of a grid runs."""
     return any(value is not None for column in grid["values"] for value in column)
 
 

@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fits(expected: dict[str, Any], columns: tuple[RecordColumn, ...]) -> bool:
-    """Whether every integer fits its field."""
+    """Return whether every integer fits its field."""
     for column in columns:
         if column.dtype.kind == "i":
             limits = np.iinfo(column.dtype)

@@ -41,7 +41,7 @@ class Writer(Protocol):
     """Lower bound of the size of the whole output."""
 
     def is_own(self, name: str) -> bool:
-        """Whether the writer creates a file of this name in a partial folder."""
+        """Return whether the writer creates a file of this name in a partial folder."""
 
     def start(self) -> None:
         """Create an empty partial file or folder."""

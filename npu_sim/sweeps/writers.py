@@ -44,7 +44,7 @@ class ColumnsWriter:
         self._files: list[IO[bytes]] = []
 
     def is_own(self, name: str) -> bool:
-        """Whether the file is the description or a column."""
+        """Return whether the file is the description or a column."""
         return name == DESCRIPTION or name in {f"{column.name}.npy" for column in self.columns}
 
     def start(self) -> None:
@@ -262,7 +262,7 @@ class ParquetWriter:
         )
 
     def is_own(self, name: str) -> bool:
-        """Whether the file is a chunk or a joined file."""
+        """Return whether the file is a chunk or a joined file."""
         return name in (JOINING, WHOLE) or re.fullmatch(r"[0-9]{6,}\.parquet", name) is not None
 
     def start(self) -> None:

@@ -263,7 +263,7 @@ def used_bytes(tiling: Tiling, dtype_code: int) -> int:
 
 
 def fits(problem: Problem, device: Device, rules: Any) -> bool:
-    """Whether the buffers of a core fit its Unified Buffer (page, "The limit")."""
+    """Return whether the buffers of a core fit its Unified Buffer (page, "The limit")."""
     tiling = tile(problem, device, rules)
     if tiling.status != SUCCESS or tiling.wraps == 1:
         return False
@@ -283,7 +283,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 
 def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the buffers of a core fit."""
+    """Return whether the buffers of a core fit."""
     return fits(problem_of(row), device, rules)
 
 
@@ -319,7 +319,7 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
 
 
 def leaves_room(problem: Problem, columns: int, device: Device, rules: Any) -> bool:
-    """Whether ``columns`` fit beside the row buffers."""
+    """Return whether ``columns`` fit beside the row buffers."""
     tiling = tile(problem, device, rules)
     return tiling.wraps == 0 and tiling.column_budget >= columns
 

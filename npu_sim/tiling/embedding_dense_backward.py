@@ -190,17 +190,17 @@ NO_SMALL_DIM: SmallDimSplit = nothing(SmallDimSplit)
 
 
 def is_small_dim(tiling_key: int) -> bool:
-    """Whether a tiling key selects the small-dim kernel (page, "Tiling, Atlas A2/A3")."""
+    """Return whether a tiling key selects the small-dim kernel (page, "Tiling, Atlas A2/A3")."""
     return tiling_key >= SMALL_DIM_KEY
 
 
 def is_deterministic(tiling_key: int) -> bool:
-    """Whether a tiling key selects the deterministic kernel (page, "Tiling, Atlas A2/A3")."""
+    """Return whether a tiling key selects the deterministic kernel (same section)."""
     return DETERMINISTIC_KEY <= tiling_key < SMALL_DIM_KEY
 
 
 def takes_small_dim(dim: int, num_weights: int, deterministic: bool) -> bool:
-    """Whether the small-dim kernel runs: nothing is sorted, and rows are added atomically."""
+    """Return whether the small-dim kernel runs, which adds rows atomically without sorting."""
     return (not deterministic) and dim <= SMALL_DIM_LIMIT and num_weights <= SMALL_DIM_WEIGHTS
 
 
@@ -267,7 +267,7 @@ def room_for(problem: Problem, device: Device, rules: Any) -> Room:
 
 
 def is_planned(problem: Problem, room: Room, rules: Any) -> bool:
-    """Whether the product has a tiling.
+    """Return whether the product has a tiling.
 
     It has none without rows, columns or cores, if the Unified Buffer is too small, and for 16-bit
     gradients that the kernel of the release does not take.

@@ -188,7 +188,7 @@ def split_sort(entries: int, device: Device) -> Sort:
 
 
 def sorts_at_once(sort: Sort) -> bool:
-    """Whether one core sorts everything in one piece: keys 1, 3, 5 and 7."""
+    """Return whether one core sorts everything in one piece: keys 1, 3, 5 and 7."""
     return sort.cores == 1 and sort.core_loops == 1
 
 
@@ -300,7 +300,7 @@ def aligned_row_bytes(row_bytes: int) -> int:
 
 
 def moves_whole_rows(row_bytes: int, ub_bytes: int) -> bool:
-    """Whether two rows fit beside the fewest positions; longer rows are split into pieces."""
+    """Return whether two rows fit beside the fewest positions; else rows are split."""
     return ROW_BUFFERS * aligned_row_bytes(row_bytes) <= ub_bytes - SPLIT_POSITIONS_BYTES
 
 
@@ -454,7 +454,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 
 def leaves_room(tiling: Tiling) -> bool:
-    """Whether the positions of a token fit beside its rows; unchecked by the product's planner."""
+    """Return whether the positions of a token fit beside its rows; the product does not check."""
     return tiling.copies.copy_rows > 0
 
 
@@ -516,7 +516,7 @@ def takes_shapes(
     sorted_indices: Sequence[int],
     rows: int,
 ) -> bool:
-    """Whether the raw planner accepts these shapes; unlike the contract, tokens may have rank 1."""
+    """Return whether the raw planner accepts these shapes; here tokens may have rank 1."""
     if (
         len(tokens) < 1
         or len(indices) not in (1, 2)

@@ -164,22 +164,22 @@ def mixed_row_bytes(problem: Problem, column_bytes: int) -> int:
 
 
 def is_mixed(problem: Problem) -> bool:
-    """Whether x has 16 bits and gamma is fp32."""
+    """Return whether x has 16 bits and gamma is fp32."""
     return problem.gamma_dtype_code != problem.dtype_code
 
 
 def is_a2(device: Device) -> bool:
-    """Whether the device passes the product's test for Atlas A2; A3 does not."""
+    """Return whether the device passes the product's test for Atlas A2; A3 does not."""
     return device.soc_version == SOC_ASCEND_910B
 
 
 def merges_rows(problem: Problem, device: Device) -> bool:
-    """Key 2 on A2: whether rows are narrow enough to buffer several at a time."""
+    """Return whether rows are narrow enough to buffer several at a time: key 2 on A2."""
     return is_a2(device) and columns_aligned(problem) <= MERGE_COLUMNS
 
 
 def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
-    """Key 2 on the Atlas inference series: whether the release merges rows of this shape."""
+    """Return whether the release merges rows of this shape: key 2 on the Atlas inference series."""
     if rules.inference_series_merges == 0:
         return False
     fits = problem.columns == INFERENCE_MERGE_COLUMNS and problem.rows % INFERENCE_MERGE_ROWS == 0
@@ -192,14 +192,14 @@ def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
 
 
 def fits_normal_row(problem: Problem, device: Device) -> bool:
-    """Key 0: whether a whole row fits beside its fp32 copy, its squares, gamma and y."""
+    """Return whether a whole row fits beside its fp32 copy, its squares, gamma and y: key 0."""
     if is_mixed(problem):
         return mixed_row_bytes(problem, MIXED_NORMAL_COLUMN_BYTES) < usable_bytes(device)
     return columns_aligned(problem) <= widest_row(problem)
 
 
 def fits_single_row(problem: Problem, device: Device) -> bool:
-    """Key 3, 16-bit x and fp32 gamma: whether a row fits if its squares reuse the buffer of x."""
+    """Return whether a row fits with its squares in the buffer of x: key 3, fp32 gamma."""
     row_bytes = mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES)
     return is_mixed(problem) and row_bytes < usable_bytes(device)
 
@@ -451,7 +451,7 @@ def problem_of(x: Sequence[int], gamma: Sequence[int], dtype: str, gamma_dtype: 
 
 
 def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
-    """Whether the raw planner accepts these shapes.
+    """Return whether the raw planner accepts these shapes.
 
     It is less strict than the contract: every axis of rstd may be 1 (page, "Contract" 3).
     """

@@ -288,12 +288,12 @@ def total_input_bytes(rows: int, columns: int, size: int) -> int:
 
 
 def is_width_accepted(columns: int, npu_arch: int) -> bool:
-    """Whether the chip accepts rows of this width: Ascend 910 requires multiples of 64."""
+    """Return whether the chip accepts rows of this width: Ascend 910 requires multiples of 64."""
     return npu_arch != NPU_ARCH_ATLAS_TRAIN or columns % ASCEND_910_COLUMNS == 0
 
 
 def uses_lane_sums(columns_aligned: int, npu_arch: int) -> bool:
-    """Whether a row is summed in 64 lane accumulators."""
+    """Return whether a row is summed in 64 lane accumulators."""
     return npu_arch == NPU_ARCH_A2_A3 and columns_aligned <= LANE_COLUMNS
 
 
@@ -326,7 +326,7 @@ def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
 
 
 def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:
-    """Whether dgamma may be reduced in chunks; :func:`split_chunks` decides their size."""
+    """Return whether dgamma may be reduced in chunks; :func:`split_chunks` decides their size."""
     enabled: bool = rules.reduces_in_chunks == 1 and problem.deterministic
     return enabled and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
 
@@ -366,7 +366,7 @@ def workspace_words(
 
 
 def is_planned(rows: int, columns: int, device: Device) -> bool:
-    """Whether the product has a tiling; rows and columns are modulo 2^32."""
+    """Return whether the product has a tiling; rows and columns are modulo 2^32."""
     return (
         rows > 0
         and columns > 0
@@ -434,7 +434,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 
 def accepts_row(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the chip accepts rows of this width."""
+    """Return whether the chip accepts rows of this width."""
     return is_width_accepted(row.col, device.npu_arch)
 
 
@@ -457,7 +457,7 @@ def atomic_additions(tiling: Tiling) -> int:
 
 
 def depends_on_arrival(tiling: Tiling) -> bool:
-    """Whether the bits of dgamma depend on the order in which the cores' additions arrive."""
+    """Return whether the bits of dgamma depend on the order of the cores' additions."""
     if tiling.fixed_output == 1 or tiling.block_dim == 1:
         return False
     return atomic_additions(tiling) >= ORDERED_ADDITIONS

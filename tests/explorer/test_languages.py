@@ -6,7 +6,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer.answers import plan_answer, work_answer
 from npu_sim.explorer.state import language_of
 from npu_sim.explorer.texts import STAGES, TEXTS, page_texts
-from npu_sim.language import speaking
+from npu_sim.language import using_language
 from npu_sim.show.reports.plans import SECTIONS
 
 PRODUCTS = {name: load_profile(name) for name in shipped_products()}
@@ -21,7 +21,7 @@ def test_every_text_of_the_page_has_a_chinese_translation():
 
 def test_answers_have_chinese_texts_and_english_keys():
     english = work_answer(STATE, PRODUCTS)
-    with speaking("zh"):
+    with using_language("zh"):
         chinese = work_answer(STATE, PRODUCTS)
     assert [change["argument"] for change in chinese["changes"]] == [
         change["argument"] for change in english["changes"]
@@ -37,7 +37,7 @@ def test_answers_have_chinese_texts_and_english_keys():
 
 
 def test_section_titles_are_chinese():
-    with speaking("zh"):
+    with using_language("zh"):
         titles = {
             section["title"]
             for answer in (plan_answer, work_answer)

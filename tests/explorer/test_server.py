@@ -19,7 +19,7 @@ from npu_sim.explorer.computations import Task, require_runnable
 from npu_sim.explorer.dropped import without_folder
 from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs
 from npu_sim.files.reading import DROPPED_BYTES
-from npu_sim.language import Text, speaking, translated
+from npu_sim.language import Text, translated, using_language
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.status import UsageError
 from tests.cli import runner
@@ -566,5 +566,5 @@ def test_an_error_without_its_folder_is_still_translated(tmp_path):
     error = UsageError("file", Text("{path} is a folder", path=tmp_path / "a.csv"), "")
     shortened = without_folder(error, tmp_path)
     assert str(shortened.message) == "a.csv is a folder"
-    with speaking("zh"):
+    with using_language("zh"):
         assert "is a folder" not in translated(shortened.message)

@@ -9,7 +9,7 @@ import pytest
 from npu_sim import UsageError, diagnose, plan
 from npu_sim.failures.reader import MOST_CHARACTERS, MOST_FINDINGS, read_lines
 from npu_sim.framework.tiling_bytes import tiling_bytes
-from npu_sim.language import speaking
+from npu_sim.language import using_language
 from npu_sim.registry import find_operator
 from tests.cli.runner import npu_sim
 
@@ -126,7 +126,7 @@ def test_long_lines_are_read_in_linear_time(piece):
 
 
 def test_the_answer_is_chinese():
-    with speaking("zh"):
+    with using_language("zh"):
         from npu_sim.show.failures import diagnosis_view
         from npu_sim.show.layout import render
 

@@ -15,9 +15,9 @@ from npu_sim.language import (
     joined,
     language,
     say,
-    speaking,
     translated,
     translated_data,
+    using_language,
 )
 from npu_sim.language.text import language_of
 from npu_sim.plans.model import Caveat
@@ -59,13 +59,13 @@ def test_a_text_without_fields_is_used_as_it_is():
 def test_copies_keep_template_and_fields(copied, text):
     other = copied(text)
     assert (other, other.template, other.fields) == (text, text.template, text.fields)
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(other) == translated(text) != text
 
 
 def test_answers_keep_texts():
     caveat = Caveat(code="x", message=Text("{name} is missing", name="gamma"))
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(caveat.message) == "缺少 gamma"
     assert caveat.model_dump(mode="json")["message"] == "gamma is missing"
     assert Caveat.model_json_schema()["properties"]["message"]["type"] == "string"
@@ -75,7 +75,7 @@ def test_fields_that_are_texts_are_rendered_in_turn():
     text = Text(
         "{path}: cannot be read: {error}", path="x", error=Text("{name} is missing", name="y")
     )
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(text) == "x：无法读取：缺少 y"
 
 
@@ -88,32 +88,32 @@ def test_fields_that_are_texts_are_rendered_in_turn():
     ],
 )
 def test_a_sentence_is_never_a_mixture(text):
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(text) == str(text)
 
 
 def test_lists_are_joined_as_the_language_joins_them():
     parts = joined([Text("{name} is missing", name="x"), "no weight"])
     assert parts == "x is missing; no weight"
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(parts) == "缺少 x；没有 weight"
         assert translated("x: " + Text("{name} is missing", name="x")) == "x: 缺少 x"
 
 
 def test_verbatim_fields_stay():
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(Verbatim("limits")) == "limits"
         assert say("Options of {action}", action=Verbatim("limits")) == "limits 的选项"
 
 
 @pytest.mark.parametrize("text", ["", "4096x512:bf16", "grad_weight", "some words of a user"])
 def test_other_strings_stay(text):
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated(text) == text
 
 
 def test_english_is_the_language_of_the_code():
-    with speaking("en"):
+    with using_language("en"):
         assert say("{count} orders of {share:.1f} %", count=3, share=0.25) == "3 orders of 0.2 %"
         assert translated("no weight") == "no weight"
 
@@ -134,7 +134,7 @@ def test_the_environment_chooses_the_language(environment, expected):
 
 
 def test_a_language_without_a_catalogue_is_refused():
-    with pytest.raises(ValueError, match="en, zh"), speaking("fr"):
+    with pytest.raises(ValueError, match="en, zh"), using_language("fr"):
         pass
     assert language() in ("en", "zh")
 
@@ -156,7 +156,7 @@ def test_plans_are_chinese(operator):
         npu_sim.plan(operator, deterministic=one, **declared.call(declared.defaults()))
         for one in (False, True)
     ]
-    with speaking("zh"):
+    with using_language("zh"):
         text = "\n".join(render(plan_view(plan), 10_000) for plan in plans)
     assert re.search("切分|路径", text)
     assert [line for line in text.splitlines() if ENGLISH.search(line)] == []
@@ -165,7 +165,7 @@ def test_plans_are_chinese(operator):
 def test_refusals_are_chinese_and_data_stay_english():
     with pytest.raises(npu_sim.AclnnError) as refused:
         npu_sim.plan("cross_entropy_loss_grad", log_prob="200000x32000:fp32", target="200000:int64")
-    with speaking("zh"):
+    with using_language("zh"):
         assert "产品文档要求小于 200000" in str(refused.value)
         assert "log_prob has N = 200000 rows" in refused.value.as_dict()["message"]
 
@@ -176,7 +176,7 @@ def test_names_in_data_of_pictures_stay():
         "reads": ["gamma", "rows"],
         "views": [{"name": "rows", "path": ["whole rows"]}],
     }
-    with speaking("zh"):
+    with using_language("zh"):
         assert translated_data(data) == {
             "says": "gamma 搬入",
             "reads": ["gamma", "rows"],

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import npu_sim
-from npu_sim.language import speaking, translated
+from npu_sim.language import translated, using_language
 from tests.operators.test_recorded_calls import OPERATORS, RECORDED, product
 
 ENGLISH = re.compile(r"(?<![\w./\"'-])[a-z]{2,} [a-z]{2,}(?![\w./\"'(=:-])")
@@ -37,7 +37,7 @@ def refusals(operator):
 def test_refusals_have_no_english_clause(operator):
     errors = refusals(operator)
     assert len(errors) > 10
-    with speaking("zh"):
+    with using_language("zh"):
         texts = [translated(text) for error in errors for text in (error.message, error.hint)]
     lines = [NAMES.sub("", line) for text in texts for line in text.splitlines()]
     assert [line for line in lines if ENGLISH.search(line)] == []

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from npu_sim.cores import load_profile
-from npu_sim.language import LANGUAGES, speaking
+from npu_sim.language import LANGUAGES, using_language
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.show.reports import plan_report, render
@@ -19,7 +19,7 @@ ENGLISH = re.compile(
 
 
 def test_every_picture_sentence_has_a_translation():
-    with speaking("zh"):
+    with using_language("zh"):
         assert {source for source, _ in picture_texts()} == set(TEXTS)
     assert picture_texts() == []
 
@@ -28,14 +28,14 @@ def test_every_picture_sentence_has_a_translation():
 def test_a_vector_pipe_estimate_has_the_letter_of_the_legend(language):
     profile = load_profile("atlas_a2")
     bound = timeline(plan("rms_norm_grad", product=profile, **CALL), profile)
-    with speaking(language):
+    with using_language(language):
         assert estimate_cell(bound).startswith("V ")
         assert "V" in evidence_of_estimates([bound])
 
 
 def test_drawn_texts_are_chinese(browser, tmp_path):
     profile = load_profile("atlas_a2")
-    with speaking("zh"):
+    with using_language("zh"):
         planned = plan("rms_norm_grad", product=profile, **CALL)
         html = render(
             plan_report(planned, work=tracks(planned, profile, timeline(planned, profile)))

@@ -7,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.language import count_text, speaking
+from npu_sim.language import count_text, using_language
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.questions.faster_calls import with_changes
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
@@ -191,7 +191,7 @@ def test_a_run_shows_its_order_strip_and_the_json_has_its_bins(result):
 
 
 def test_a_run_report_is_translated_to_chinese(result):
-    with speaking("zh"):
+    with using_language("zh"):
         assert result_report(result).sentence.endswith("：已运行")
 
 

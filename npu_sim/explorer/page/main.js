@@ -15,7 +15,7 @@ async function loadCatalog() {
   const language = new URLSearchParams(location.hash.slice(1)).get("lang") || session.state.lang || "";
   session.catalog = await (await fetch(`api/catalog?${new URLSearchParams({ lang: language })}`)).json();
   setTexts(session.catalog.texts, session.catalog.language);
-  pictures.speak(session.catalog.picture_texts);
+  pictures.setTexts(session.catalog.picture_texts);
 }
 
 // Widths up to which the result comes first: the fields are folded up.

@@ -345,7 +345,7 @@ def _run_of(runs: Runs, row: int) -> Run:
 
 @device_function
 def _is_special(special: NDArray[np.int64], place: int, row: int) -> bool:
-    """Whether a row is the special row at ``place``."""
+    """Return whether a row is the special row at ``place``."""
     return place < special.size and max(special[place], ~special[place]) == row
 
 

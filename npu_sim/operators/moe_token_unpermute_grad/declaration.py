@@ -52,7 +52,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
     hint = Text(
         "{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices "
         "for the rows, and reads and writes behind permuted_tokens and its gradient for "
-        "every index that points nowhere; up to 9.0 it drops such tokens",
+        "every index of a dropped token; up to 9.0 it omits such tokens",
         entries=entries,
     )
     return message, hint

@@ -99,7 +99,7 @@ def _scripts(document: Document) -> Iterator[str]:
         used = {"pictures.js", *(DRAWN_BY[kind] for kind in kinds)}
         yield from (asset(name) for name in DRAWING_SCRIPTS if name in used)
         if language() != LANGUAGES[0]:
-            yield f"pictures.speak({_script_json(picture_texts())});"
+            yield f"pictures.setTexts({_script_json(picture_texts())});"
         yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"
 
 

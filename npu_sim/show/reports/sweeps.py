@@ -289,7 +289,7 @@ def _memory_figure(
     else:
         caption = say(
             "a cut through the sweep with {with_others}; each point is one planned "
-            "call, nothing is said between them",
+            "call, values between them are not computed",
             with_others=with_others,
         )
     named = ((f"{curve['product']}, {curve['soc']}", memory) for curve, memory in series)

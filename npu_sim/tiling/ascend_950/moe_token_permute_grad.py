@@ -98,7 +98,7 @@ def whole_blocks(columns: int, size: int) -> int:
 
 
 def splits_columns(problem: Problem, device: Device) -> bool:
-    """Key 200003: whether cores split the columns instead of the tokens."""
+    """Return whether cores split the columns instead of the tokens: key 200003."""
     wide = problem.hidden // LEAST_COLUMN_BYTES // problem.element_bytes
     few = problem.tokens < device.vector_cores and problem.tokens < wide
     return problem.top_k <= MOST_SPLIT_ROWS and few
@@ -110,7 +110,7 @@ def fits(problem: Problem, columns: int, device: Device) -> bool:
 
 
 def holds_all_rows(problem: Problem, device: Device) -> bool:
-    """Key 300003: whether all rows of a token are in the Unified Buffer together."""
+    """Return whether all rows of a token are in the Unified Buffer together: key 300003."""
     return problem.top_k <= FEW_ROWS or fits(problem, problem.hidden, device)
 
 

@@ -125,7 +125,7 @@ def bytes_of_all_rows(problem: Problem) -> int:
 
 
 def holds_all_tokens(problem: Problem, device: Device) -> bool:
-    """Key 30000: whether the rows of all tokens fit."""
+    """Return whether the rows of all tokens fit: key 30000."""
     probs = align(problem.top_k * probs_bytes(problem.probs), BLOCK_BYTES)
     left = align_down(device.ub_bytes - 2 * (probs + sum_bytes(problem)), BLOCK_BYTES)
     # The product of all sizes can exceed 64 bits.
@@ -134,7 +134,7 @@ def holds_all_tokens(problem: Problem, device: Device) -> bool:
 
 
 def holds_all_rows(problem: Problem, device: Device) -> bool:
-    """Key 40000: whether the rows of a token fit half of the Unified Buffer."""
+    """Return whether the rows of a token fit half of the Unified Buffer: key 40000."""
     indices = BLOCK_BYTES if problem.top_k == 1 else 0
     probs = align(problem.top_k * probs_bytes(problem.probs), BLOCK_BYTES)
     left = device.ub_bytes // 2 - probs - indices - sum_bytes(problem)
@@ -142,7 +142,7 @@ def holds_all_rows(problem: Problem, device: Device) -> bool:
 
 
 def holds_one_row(problem: Problem, device: Device) -> bool:
-    """Key 10000: whether a row fits half of the Unified Buffer."""
+    """Return whether a row fits half of the Unified Buffer: key 10000."""
     probs = 0 if problem.probs == NO_PROBS else BLOCK_BYTES
     return row_bytes(problem) + probs + sum_bytes(problem) <= device.ub_bytes // 2
 

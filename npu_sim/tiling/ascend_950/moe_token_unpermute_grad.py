@@ -124,7 +124,7 @@ def register_sum_bytes(columns: int) -> int:
 
 
 def holds_row(hidden: int, size: int, device: Device) -> bool:
-    """Key 20011: whether whole rows fit."""
+    """Return whether whole rows fit: key 20011."""
     left = device.ub_bytes - 2 * SUM_BYTES - register_sum_bytes(hidden)
     room = align_down(left // (ROW_BUFFERS * size), BLOCK_BYTES // size)
     return room >= align(hidden * size, BLOCK_BYTES) // size

@@ -142,7 +142,7 @@ def rows_in_ub(problem: Problem, device: Device) -> int:
 
 
 def loads_whole_rows(problem: Problem, device: Device) -> bool:
-    """Key 5000: whether a row is narrow enough and fits the Unified Buffer."""
+    """Return whether a row is narrow enough and fits the Unified Buffer: key 5000."""
     return full_load_columns(problem) <= WIDEST_FULL_LOAD and rows_in_ub(problem, device) >= 1
 
 

@@ -443,7 +443,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 
 def is_big(tiling: Tiling) -> bool:
-    """Whether rows of dgamma go to cores."""
+    """Return whether rows of dgamma go to cores."""
     return tiling.tiling_key in (KEY_BIG_ROWS, KEY_BIG_ROWS + WIDE_STEP)
 
 

@@ -140,7 +140,7 @@ def l1_bytes_used(extents: Extents, block: BaseBlock) -> int:
 
 
 def fits_l1(extents: Extents, block: BaseBlock) -> bool:
-    """The fit test F of step 2."""
+    """Return whether the fit test F of step 2 passes."""
     return l1_bytes_used(extents, block) <= extents.l1_bytes
 
 

@@ -124,12 +124,12 @@ def compute_code(row: Any, rules: Any) -> int:
 
 
 def takes_math_type(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the cube unit has a dtype for the tensors' dtype and cubeMathType."""
+    """Return whether the cube unit has a dtype for the tensors' dtype and cubeMathType."""
     return compute_code(row, rules) != 0
 
 
 def takes_matrix_shape(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the product accepts pad 0 and K = T; not at some releases (page ``releases``)."""
+    """Return whether the product accepts pad 0 and K = T (page ``releases``)."""
     refuses = (
         rules.training_series_matrix == TRAINING_SERIES_REFUSES
         and device.npu_arch == NPU_ARCH_ATLAS_TRAIN
@@ -205,12 +205,12 @@ def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) 
 
 
 def shares_bias(row: Any, device: Device) -> bool:
-    """Whether several cores may add to gradBias: fp32, Atlas training series, default mode."""
+    """Return whether several cores add to gradBias: fp32, Atlas training series, default mode."""
     return device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
 
 
 def is_split(tiling: Tiling) -> bool:
-    """Whether several cores add to one element of gradWeight atomically."""
+    """Return whether several cores add to one element of gradWeight atomically."""
     return tiling.route == ROUTE_MODEL and tiling.grad_weight.splits > 1
 
 
@@ -230,7 +230,7 @@ def weight_additions(row: Any, tiling: Tiling, tap: int) -> int:
 
 
 def weight_depends_on_arrival(row: Any, tiling: Tiling) -> bool:
-    """Whether bits of gradWeight depend on the order in which the cores' additions arrive."""
+    """Return whether bits of gradWeight depend on the order of the cores' additions."""
     if not is_split(tiling) or tiling.grad_weight.splits < ORDERED_ADDITIONS:
         return False
     return any(weight_additions(row, tiling, tap) >= ORDERED_ADDITIONS for tap in range(row.K))

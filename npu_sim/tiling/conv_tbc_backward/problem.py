@@ -71,7 +71,7 @@ def output_time(problem: ConvTbcProblem) -> int:
 
 
 def on_white_list(problem: ConvTbcProblem) -> bool:
-    """Whether the call takes the deterministic route in default mode too (page, "What runs")."""
+    """Return whether the deterministic route runs in default mode too (page, "What runs")."""
     sizes = (
         problem.time == 8
         and problem.batch == 1
@@ -82,7 +82,7 @@ def on_white_list(problem: ConvTbcProblem) -> bool:
 
 
 def multiplies_elements(route: int, contraction: int) -> bool:
-    """Whether a gradient is a product of elements, the product's plain Mul (page, "What runs").
+    """Return whether a gradient is the plain product of elements, Mul (page, "What runs").
 
     ``contraction`` is Cout for gradInput and the batch for gradWeight.
     """
@@ -99,7 +99,7 @@ def bias_rows(rows: int, cores: int) -> int:
 
 
 def is_plannable(problem: ConvTbcProblem) -> bool:
-    """Whether every axis has at least one element; other calls never reach a planner."""
+    """Return whether every axis has at least one element; other calls never reach a planner."""
     if problem.element_bytes != 2 and problem.element_bytes != 4:
         return False
     return (
@@ -133,7 +133,7 @@ def grad_weight_route(
 
 
 def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:
-    """Whether the gate of the published planner passes: pad < K, and the smallest operands fit L1.
+    """Return whether the published planner accepts: pad < K, and the smallest operands fit L1.
 
     It also fails on a user-defined chip with less L0A, L0B or L0C than every A2 and A3 SoC has: the
     first base blocks of the published planner would not fit.

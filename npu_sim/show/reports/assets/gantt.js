@@ -66,7 +66,7 @@ const drawGantt = (() => {
         }
       });
       stage.replaceChildren(picture);
-      status.textContent = pictures.said(`${microseconds(from)} to ${microseconds(to)} of ${microseconds(end)}`);
+      status.textContent = pictures.translated(`${microseconds(from)} to ${microseconds(to)} of ${microseconds(end)}`);
     }
     stage.addEventListener("keydown", (event) => {
       const act = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), Home: whole }[event.key];

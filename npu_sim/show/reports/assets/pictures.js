@@ -1,26 +1,26 @@
 "use strict";
 // What the pictures drawn in the page have in common. Loaded before the scripts that draw them.
 const pictures = (() => {
-  const SVG = "http://www.w3.org/2000/svg", SAID = ["aria-label", "title"];
+  const SVG = "http://www.w3.org/2000/svg", TRANSLATED_ATTRIBUTES = ["aria-label", "title"];
   let sentences = [];
-  // Takes pairs of an English sentence with {holes} and its translation; what is drawn from now on is said so.
-  function speak(pairs) {
+  // Takes pairs of an English sentence with {fields} and its translation, for everything drawn later.
+  function setTexts(pairs) {
     const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
     const pattern = (text) => new RegExp(`^${text.split(/\{(\w+)\}/).map((part, place) => (place % 2 ? `(?<${part}>.+?)` : escaped(part))).join("")}$`, "s");
     sentences = pairs.map(([source, target]) => [pattern(source), target]);
   }
   // A text in the language of the page: what no sentence fits stays.
-  function said(text) {
+  function translated(text) {
     const words = text.trim();
     for (const [pattern, target] of sentences) {
       const found = pattern.exec(words);
-      if (found) return text.replace(words, () => target.replace(/\{(\w+)\}/g, (_, name) => said(found.groups[name])));
+      if (found) return text.replace(words, () => target.replace(/\{(\w+)\}/g, (_, name) => translated(found.groups[name])));
     }
     return text;
   }
   function put(made, attributes, children) {
-    for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined && value !== false) made.setAttribute(name, SAID.includes(name) ? said(String(value)) : value);
-    made.append(...children.map((one) => (typeof one === "string" ? said(one) : one)));
+    for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined && value !== false) made.setAttribute(name, TRANSLATED_ATTRIBUTES.includes(name) ? translated(String(value)) : value);
+    made.append(...children.map((one) => (typeof one === "string" ? translated(one) : one)));
     return made;
   }
   // An element, and one of SVG: (name, attributes, children...).
@@ -67,5 +67,5 @@ const pictures = (() => {
       kinds[figure.dataset.draw](figure.querySelector("div"), JSON.parse(figure.querySelector("script").textContent));
     }
   }
-  return { html, svg, titled, button, countText, microseconds, table, whenWide, ticks, drawAll, speak, said };
+  return { html, svg, titled, button, countText, microseconds, table, whenWide, ticks, drawAll, setTexts, translated };
 })();

@@ -173,7 +173,7 @@ const drawSteps = (() => {
       views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, roleOf(view, tile), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
       const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${countText(one.bytes)} bytes` : `${countText(one.elements)} elements`}`);
-      work.textContent = pipes.length ? pictures.said(`pipes: ${pipes.join(", ")}`) : "";
+      work.textContent = pipes.length ? pictures.translated(`pipes: ${pipes.join(", ")}`) : "";
     }
     function redrawAll() {
       const found = cores.map((number) => [number, tileOf(number, at)]).filter(([, one]) => one);
@@ -191,12 +191,12 @@ const drawSteps = (() => {
     function pause() {
       clearInterval(timer);
       timer = null;
-      play.textContent = pictures.said("play");
+      play.textContent = pictures.translated("play");
     }
     const play = button("play", "play the tiles", () => {
       if (timer !== null) return pause();
       if (at === Number(slider.max)) go(0);
-      play.textContent = pictures.said("pause");
+      play.textContent = pictures.translated("pause");
       timer = setInterval(() => {
         go(at + Math.ceil(Number(slider.max) / MOST_FRAMES));
         if (at === Number(slider.max) || !slider.isConnected) pause();
