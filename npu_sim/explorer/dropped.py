@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from npu_sim.files.reading import DROPPED_BYTES, YAML_BYTES
+from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES
 from npu_sim.language import Text, with_changed_fields
 from npu_sim.status import AclnnError, NpuSimError, UsageError
 
@@ -24,7 +24,7 @@ KINDS = {
     ".json": CALLS,
 }
 """Kind of a file by its suffix."""
-MOST_BYTES = {PRODUCT: YAML_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
+MOST_BYTES = {PRODUCT: CONFIG_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
 MOST_FILES = 16
 PIECE = 1 << 16
 """Bytes read at a time."""

@@ -9,8 +9,8 @@ from typing import IO
 from npu_sim.language import Text
 from npu_sim.status import UsageError
 
-YAML_BYTES = 1 << 20
-"""Largest product file; the shipped ones have about ten thousand bytes."""
+CONFIG_BYTES = 1 << 20
+"""Largest configuration file, of a product or a model; shipped ones have some 10,000 bytes."""
 JSON_BYTES = 1 << 26
 """Largest JSON file that describes the state or the columns of a sweep."""
 DROPPED_BYTES = 1 << 26

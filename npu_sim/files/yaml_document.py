@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from npu_sim.files.reading import YAML_BYTES, read_limited
+from npu_sim.files.reading import CONFIG_BYTES, read_limited
 from npu_sim.language import Text
 from npu_sim.status import InvalidKeyError, UsageError, closest, shown
 
@@ -108,7 +108,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
     is larger or deeper than a profile is.
     """
     refusal = partial(UsageError, argument)
-    content = read_limited(argument, path, YAML_BYTES, hint)
+    content = read_limited(argument, path, CONFIG_BYTES, hint)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -497,13 +497,41 @@ def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buf
         rstd = align(FP32_BYTES * tiling.row_factor, BLOCK_BYTES)
         widest_gamma = wide if rules.widens_gamma else gamma
         return Buffers(
-            narrow, widest_gamma, narrow, rstd, x_fp32, wide, LANES_BYTES * tiling.row_factor, 0, 0
+            x=narrow,
+            gamma=widest_gamma,
+            y=narrow,
+            rstd=rstd,
+            x_fp32=x_fp32,
+            squares=wide,
+            reduction=LANES_BYTES * tiling.row_factor,
+            sums=0,
+            zeros=0,
         )
     if key == KEY_SINGLE_ROW:  # the squares reuse the buffer of x, which is sized for them
-        return Buffers(wide, wide, narrow, GROUP_BYTES, x_fp32, 0, LANES_BYTES, 0, 0)
+        return Buffers(
+            x=wide,
+            gamma=wide,
+            y=narrow,
+            rstd=GROUP_BYTES,
+            x_fp32=x_fp32,
+            squares=0,
+            reduction=LANES_BYTES,
+            sums=0,
+            zeros=0,
+        )
     sums = BLOCK_BYTES * RSTD_ROWS if key == KEY_SPLIT_D else 0
     zeros = GROUP_BYTES if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE else 0
-    return Buffers(narrow, gamma, narrow, GROUP_BYTES, x_fp32, wide, LANES_BYTES, sums, zeros)
+    return Buffers(
+        x=narrow,
+        gamma=gamma,
+        y=narrow,
+        rstd=GROUP_BYTES,
+        x_fp32=x_fp32,
+        squares=wide,
+        reduction=LANES_BYTES,
+        sums=sums,
+        zeros=zeros,
+    )
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npu_sim.files.reading import YAML_BYTES, read_limited
+from npu_sim.files.reading import CONFIG_BYTES, read_limited
 from npu_sim.language import Text
 from npu_sim.status import UsageError, closest
 from npu_sim.torch.recording import Recording, record
@@ -109,7 +109,7 @@ def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
         return {"model_type": str(config)}
     hint = "config.json of a model, or a type such as llama"
     try:
-        values = json.loads(read_limited("config", Path(config), YAML_BYTES, hint))
+        values = json.loads(read_limited("config", Path(config), CONFIG_BYTES, hint))
     except (ValueError, RecursionError) as error:
         message = Text("{config}: not JSON: {error}", config=config, error=error)
         raise UsageError("config", message, hint) from None
