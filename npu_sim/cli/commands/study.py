@@ -130,7 +130,7 @@ def precision_command(operator: str, arguments: dict[str, Any], options: Precisi
 
 
 def invariance_command(operator: str, arguments: dict[str, Any], options: StudyOptions) -> None:
-    """Say whether the bits of a result change with batch, position, padding, cores, product, mode
+    """Test whether the bits of a result change with batch, position, padding, cores, product, mode
     or dtype path.
     """
     from npu_sim.show.studies import invariance_lines, study_headline

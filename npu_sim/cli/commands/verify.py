@@ -42,8 +42,8 @@ class VerifyOptions(DeviceOptions):
 
 
 def verify_command(operator: str, arguments: dict[str, Any], options: VerifyOptions) -> None:
-    """Say whether a product can have produced measured outputs (.npy files under the names of the
-    results) from the inputs, bit by bit. SoC, release and determinism may be left open.
+    """Test whether a product can have produced measured outputs (.npy files under the names of the
+    results) from the inputs, bit by bit. SoC, release and determinism are optional.
     """
     from npu_sim.cli.arguments import read_arrays
     from npu_sim.kernels.engine.threads import limit_threads
