@@ -114,5 +114,5 @@ def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
         message = Text("{config}: not JSON: {error}", config=config, error=error)
         raise UsageError("config", message, hint) from None
     if not isinstance(values, dict):
-        raise UsageError("config", Text("{config}: no JSON object", config=config), hint)
+        raise UsageError("config", Text("{config}: not a JSON object", config=config), hint)
     return values

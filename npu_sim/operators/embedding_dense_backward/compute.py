@@ -205,14 +205,14 @@ def _stage(case: Case, grad: Array, grouped: "Grouped", areas: Areas) -> None:
         ends = np.array([begin, stop - 1])
         first, last = (np.searchsorted(grouped.starts, ends, side="right") - 1).tolist()
         for slot, index in enumerate((first, last)):
-            own_begin = max(begin, int(grouped.starts[index]))
-            own_stop = min(stop, int(grouped.starts[index + 1]))
+            sum_begin = max(begin, int(grouped.starts[index]))
+            sum_stop = min(stop, int(grouped.starts[index + 1]))
             sums = rows[2 * core + slot, :columns]
             staged[2 * core + slot] = index
             if index == grouped.padding_idx or (slot == 1 and first == last):
                 sums[:] = 0
             else:
-                sums[:] = core_sum(grad, grouped.marked, own_begin, own_stop)[-columns:]
+                sums[:] = core_sum(grad, grouped.marked, sum_begin, sum_stop)[-columns:]
 
 
 BLOCK_COLUMNS = 256
