@@ -159,7 +159,8 @@ def require_release(release: str | float) -> str:
     """
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
-        same_major = [known for known in release_names() if known[0] == str(name)[:1]]
+        major = name[:1] if isinstance(name, str) else None
+        same_major = [known for known in release_names() if known[0] == major]
         hint = Text(
             "releases: {release_names}{hint}",
             release_names=", ".join(release_names()),

@@ -90,7 +90,7 @@ def test_special_files_are_refused_without_blocking(tmp_path, make):
         ("own.npy", lambda path: read_tensor("x", str(path))),
     ):
         make(tmp_path / name)
-        with pytest.raises(UsageError, match="no plain file"):
+        with pytest.raises(UsageError, match="not a plain file"):
             read(tmp_path / name)
 
 
@@ -200,7 +200,7 @@ INVALID_TARGETS = {
     "a folder": ("folder.npz", "is a folder|no sweep|not a format"),
     "a folder that is not there": ("missing/x.npz", "does not exist|not a format"),
     "a long name": ("x" * 300 + ".npz", "too long|not a format"),
-    "a pipe": ("pipe.npz", "no plain file|not a format"),
+    "a pipe": ("pipe.npz", "not a plain file|not a format"),
 }
 
 
