@@ -76,7 +76,7 @@ def test_a_type_takes_sizes(transformers, tmp_path):
     [
         ("lama", {}, "did you mean llama"),
         ("llama", {"hiden_size": 8}, "did you mean hidden_size"),
-        ("t5", {}, "no causal language model"),
+        ("t5", {}, "not a causal language model"),
     ],
 )
 def test_what_cannot_be_built_is_a_usage_error(transformers, config, sizes, message):
