@@ -61,6 +61,12 @@ def _option(match: re.Match[str]) -> str:
     return f"--{name}" if value == "True" else f"--{name} {value}"
 
 
+def refusal_in_shell_form(error: AclnnError) -> AclnnError:
+    """Return a refusal with the options in its hint as on the command line."""
+    hint = in_shell_form(error.hint, translated)
+    return AclnnError(error.status, error.argument, error.message, hint)
+
+
 def report(error: Any, *, as_json: bool) -> int:
     """Print an error of npu_sim or of typer; return the exit code."""
     if not isinstance(error, NpuSimError):

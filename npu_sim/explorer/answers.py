@@ -133,8 +133,11 @@ def _changes(call: Call, result: Plan) -> list[dict[str, Any]]:
     nearby = nearby_plans(result, fixed, call.target.profile, call.target.limits)
     return [
         {
-            name: translated(value) if name in ("decision", "path", "refusal") else value
-            for name, value in change.as_dict().items()
+            **change.as_dict(),
+            "decision": translated(change.decision),
+            "path": translated(change.path),
+            "refusal": translated(change.refusal),
+            "effect": translated(change.effect),
         }
         for change in nearby
     ]

@@ -28,7 +28,7 @@ TEXTS = (
     "drop it: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
     "JSON",
     "language",
-    "leads to {path}",
+    "selects {path}",
     "left out",
     "left out: {value}",
     "limits",
@@ -53,7 +53,7 @@ TEXTS = (
     "Run on generated data",
     "run on generated data",
     "runs: {path}",
-    "same path; changes: {decision}",
+    "same path; {effect}",
     "save as one file",
     "sending",
     "Simulated, not measured on a device. To open it in npu-sim explore, put this behind its "

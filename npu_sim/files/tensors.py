@@ -93,9 +93,8 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     else:
         hint = ".npy for one output, .npz for several"
         message = Text(
-            "out = {path}: {arrays_count} outputs ({arrays})",
+            "out = {path}: wrong ending for {arrays}",
             path=repr(str(path)),
-            arrays_count=len(arrays),
             arrays=", ".join(arrays),
         )
         raise UsageError("out", message, hint)

@@ -204,7 +204,7 @@ def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
         reason = Text(
             "published numbers stay: the shapes' ratios, {spread}, do not agree within {agreement}",
             spread=Text("{lowest} to {highest}", lowest=lowest, highest=highest),
-            agreement=f"{AGREEMENT:.0%}",
+            agreement=f"{100 * AGREEMENT:.0f} %",
         )
         return 0, None, reason
     if abs(middle - 1) <= WORTH_CORRECTING:
@@ -213,7 +213,7 @@ def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
             "{middle} is within {worth_correcting} of 1",
             ratios_count=len(ratios),
             middle=f"{middle:.3f}",
-            worth_correcting=f"{WORTH_CORRECTING:.0%}",
+            worth_correcting=f"{100 * WORTH_CORRECTING:.0f} %",
         )
         return len(ratios), None, reason
     reason = Text(

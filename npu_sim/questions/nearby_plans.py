@@ -5,11 +5,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
-from npu_sim.framework.describing import nearest_change, plural
+from npu_sim.framework.describing import nearest_change
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import axis_of, try_flips
 from npu_sim.framework.target import Limits, Target
-from npu_sim.language import Text
 from npu_sim.plans.model import REFUSED, Plan
 from npu_sim.status import AclnnError
 
@@ -34,6 +33,8 @@ class NearbyPlan:
     """Outcome of the changed call."""
     refusal: str = ""
     """Why the changed call is refused; empty when it runs."""
+    effect: str = ""
+    """Consequence of the flipped decision."""
 
     @property
     def distance(self) -> float:
@@ -41,21 +42,14 @@ class NearbyPlan:
         return distance(self.axis, self.now, self.value)
 
     @property
-    def step_text(self) -> str:
-        """The change as text: ``one more column``, ``deterministic on``."""
-        if not isinstance(self.axis, Number):
-            state = str(self.value)
-            if isinstance(self.value, bool):
-                state = "on" if self.value else "off"
-            return Text("{name} {state}", self.axis, state=state)
-        difference = int(self.value) - int(self.now)
-        count = "one" if abs(difference) == 1 else str(abs(difference))
-        unit = self.axis.unit or self.axis.name
-        if abs(difference) != 1 and self.axis.unit:
-            unit = plural(unit)
-        if difference > 0:
-            return Text("{count} more {unit}", count=count, unit=unit)
-        return Text("{count} fewer {unit}", count=count, unit=unit)
+    def change(self) -> str:
+        """The changed argument: ``col = 6080``."""
+        return f"{self.axis.name} = {_plain(self.value)}"
+
+    @property
+    def before(self) -> str:
+        """Value in the call: ``7168``, ``false``."""
+        return _plain(self.now)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""
@@ -71,6 +65,11 @@ class NearbyPlan:
         }
 
 
+def _plain(value: int | str | bool) -> str:
+    """Return a value as on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
     """Return the outcome of every flip of a plan's decisions, nearest first."""
     nearby: dict[tuple[str, Any], NearbyPlan] = {}
@@ -84,7 +83,7 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             refusal = flip.refusal
             if flip.outcome == REFUSED and isinstance(axis, Number):
                 value, refusal = _nearest_refusal(call, axis, int(now), int(value), target)
-            result = (flip.path, flip.changes_path, flip.outcome, refusal)
+            result = (flip.path, flip.changes_path, flip.outcome, refusal, flip.effect)
             change = NearbyPlan(decision.name, axis, now, value, *result)
             nearby.setdefault((axis.name, value), change)
     return sorted(nearby.values(), key=lambda change: change.distance)

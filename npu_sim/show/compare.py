@@ -175,22 +175,8 @@ def source_lines(comparison: Comparison) -> list[Line]:
 
 
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
-    """Return a nearby plan as one sentence: ``one more column and the path changes ...``."""
+    """Return a nearby plan as one sentence: ``col = 6080 selects split N on atlas_a2``."""
     where = say(" on {products}", products=", ".join(products)) if products else ""
-    value = nearby.step_text
-    if not isinstance(nearby.value, bool):
-        value = f"{nearby.axis.name} {nearby.value}"
     if nearby.refusal:
-        return say(
-            "{step} and the call is refused{where}: {refusal}",
-            nearby,
-            step=nearby.step_text,
-            where=where,
-        )
-    return say(
-        "{step} and the path changes{where}: {call} takes '{path}' ({decision})",
-        nearby,
-        step=nearby.step_text,
-        where=where,
-        call=value,
-    )
+        return say("{change} is refused{where} (now {before}): {refusal}", nearby, where=where)
+    return say("{change} selects {path}{where} (now {before})", nearby, where=where)

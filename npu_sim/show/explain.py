@@ -5,7 +5,7 @@ from math import isclose
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, count_text, joined, say
+from npu_sim.language import Text, count_text, joined, say, translated
 from npu_sim.language.quantities import bytes_text, percent_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
@@ -65,7 +65,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
     estimates = estimate_rows(explanation.estimates)
-    parts += _section("estimate beside the bound of npu-sim timeline", estimates)
+    parts += _section("estimates (lower bound: npu-sim timeline)", estimates)
     parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
@@ -104,15 +104,13 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
-    change = nearby.step_text
-    if not isinstance(nearby.now, bool):
-        change = f"{nearby.axis.name} {nearby.now} -> {nearby.value}"
+    change = say("{change} (now {before})", nearby)
     if nearby.refusal:
         effect = say("refused: {refusal}", nearby)
     elif nearby.changes_path:
-        effect = say("takes another path: {path}", nearby)
+        effect = say("selects {path}", nearby)
     else:
-        effect = say("same path; flips '{decision}'", nearby)
+        effect = say("same path; {effect}", nearby) if nearby.effect else "same path"
     return change, effect
 
 
@@ -163,9 +161,9 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
     if isclose(conflict.factor, EQUAL_ALIGNMENT):
         how = "start in the same bank group"
     saved = say(
-        "without that {cycles:.1%} less of the longest core's {slowest_cycles:.0f} cycles",
-        estimate,
-        cycles=conflict.cycles / estimate.slowest_cycles,
+        "without it the slowest core takes {share} less than its {cycles} cycles",
+        share=percent_text(conflict.cycles / estimate.slowest_cycles),
+        cycles=round(estimate.slowest_cycles),
     )
     return say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how), saved
 
@@ -240,6 +238,7 @@ def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
 def _refusal_view(explanation: Explanation) -> RenderableType:
     error = explanation.refusal
     assert error is not None
+    hint = [(line,) for line in translated(error.hint).split("\n") if line]
     headline = say(
         "{title} on {product}: refused, {status} {status_name}",
         explanation.call.operator,
@@ -249,7 +248,7 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
     )
     return stack(
         Paragraph(headline, "bold red"),
-        *_section("why", [(error.message,), *([(error.hint,)] if error.hint else [])]),
+        *_section("why", [(error.message,), *hint]),
         *_section(
             "what would be legal, other arguments unchanged", _limit_rows(explanation.limits)
         ),

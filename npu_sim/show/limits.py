@@ -25,7 +25,7 @@ def limits_view(table: LimitTable) -> RenderableType:
         for name, value in table.fixed.items()
     )
     fixed = joined(values, ", ")
-    axis = table.vary or "every size, the others as they are"
+    axis = table.vary or "each size, the other sizes unchanged"
     title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
     head = Paragraph(title, "bold", is_line=True)
     parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]

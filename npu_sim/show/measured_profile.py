@@ -209,7 +209,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     lines.append(("bound", time_text(facts["bound_us"]), note))
     others = [(other.assumption, other.kernel_us) for other in group.otherwise]
     lines += assumption_lines(group.assumptions, others)
-    lines.append(("binds", facts["binding_pipe"], busy))
+    lines.append(("limited by", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
     lines += _gap_lines(group)
     measured = facts["measured_block_dim"]

@@ -81,11 +81,12 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
         return estimate.evidence
     conflicts = ""
     if estimate.conflict_share >= SHOWN_SHARE:
-        conflicts = say(", {conflict_share:.0%} bank conflicts", estimate)
+        conflicts = say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
     doubt = Text("; {note}", estimate) if estimate.note else ""
     return say(
-        "{startup_share:.0%} of it instruction start-up{conflicts}; {evidence}{doubt}",
+        "{startup} of it instruction start-up{conflicts}; {evidence}{doubt}",
         estimate,
+        startup=percent_text(estimate.startup_share),
         conflicts=conflicts,
         doubt=doubt,
     )

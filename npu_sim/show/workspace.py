@@ -13,7 +13,7 @@ from npu_sim.show.text import name_text
 
 KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
 AREAS = ("area", "bytes", "offset", "bucket", "lives at")
-BUCKETS = ("bucket", "bytes", "offset", "tenants")
+BUCKETS = ("bucket", "bytes", "offset", "areas in it")
 _NUMBERS = ("node", "bytes", "offset", "bucket")
 
 

@@ -88,7 +88,7 @@ MEANINGS = {
     "mixed tolerance": Text(
         "passes when {mixed_share} of the elements lie within atol + rtol*|golden| and no "
         "error is beyond both the limit of the dtype and {mixed_ulp} ulp",
-        mixed_share=f"{MIXED_SHARE:.0%}",
+        mixed_share=f"{100 * MIXED_SHARE:.0f} %",
         mixed_ulp=MIXED_ULP,
     ),
     "single benchmark": Text(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from npu_sim.cores import Profile
 from npu_sim.language import Text
+from npu_sim.language.quantities import percent_text
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, Calibration
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
@@ -126,7 +127,7 @@ def vector_estimate(
     low, high = START_UP_RANGE if start_up > MOSTLY_START_UP * mean_cycles else (1 - band, 1 + band)
     doubt = Text(
         "{share} of it is {narrowing}, the least sure entry",
-        share=f"{narrowing / mean_cycles:.0%}",
+        share=percent_text(narrowing / mean_cycles),
         narrowing=NARROWING,
     )
     return VectorEstimate(

@@ -55,7 +55,7 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     ]
     assert any("refused 161002" in line for line in lines)
     assert any("timing: grad_weight" in line for line in lines)
-    sentence = "one more column and the path changes on atlas_a2, atlas_a3: dim 513 takes"
+    sentence = "dim = 513 selects sorted, atomic chunks of 11 rows on atlas_a2, atlas_a3 (now 512)"
     assert any(line.startswith(sentence) for line in lines[-3:])
 
 

@@ -23,10 +23,7 @@ def test_every_part_of_the_record_is_printed(cli, monkeypatch):
     text = " ".join(outcome.out.split())
     assert "dim <= 512" in text
     assert "dim = 512" in text  # the condition, then its numbers
-    assert (
-        "dim 512 -> 513 takes another path: sorted, native 16-bit" in text
-        or "dim 512 -> 513 takes another path" in text
-    )
+    assert "dim = 513 (now 512) selects sorted, atomic chunks of 11 rows" in text
     assert "Unified Buffer of a core: " in text
     assert "gradient rows" in text
     assert "num_weights = 32000 documented any hardware any" in text

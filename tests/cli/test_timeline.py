@@ -124,7 +124,7 @@ def test_the_estimate_follows_the_bound_with_range_start_up_and_evidence(cli, mo
     lines = cli("timeline", *RMS, *COMPARED).out.splitlines()
     bound = next(number for number, line in enumerate(lines) if line.startswith("lower bound"))
     assert "vector pipe about 37 us (33 to 40)" in lines[bound + 1]
-    assert "57% of it instruction start-up" in lines[bound + 1]
+    assert "57.3 % of it instruction start-up" in lines[bound + 1]
     assert "published rates, compared with one device" in lines[bound + 1]
 
 

@@ -119,7 +119,7 @@ def calibrated(tmp_path, *ratios):
     ("ratios", "factor", "agreeing", "reason"),
     [
         ((1.1, 1.12, 1.15), 1.12, 3, "multiplied"),
-        ((0.97, 1.03, 1.04), None, 3, "within 5%"),
+        ((0.97, 1.03, 1.04), None, 3, "within 5 %"),
         ((0.9, 1.1, 1.2), None, 0, "do not agree"),
         ((1.1, 1.12), None, 0, "needs 3"),
         ((1.1, 1.12, 1.5), None, 0, "needs 3"),

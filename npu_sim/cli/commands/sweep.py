@@ -248,12 +248,15 @@ class _Progress:
             self._task = self._bar.add_task("", total=total, completed=done, rate="")
         rate = (done - self._first) / max(time.perf_counter() - self._started, 1e-9)
         self._bar.update(
-            self._task,
-            completed=done,
-            rate=say("{rate:.1f} million a second", rate=rate / 1000000.0)
-            if done > self._first
-            else "",
+            self._task, completed=done, rate=_rate_text(rate) if done > self._first else ""
         )
+
+
+def _rate_text(rate: float) -> str:
+    """Return a number of plans a second: ``2.1 million a second``, ``70 a second``."""
+    if rate >= 1e6:
+        return say("{rate:.1f} million a second", rate=rate / 1e6)
+    return say("{rate} a second", rate=round(rate))
 
 
 def _print_summary(
@@ -263,8 +266,8 @@ def _print_summary(
     from npu_sim.sweeps.summary import SHOWN_VALUES
 
     data = summary.as_dict()
-    rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6
-    pace = say("{rate:.1f} million a second; {seconds:.1f} s in all", rate=rate, seconds=seconds)
+    rate = _rate_text(summary.rows_now / max(summary.seconds, 1e-9))
+    pace = say("{rate}; {seconds:.1f} s in all", rate=rate, seconds=seconds)
     lines = [("plans", str(summary.rows), pace)]
     for name, counts in data["counts"].items():
         most = sorted(counts.items(), key=lambda item: -item[1])

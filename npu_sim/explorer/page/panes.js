@@ -115,7 +115,7 @@ export class Pane {
 function outcomeOf(change) {
   if (change.refusal) return t("refused: {why}", { why: change.refusal });
   if (change.outcome !== "runs") return t("overflows: {path}", { path: change.path });
-  return change.changes_path ? t("leads to {path}", { path: change.path }) : t("same path; changes: {decision}", { decision: change.decision });
+  return change.changes_path ? t("selects {path}", { path: change.path }) : t("same path; {effect}", { effect: change.effect });
 }
 
 async function fetched(address) {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from npu_sim.cores import load_profile
 from npu_sim.language import Text
+from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import OVERFLOWS
 from npu_sim.questions.preflight.answers import (
@@ -59,7 +60,8 @@ class Policy:
         ):
             yield checked.label, checked.reason
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
-            yield (WORKSPACE, Text("the workspace is above {max_workspace} bytes", self))
+            size, most = bytes_text(checked.workspace_bytes), bytes_text(self.max_workspace)
+            yield WORKSPACE, Text("{size}, more than {most}", size=size, most=most)
         if "caveat" in self.fail_on and facts.get("caveats"):
             yield "caveat", Text("caveats: {caveats}", caveats=", ".join(facts["caveats"]))
         if "timing" in self.fail_on and facts.get("timing"):

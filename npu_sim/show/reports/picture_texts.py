@@ -57,7 +57,7 @@ TEXTS = (
     "starts",
     "at least",
     "share",
-    "binds",
+    "limited by",
     "no AI core",
     "pipes of core {core}, the slowest, as a table",
     "pipe",

@@ -83,7 +83,7 @@ const drawGantt = (() => {
       button("\u2190", "earlier", () => move(-0.5)), button("\u2192", "later", () => move(0.5)), button("all", "show all", whole), status);
     const launches = data.launches.map((one) => [one.kernel, microseconds(one.start_us), microseconds(one.us), `${(100 * one.share).toFixed(1)} %`, one.binds || "no AI core", one.measured_us ? microseconds(one.measured_us) : ""]);
     const pipes = data.pipes.flatMap((pipe) => pipe.events.map((one) => [pipe.pipe, one.phase, one.name, one.tiles, microseconds(one.start_us), microseconds(one.us), one.bytes]));
-    const parts = [tools, stage, table("launches as a table", ["launch", "starts", "at least", "share", "binds", "measured"], launches)];
+    const parts = [tools, stage, table("launches as a table", ["launch", "starts", "at least", "share", "limited by", "measured"], launches)];
     if (pipes.length) parts.push(table(`pipes of core ${data.core}, the slowest, as a table`, ["pipe", "phase", "tiles of", "tiles", "starts", "busy", "bytes"], pipes));
     element.replaceChildren(...parts);
     whenWide(stage, (wide) => { width = wide; redraw(); });
