@@ -107,4 +107,4 @@ def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     else:
         yield on, translated(text)
     if off:
-        yield off, translated("turn it off") if value else translated("off (the default)")
+        yield off, translated("off (the default)" if value is False else "off")

@@ -31,6 +31,8 @@ Handler = Callable[..., None]
 """Takes the operator's name, its typed arguments by name, and the options of the action."""
 OUTPUTS = "Outputs: what the inputs imply when left out"
 """Heading of the options that give the spec of an output tensor."""
+MEASURED = "Measured outputs, at least one"
+"""The same where outputs are files."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,13 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
             option.rich_help_panel = panel
             return option
 
-    parameters = [*map(_parameter, fields.values()), *in_panel]
+    parameters = [
+        *(
+            _parameter(field, MEASURED if action.takes_files else OUTPUTS)
+            for field in fields.values()
+        ),
+        *in_panel,
+    ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = handler.__doc__
@@ -154,7 +162,7 @@ def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
         call = _with_files(declared, call)
     fields = {option_name(field): field for field in declared.arguments}
     for parameter in command.params:
-        if parameter.name in fields and parameter.rich_help_panel in (OUTPUTS, ARGUMENTS):
+        if parameter.name in fields and parameter.rich_help_panel in (OUTPUTS, MEASURED, ARGUMENTS):
             parameter.help = argument_help(fields[parameter.name], call)
     return say(
         "Example: npu-sim {action} {name} {options}{example}",
@@ -188,11 +196,11 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
     )
 
 
-def _parameter(argument: Any) -> inspect.Parameter:
-    """Return the command-line option of one argument."""
+def _parameter(argument: Any, outputs: str) -> inspect.Parameter:
+    """Return the command-line option of one argument; ``outputs`` is the heading of outputs."""
     name = option_name(argument)
     flag, default = "--" + name.replace("_", "-"), None
-    text, panel = argument.help, OUTPUTS if hasattr(argument, "output") else ARGUMENTS
+    text, panel = argument.help, outputs if hasattr(argument, "output") else ARGUMENTS
     if hasattr(argument, "shape"):
         annotation: Any = Annotated[
             str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)
@@ -225,6 +233,8 @@ def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str
     if argument.name not in example.values:
         return argument.help
     shape = Verbatim(example.values[argument.name])
+    if shape.endswith(".npy"):
+        return _with_example(text, shape)
     if needed or argument.optional:
         return say("{text}; e.g. {shape}, or a .npy file", text=text, shape=shape)
     return say(

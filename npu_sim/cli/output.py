@@ -48,7 +48,7 @@ def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
 
     columns = columns_of(records)
     rows = zip(*columns.values(), strict=True)
-    print(visible(csv_text([*columns], rows), lines=True))
+    print(visible(csv_text([*columns], rows), lines=True), end="")
 
 
 def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> None:

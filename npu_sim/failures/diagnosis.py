@@ -430,7 +430,7 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         yield "cause", Text("{cause}", cause=finding.value)
     if found.argument:
         yield "argument", _argument_text(found.operator, found.argument)
-    if found.ranks:
+    if len(found.ranks) > 1:
         yield "ranks", Text("{count} processes in the text", count=len(found.ranks))
     if found.release:
         yield "release", Text("such a message is of release {release}", found)

@@ -246,7 +246,7 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     if not group.measured_us:
         return lines
     verdict = "outside the estimate" if group.is_outside_estimate else "within the estimate"
-    label = "counter" if group.estimate.of == "vector pipe" else "measured"
+    label = "vector time" if group.estimate.of == "vector pipe" else "measured"
     return [*lines, (label, time_text(group.measured_us), verdict)]
 
 
