@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -159,7 +159,9 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     placed = place(executor_entries(nodes))
     for bucket in placed:
         others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
-        note = Text("shares its memory with: {others}", others=", ".join(others)) if others else ""
+        note = (
+            Text("shares its memory with: {others}", others=joined(others, ", ")) if others else ""
+        )
         parts += bucket.largest.parts(note)
         alignment += bucket.bytes - bucket.largest.bytes
     if alignment:

@@ -54,6 +54,13 @@ PATHS = {
     ROUTE_MODEL: "convolution",
 }
 COMPUTE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "hf32": "hf32"}
+GRAD_INPUT_RANGES = "gradInput blocks", "gradInput time", "gradInput channels", "gradInput samples"
+GRAD_WEIGHT_RANGES = (
+    "gradWeight blocks",
+    "gradWeight output channels",
+    "gradWeight columns",
+    "gradWeight samples",
+)
 
 
 def describe_empty(case: Case) -> dict[str, Any]:
@@ -239,29 +246,28 @@ def _ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
     input_model, weight = case.tiling.input_model, case.tiling.weight_model
     work: dict[str, tuple[int, int]] = {}
     if core < input_model.block_dim:
-        work |= _block_ranges("gradInput", input_model, core, ("time", "channels", "samples"))
+        work |= _block_ranges(input_model, core, GRAD_INPUT_RANGES)
     if case.tiling.route == ROUTE_PLANNER:
         return work | _planner_ranges(case, core)
     if core < weight.block_dim:
-        work |= _block_ranges("gradWeight", weight, core, ("output channels", "columns", "samples"))
+        work |= _block_ranges(weight, core, GRAD_WEIGHT_RANGES)
         first = block_range(weight, core)
         work["gradWeight time"] = (first.reduction_start, min(first.reduction_stop, case.row.To))
     return work
 
 
 def _block_ranges(
-    phase: str, tiling: CubeTiling, core: int, names: tuple[str, str, str]
+    tiling: CubeTiling, core: int, names: tuple[str, str, str, str]
 ) -> dict[str, tuple[int, int]]:
-    first, m_name, n_name, sample_name = block_range(tiling, core), *names
-    return {
-        Text("{phase} blocks", phase=phase): (0, ceil_div(tiling.blocks - core, tiling.block_dim)),
-        Text("{phase} {m_name}", phase=phase, m_name=m_name): (first.m_start, first.m_stop),
-        Text("{phase} {n_name}", phase=phase, n_name=n_name): (first.n_start, first.n_stop),
-        Text("{phase} {sample_name}", phase=phase, sample_name=sample_name): (
-            first.sample_start,
-            first.sample_stop,
-        ),
-    }
+    """Return the number of blocks of a core, and rows, columns and samples of the first."""
+    first = block_range(tiling, core)
+    ranges = (
+        (0, ceil_div(tiling.blocks - core, tiling.block_dim)),
+        (first.m_start, first.m_stop),
+        (first.n_start, first.n_stop),
+        (first.sample_start, first.sample_stop),
+    )
+    return dict(zip(names, ranges, strict=True))
 
 
 def _planner_ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from npu_sim.language import Text, joined, say
+from npu_sim.language import Text, joined, say, translated
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
@@ -122,7 +122,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         )
         for row in table.rows
     )
-    title, axis = operator_title(table.operator), table.vary or "every size"
+    title, axis = operator_title(table.operator), translated(table.vary or "each size")
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
     sentence += say(" along {along}", table) if along else ""
     headings = (*size, "product", "SoCs", *along, "documented", "hardware")
@@ -165,7 +165,7 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
             ]
             if drawn:
                 places, values = zip(*drawn, strict=True)
-                title = f"{product} ({socs}), {name}"
+                title = f"{product} ({socs}), {translated(name)}"
                 curves.append(Curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
     y = Axis(say("largest {vary}", table), is_log=True)
@@ -182,7 +182,7 @@ def range_picture(table: LimitTable) -> Picture | None:
             rows.append((label, bound.ranges, bound.above is None, bound_text(bound), why))
     if not any(ranges for _, ranges, *_ in rows):
         return None
-    what = table.vary or "every size"
+    what = translated(table.vary or "each size")
     note = say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what)
     return Picture(range_bars(rows, what), note)
 

@@ -40,6 +40,11 @@ class Table:
     """Class of the colour mark in front of each row, as in the picture above; empty for none."""
 
     @property
+    def label(self) -> str:
+        """Name for screen readers."""
+        return self.caption or "table"
+
+    @property
     def filled_columns(self) -> list[int]:
         """Positions of the columns with content."""
         return [
@@ -55,6 +60,11 @@ class Picture:
 
     markup: Markup
     caption: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name for screen readers."""
+        return self.caption or "picture"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ BAR = 16
 """Height of a bar in pixels."""
 
 
+TRACE_NOTE = "--trace trace.json writes the measured launches and their bounds to a file."
 ORIGIN = "Times were measured on a device; bounds and estimates are from published rates."
 """Origin of the numbers, for the footer."""
 
@@ -101,7 +102,7 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     head = {"title": plan.title, "soc": plan.soc, "bound_us": facts["bound_us"]}
     data = {**head, "launches": launches, "core": None, "pipes": []}
     note = "Measured above, the lower bounds of the same launches below."
-    return (Drawing("drawGantt", data, note), Prose(PERFETTO))
+    return (Drawing("drawGantt", data, note), Prose(TRACE_NOTE), Prose(PERFETTO))
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:

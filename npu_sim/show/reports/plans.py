@@ -38,6 +38,7 @@ from npu_sim.show.text import (
     plan_headline,
     plan_lines,
     result_lines,
+    values_text,
 )
 from npu_sim.show.timelines import (
     NOT_MEASURED,
@@ -144,7 +145,7 @@ def _decision_table(plan: Plan) -> Table:
         (
             decision.name,
             decision.condition,
-            ", ".join(f"{name} = {value}" for name, value in decision.values.items()),
+            values_text(decision),
             "yes" if decision.outcome else "no",
             decision.effect,
             flip_text(plan, decision) or "nothing by itself",
@@ -185,10 +186,10 @@ TIME_CAPTION = (
     "the pipe, without the gaps between tiles. "
     "Plus and minus zoom, arrow keys move, Home shows everything."
 )
+TRACE_NOTE = "--trace trace.json writes all cores, not only the slowest, to a file."
 PERFETTO = (
-    "All cores, not only the slowest: --trace trace.json writes the same as a file. Open "
-    "ui.perfetto.dev in a browser and choose Open trace file; the file stays on your machine. "
-    "MindStudio Insight and chrome://tracing open it too."
+    "Open it with ui.perfetto.dev in a browser (Open trace file), where it stays on your machine, "
+    "or with MindStudio Insight or chrome://tracing."
 )
 STEPS_CAPTION = (
     "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame is "
@@ -202,7 +203,9 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
 
     ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
     """
-    return Section(title, (Drawing("drawGantt", data, TIME_CAPTION), Prose(PERFETTO)))
+    return Section(
+        title, (Drawing("drawGantt", data, TIME_CAPTION), Prose(TRACE_NOTE), Prose(PERFETTO))
+    )
 
 
 def steps_section(plan: Plan) -> Section:

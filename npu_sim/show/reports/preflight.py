@@ -38,7 +38,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         rows=len(matrix.rows),
         labels=", ".join(matrix.labels),
     )
-    sentence += say("{bad} not accepted", bad=bad) if bad else "all accepted"
+    sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
     counts = tuple(
         (
             label,

@@ -71,7 +71,7 @@ def centred(text: str, x: float, y: float, class_: str, **attributes: Any) -> Ma
 
 def picture(height: float, parts: Iterable[Markup], label: str) -> Markup:
     """Return shapes as a picture as wide as the page."""
-    view = f"0 0 {WIDTH} {_number(height)}"
+    view, label = f"0 0 {WIDTH} {_number(height)}", translated(label)
     return element("svg", children=parts, class_="map", viewBox=view, role="img", aria_label=label)
 
 

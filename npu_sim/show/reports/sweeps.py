@@ -9,7 +9,7 @@ import numpy as np
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.target import LIMITS
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.reports.comparisons import operator_title
@@ -194,7 +194,7 @@ def sweep_report(
         rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items())
         tables.append(Table(("what", "value"), rows, "Largest workspace of a kernel"))
     axes = tuple(
-        (name, ", ".join(f"{key} {value}" for key, value in values.items()))
+        (name, joined((_named(key, value) for key, value in values.items()), ", "))
         for name, values in data["sweep"]["axes"].items()
     )
     tables.append(Table(("name", "values"), axes, "Varied sizes", folded=True))
@@ -231,11 +231,17 @@ def bar_figure(name: str, counts: dict[str, int]) -> Figure:
     return Figure((bars,), layout)
 
 
+def _named(name: str, value: Any) -> Text:
+    """Return a value with its name: ``col = 7168``, ``deterministic = false``."""
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return Text("{name} = {value}", name=name, value=shown)
+
+
 def cut_figures(curves: dict[str, Any]) -> list[Figure]:
     """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
         return []
-    with_others = ", ".join(f"{name} {value}" for name, value in curves["with"].items())
+    with_others = joined((_named(name, value) for name, value in curves["with"].items()), ", ")
     limits = [
         Bound(say("{name} limit", name=name), curves[name])
         for name in ("documented", "hardware")
