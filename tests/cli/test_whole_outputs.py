@@ -2,6 +2,8 @@
 
 import json
 import re
+from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -89,7 +91,8 @@ TERMS = """
     all atol bank columns cube documented false golden hardware inf kernel key mask mean nan off
     plog profile result rtol sum tensor tiling true ulp vector workspace
     inference series training
-    count expect group inputs level name note nothing places product release route soc
+    cores count expect group inputs level name note nothing places product release route scalar
+    self soc tiles
 """
 
 
@@ -105,9 +108,61 @@ def _names():
 TYPED = {part for name in (*_names(), TERMS) for part in re.findall(r"[a-z]{3,}", name)}
 
 
+def english_words(text, command):
+    text = re.sub(r"npu-sim [^\n\u4e00-\u9fff]*|--[\w-]+|'[^']*'|\S*[._/]\S*", "", text)
+    words = set(re.findall(r"(?<![A-Za-z0-9*-])[a-z]{3,}(?![A-Za-z0-9(-])", text))
+    return words - TYPED - set(re.findall(r"\w+", command))
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_chinese_outputs_have_no_english_words(output, monkeypatch, command):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
-    text = re.sub(r"npu-sim [^\n\u4e00-\u9fff]*|--[\w-]+|'[^']*'|\S*[._/]\S*", "", output(command))
-    words = set(re.findall(r"(?<![A-Za-z0-9*-])[a-z]{3,}(?![A-Za-z0-9(-])", text))
-    assert words - TYPED - set(re.findall(r"\w+", command)) == set()
+    assert english_words(output(command), command) == set()
+
+
+class Texts(HTMLParser):
+    """The texts of a page and the names of its pictures and tables, without code and commands."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.texts, self.hidden = [], 0
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.hidden += tag in ("script", "style", "pre")
+        self.texts += [value for name, value in attrs if name in ("title", "aria-label")]
+
+    def handle_endtag(self, tag):
+        self.hidden -= tag in ("script", "style", "pre")
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.texts.append(data)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"plan {NORM}",
+        f"plan {LOSS}",
+        "plan conv_tbc_backward --input 128x8x64:fp16 --weight 3x64x64:fp16",
+        f"run {SMALL}",
+        f"limits {LOSS} --vary C",
+        f"diff {NORM} --products A2,A3,inference",
+        f"timeline {NORM}",
+        f"workspace {NORM} --deterministic",
+        "timeline --calls calls.jsonl",
+        "preflight calls.jsonl --products A2,A3",
+        "profile kernel_details.csv",
+        f"study determinism {SMALL}",
+        f"study precision {SMALL}",
+        f"study invariance {SMALL}",
+        f"study certificate {SMALL}",
+        "sweep rms_norm_grad --grid row=1..64:*2 --grid col=16,128",
+    ],
+)
+def test_chinese_reports_have_no_english_words(output, monkeypatch, command):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    output(f"{command} --report report.html")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert english_words("\n".join(Texts(page).texts), command) == set()

@@ -188,8 +188,8 @@ TIME_CAPTION = (
 )
 TRACE_NOTE = "--trace trace.json writes all cores, not only the slowest, to a file."
 PERFETTO = (
-    "Open it with ui.perfetto.dev in a browser (Open trace file), where it stays on your machine, "
-    "or with MindStudio Insight or chrome://tracing."
+    "Open it with ui.perfetto.dev in a browser ('Open trace file'), where it stays on your "
+    "machine, or with MindStudio Insight or chrome://tracing."
 )
 STEPS_CAPTION = (
     "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame is "
