@@ -54,8 +54,8 @@ def copy(share, shares, source, target, streams):
 def read_rows(share, shares, source, order, ahead, sums):
     columns, first = source.shape[1], splat(np.float32(0), source[0])
     second = first
-    for place in range(share * order.size // shares, (share + 1) * order.size // shares):
-        row, coming = source[order[place]], source[order[min(place + ahead, order.size - 1)]]
+    for position in range(share * order.size // shares, (share + 1) * order.size // shares):
+        row, coming = source[order[position]], source[order[min(position + ahead, order.size - 1)]]
         for column in range(0, columns, LINE):
             prefetch(coming, column)
         for column in range(0, columns, 2 * LINE):

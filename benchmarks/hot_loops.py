@@ -110,13 +110,16 @@ def disassembled(address: int, folder: Path) -> list[Line]:
 
 def innermost_loops(lines: list[Line], samples: collections.Counter[int]) -> list[Loop]:
     """Return the loops without a loop in them that hold samples, those with most first."""
-    places, total = {line.address: place for place, line in enumerate(lines)}, sum(samples.values())
+    places, total = (
+        {line.address: position for position, line in enumerate(lines)},
+        sum(samples.values()),
+    )
     spans = []
-    for place, line in enumerate(lines):
+    for position, line in enumerate(lines):
         jump = JUMP.match(line.text)
         start = places.get(int(jump[1], 16)) if jump else None
-        if start is not None and start < place:
-            spans.append((start, place))
+        if start is not None and start < position:
+            spans.append((start, position))
     inner = [
         one
         for one in spans

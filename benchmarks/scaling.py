@@ -92,7 +92,7 @@ def points(operator: str, dtype: str, most_threads: int) -> Iterator[Point]:
     family = FAMILIES[operator]
 
     def case(changes: dict[int, int]) -> Case:
-        shape = tuple(changes.get(place, size) for place, size in enumerate(family.shape))
+        shape = tuple(changes.get(position, size) for position, size in enumerate(family.shape))
         return Case(operator, shape, dtype, "zipf" if operator == "embedding" else "")
 
     for rows in family.rows:

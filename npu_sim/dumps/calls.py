@@ -238,7 +238,7 @@ def calls_of(dump: Dump) -> tuple[DumpedCall, ...]:
         names, rebuild = APIS[kind]
         backward = dump.entries.get(name.removesuffix("forward") + "backward")
         found += [call for call in rebuild(_Bound(names, entry, backward)) if call is not None]
-    places = {name: place for place, name in enumerate(dump.entries)}
+    places = {name: position for position, name in enumerate(dump.entries)}
     return tuple(sorted(found, key=lambda call: places[call.entry]))
 
 

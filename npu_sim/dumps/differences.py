@@ -96,8 +96,8 @@ def first_difference(first: Dump, second: Dump) -> Difference | None:
 def _different_outputs(entry: Entry, other: Entry) -> dict[int, DumpedTensor]:
     pairs = zip(tensors_of(entry.outputs), tensors_of(other.outputs), strict=False)
     return {
-        place: output
-        for place, (output, another) in enumerate(pairs)
+        position: output
+        for position, (output, another) in enumerate(pairs)
         if compare_tensors(output, another) is Comparison.DIFFERENT
     }
 

@@ -181,7 +181,7 @@ def remove_own(path: Path, is_own: Callable[[str], bool]) -> None:
     Raises UsageError when there is a foreign entry; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
-        message = Text("{path} is in the way and not of npu_sim", path=_shown(path))
+        message = Text("{path} exists, and npu_sim did not write it", path=_shown(path))
         raise UsageError("out", message, "remove it, or choose another name")
     if not path.is_dir():
         path.unlink(missing_ok=True)
@@ -195,7 +195,7 @@ def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "") -> No
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
         message = Text(
-            "{folder} holds {foreign}, which npu_sim did not write",
+            "{folder} contains {foreign}, which npu_sim did not write",
             folder=_shown(folder),
             foreign=repr(foreign),
         )

@@ -189,8 +189,8 @@ def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, m
     nan comes last and stays distinct.
     """
     left, out, has_nan = begin, 0, False
-    for place in range(first, stop):
-        key = key_of(value_of(sums[place]) + term)
+    for position in range(first, stop):
+        key = key_of(value_of(sums[position]) + term)
         if key == NAN_KEY:
             has_nan = True
             continue
@@ -208,8 +208,8 @@ def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, m
     if has_nan and (out == 0 or merged[out - 1] != NAN_KEY):
         merged[out] = NAN_KEY
         out += 1
-    for place in range(out):
-        sums[begin + place] = merged[place]
+    for position in range(out):
+        sums[begin + position] = merged[position]
     return begin + out
 
 
@@ -419,8 +419,8 @@ def _search_chunk(
             scratch.taken[chunk],
             scratch.steps[chunk],
         )
-        for place in range(stop - begin):
-            scratch_arrays.terms[place] = values[begin + place, column]
+        for position in range(stop - begin):
+            scratch_arrays.terms[position] = values[begin + position, column]
         goal = Goal(targets[element], factors[part], finish)
         key = keys[part] * values.shape[1] + column
         bounded, low, high = interval(scratch_arrays.terms, goal)

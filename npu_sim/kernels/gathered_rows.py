@@ -81,11 +81,11 @@ def _copy_chunk(
     rows = words.size // count
     first, stop = indices.size * chunk // chunks, indices.size * (chunk + 1) // chunks
     start = np.int64(-1)
-    for place in range(first - 1, stop):
-        row = np.int64(indices[place + 1]) if place + 1 < stop else np.int64(-1)
+    for position in range(first - 1, stop):
+        row = np.int64(indices[position + 1]) if position + 1 < stop else np.int64(-1)
         following = row * count if 0 <= row < rows else np.int64(-1)
-        if place >= first:
-            _copy_row(words, start, following, out, place * count, count, streams)
+        if position >= first:
+            _copy_row(words, start, following, out, position * count, count, streams)
         start = following
     end_streams()
 

@@ -244,8 +244,8 @@ def _tree(values: Floats, width: int) -> np.float32:
         for block in range(0, width, LANE_COUNT):
             values[block // LANE_COUNT] = add_lanes(values[block : block + LANE_COUNT])
         width //= LANE_COUNT
-    for place in range(width, LANE_COUNT):
-        values[place] = _MINUS_ZERO
+    for position in range(width, LANE_COUNT):
+        values[position] = _MINUS_ZERO
     return add_lanes(values[:LANE_COUNT])
 
 
@@ -419,22 +419,22 @@ def _chunk_of_tokens(
         token = TokenGradient(inputs.g, number * hidden, wide, by_line)
         widen_row(inputs.g, token.start, by_line, wide)
         of_zeros = _sum_of_zeros(wide, products)
-        for place in range(number * top_k, (number + 1) * top_k):
-            row = np.int64(indices[place])
+        for position in range(number * top_k, (number + 1) * top_k):
+            row = np.int64(indices[position])
             if not 0 <= row < inputs.owners.size:
-                sums[place] = _ZERO if folds_once else of_zeros
+                sums[position] = _ZERO if folds_once else of_zeros
                 continue
-            next_row = np.int64(indices[place + 1]) if place + 1 < indices.size else row
+            next_row = np.int64(indices[position + 1]) if position + 1 < indices.size else row
             following = next_row * hidden
             # Partial lines are stored without streaming; fetched late, they would delay the stores
             # behind them.
             if to_next_line(tokens_grad, following) > 0:
                 prefetch_to_write(tokens_grad, following)
                 prefetch_to_write(tokens_grad, following + hidden - 1)
-            factor = inputs.factors[place]
-            no_nan, is_owner = of_zeros + factor * _ZERO == _ZERO, inputs.owners[row] == place
+            factor = inputs.factors[position]
+            no_nan, is_owner = of_zeros + factor * _ZERO == _ZERO, inputs.owners[row] == position
             entry = Entry(row * hidden, following, factor, no_nan, is_owner)
-            sums[place] = _sum_and_write(
+            sums[position] = _sum_and_write(
                 inputs.tokens, entry, token, summation, scratch[chunk], tokens_grad, streams
             )
     end_streams()

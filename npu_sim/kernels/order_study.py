@@ -74,9 +74,9 @@ class Spread(NamedTuple):
 def open_lines(cores: Integers, first: Integers, left: Integers) -> int:
     """Return the number of cores; write the first contribution of each, and how many it has."""
     count = 0
-    for place in range(cores.size):
-        if place == 0 or cores[place] != cores[place - 1]:
-            first[count], left[count] = place, 0
+    for position in range(cores.size):
+        if position == 0 or cores[position] != cores[position - 1]:
+            first[count], left[count] = position, 0
             count += 1
         left[count - 1] += 1
     return count
@@ -169,8 +169,8 @@ def _study_chunk(
         part_values = values[starts[part] : starts[part + 1]]
         own_cores = cores[starts[part] : starts[part + 1]]
         lines, order = places[chunk, :2], places[chunk, 2, : own_cores.size]
-        for place in range(codes.size):
-            code, seed = codes[place], (seeds[place, 0], seeds[place, 1])
+        for position in range(codes.size):
+            code, seed = codes[position], (seeds[position, 0], seeds[position, 1])
             together = columns_together if code >= SMALLEST_FIRST else columns
             for begin in range(0, columns, together):
                 end = min(columns, begin + together)
@@ -183,11 +183,11 @@ def _study_chunk(
                     total = total * factors[part]
                 result = widen(narrow(total, stored))
                 digest = (digest ^ np.uint64(np.float32(result).view(np.uint32))) * FNV_PRIME
-                if place == 0 or result < lowest[part, column]:
+                if position == 0 or result < lowest[part, column]:
                     lowest[part, column] = result
-                if place == 0 or result > highest[part, column]:
+                if position == 0 or result > highest[part, column]:
                     highest[part, column] = result
-            hashes[part, place] = digest
+            hashes[part, position] = digest
 
 
 def study_orders(

@@ -269,10 +269,10 @@ def _narrow_rows(
     scratch: Floats,
 ) -> None:
     """Key 1, lane accumulators: threads take turns at cores, each of which has one contribution."""
-    for place in range(thread, cores.numbers.size, len(scratch)):
-        dgamma = contributions[place]
+    for position in range(thread, cores.numbers.size, len(scratch)):
+        dgamma = contributions[position]
         clear(dgamma)
-        first = cores.numbers[place] * cores.block_factor
+        first = cores.numbers[position] * cores.block_factor
         for number in range(first, min(len(rows.x), first + cores.block_factor)):
             row = row_of(rows, number)
             mean = _lane_sum(row, dgamma, scratch[thread, :LANE_COUNT]) * average
@@ -291,10 +291,10 @@ def _whole_rows(
     scratch: Floats,
 ) -> None:
     """Key 1, halving: threads take turns at cores, each of which has one contribution."""
-    for place in range(thread, cores.numbers.size, len(scratch)):
-        dgamma = contributions[place]
+    for position in range(thread, cores.numbers.size, len(scratch)):
+        dgamma = contributions[position]
         clear(dgamma)
-        first = cores.numbers[place] * cores.block_factor
+        first = cores.numbers[position] * cores.block_factor
         for number in range(first, min(len(rows.x), first + cores.block_factor)):
             row = row_of(rows, number)
             mean = _halved_sum(row, dgamma, scratch[thread], False) * average
@@ -314,13 +314,13 @@ def _rows_in_pieces(
 ) -> None:
     """Key 2: threads take turns at cores; each group of GROUP_ROWS rows is one contribution."""
     columns = rows.x.shape[1]
-    for place in range(thread, cores.numbers.size, len(scratch)):
-        first = cores.numbers[place] * cores.block_factor
+    for position in range(thread, cores.numbers.size, len(scratch)):
+        first = cores.numbers[position] * cores.block_factor
         last = min(len(rows.x), first + cores.block_factor)
-        for group in range(cores.starts[place], cores.starts[place + 1]):
+        for group in range(cores.starts[position], cores.starts[position + 1]):
             dgamma = contributions[group]
             clear(dgamma)
-            group_first = first + GROUP_ROWS * (group - cores.starts[place])
+            group_first = first + GROUP_ROWS * (group - cores.starts[position])
             for number in range(group_first, min(last, group_first + GROUP_ROWS)):
                 row, total = row_of(rows, number), _ZERO
                 for begin in range(0, columns, PIECE_COLUMNS):
@@ -387,8 +387,8 @@ def _fold_columns(
             else:
                 vector = sums.vectors[number if sums.by_stop else chunk, : end - begin]
                 clear(vector)
-                for place in range(first, stop):
-                    add_to(vector, contributions[order[place], begin:end])
+                for position in range(first, stop):
+                    add_to(vector, contributions[order[position], begin:end])
                 add_to(total, vector)
             first = stop
 

@@ -103,10 +103,10 @@ def _find_live_rows(
 ) -> int:
     """Write starts and factors of the live rows of the entries first..stop; return the number."""
     live = 0
-    for place in range(first, stop):
-        if _is_live(entries, place, rows.count):
-            starts[live] = np.int64(entries.indices[place]) * rows.hidden
-            factors[live] = entries.factors[place] if entries.factors.size else ONE
+    for position in range(first, stop):
+        if _is_live(entries, position, rows.count):
+            starts[live] = np.int64(entries.indices[position]) * rows.hidden
+            factors[live] = entries.factors[position] if entries.factors.size else ONE
             live += 1
     return live
 
@@ -208,10 +208,12 @@ def _sum_short(token: int, rows: Rows, entries: Entries, out: Stored) -> None:
     hidden, first = rows.hidden, token * entries.top_k
     for column in range(hidden):
         total = _start(entries, first, rows.count)
-        for place in range(first, first + entries.top_k):
-            if _is_live(entries, place, rows.count):
-                value = widen(rows.values[np.int64(entries.indices[place]) * hidden + column])
-                total = total + (value * entries.factors[place] if entries.factors.size else value)
+        for position in range(first, first + entries.top_k):
+            if _is_live(entries, position, rows.count):
+                value = widen(rows.values[np.int64(entries.indices[position]) * hidden + column])
+                total = total + (
+                    value * entries.factors[position] if entries.factors.size else value
+                )
         out[token * hidden + column] = narrow(total, out)
 
 

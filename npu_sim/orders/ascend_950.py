@@ -71,8 +71,8 @@ def rows_sum(rows: Sequence[Values], width: int) -> Values:
     """Return the sum of rows of padded ``width``, which selects the order and nothing else."""
     power = largest_power(len(rows))
     front = [
-        added(row, rows[power + place]) if power + place < len(rows) else row
-        for place, row in enumerate(rows[:power])
+        added(row, rows[power + position]) if power + position < len(rows) else row
+        for position, row in enumerate(rows[:power])
     ]
     return groups16(front) if LANES // 2 < width <= LANES else halve(front)
 

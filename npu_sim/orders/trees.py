@@ -62,8 +62,8 @@ def halving(terms: Sequence[Tree | None]) -> Tree | None:
             half //= 2
         while True:
             values = [
-                join(value, values[half + place] if half + place < len(values) else None)
-                for place, value in enumerate(values[:half])
+                join(value, values[half + position] if half + position < len(values) else None)
+                for position, value in enumerate(values[:half])
             ]
             if half == LANES:
                 break
@@ -132,7 +132,7 @@ def canonical(tree: Tree | None) -> Tree | None:
 
 def shape_hash(tree: Tree | None) -> str:
     """Return a hash of a tree with its terms renumbered in order."""
-    renumber = {leaf: place for place, leaf in enumerate(sorted(leaves(tree)))}
+    renumber = {leaf: position for position, leaf in enumerate(sorted(leaves(tree)))}
     digests: list[bytes] = []
     stack: list[tuple[Tree | None, bool]] = [(canonical(tree), False)]
     while stack:
@@ -267,8 +267,8 @@ def folded(terms: Sequence[Tree | None]) -> Tree | None:
     while len(values) > width:
         front = half_of(len(values)) if len(values) > 2 * width else width
         values = [
-            join(value, values[front + place] if front + place < len(values) else None)
-            for place, value in enumerate(values[:front])
+            join(value, values[front + position] if front + position < len(values) else None)
+            for position, value in enumerate(values[:front])
         ]
     while len(values) > 1:
         values = [join(left, right) for left, right in zip(values[::2], values[1::2], strict=True)]

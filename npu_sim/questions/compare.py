@@ -188,7 +188,7 @@ def merged(rows: Sequence[Compared], name: str) -> list[Compared]:
     found: list[Compared] = []
     for row in rows:
         for position, other in enumerate(found):
-            if _place(other, name) == _place(row, name) and _outcome(other) == _outcome(row):
+            if _location(other, name) == _location(row, name) and _outcome(other) == _outcome(row):
                 both = getattr(other, name) + getattr(row, name)
                 found[position] = replace(other, **{name: both})
                 break
@@ -197,7 +197,7 @@ def merged(rows: Sequence[Compared], name: str) -> list[Compared]:
     return found
 
 
-def _place(row: Compared, left_out: str) -> tuple[Any, ...]:
+def _location(row: Compared, left_out: str) -> tuple[Any, ...]:
     return (
         row.profile.name,
         *(getattr(row, name) for name in ("socs", "releases") if name != left_out),

@@ -83,7 +83,7 @@ def _ceiling(rates: Sequence[float]) -> Ceiling:
     """Return the median rate over shapes, with the leave-one-out errors."""
     low = high = None
     if len(rates) > 1:
-        others = ([*rates[:place], *rates[place + 1 :]] for place in range(len(rates)))
+        others = ([*rates[:position], *rates[position + 1 :]] for position in range(len(rates)))
         errors = [rate / median(rest) - 1 for rate, rest in zip(rates, others, strict=True)]
         low, high = min(errors), max(errors)
     return Ceiling(tb_per_s=median(rates), shapes=len(rates), low_error=low, high_error=high)

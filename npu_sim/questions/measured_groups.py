@@ -190,17 +190,17 @@ class CallGroup:
         """Return the calls as plain data."""
         plan, total = self.calls[0].possible.plan, median(call.total_us for call in self.calls)
         launches = []
-        for place, planned in enumerate(plan.launches):
-            time = median(call.launches[place].duration_us for call in self.calls)
+        for position, planned in enumerate(plan.launches):
+            time = median(call.launches[position].duration_us for call in self.calls)
             share = time / total if total else 0.0
-            blocks = self.calls[0].launches[place].block_dim
+            blocks = self.calls[0].launches[position].block_dim
             facts = {
                 "kernel": planned.kernel,
                 "planned_block_dim": planned.block_dim,
                 "measured_block_dim": blocks,
             }
             launches.append(
-                {**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[place]}
+                {**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[position]}
             )
         return {
             "operator": plan.operator,

@@ -142,7 +142,15 @@ def read_profile(
     chosen = chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     if not measured.equal:
-        return MeasuredProfile(str(file), launches, None, wanted or default_release(), "", (), ())
+        return MeasuredProfile(
+            file=str(file),
+            launches=launches,
+            device=None,
+            release=wanted or default_release(),
+            release_found_by="",
+            groups=(),
+            calls=(),
+        )
     device = find_device(launches, chosen)
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
@@ -164,13 +172,13 @@ def read_profile(
         )
     last = best[-1]
     return MeasuredProfile(
-        str(file),
-        launches,
-        replace(device, profile=last.profile),
-        last.profile.release,
-        found_by,
-        last.groups(),
-        last.call_groups(),
+        file=str(file),
+        launches=launches,
+        device=replace(device, profile=last.profile),
+        release=last.profile.release,
+        release_found_by=found_by,
+        groups=last.groups(),
+        calls=last.call_groups(),
     )
 
 
@@ -200,9 +208,9 @@ class _Measured:
                 facts = launch.kernel, launch.inputs, launch.outputs, launch.block_dim
                 same_objects[identity] = kinds.setdefault(facts, len(kinds))
             kind = same_objects[identity]
-            in_order, its_kinds = self.streams.setdefault(launch.stream, ([], []))
-            in_order.append(launch)
-            its_kinds.append(kind)
+            in_stream, kinds_in_stream = self.streams.setdefault(launch.stream, ([], []))
+            in_stream.append(launch)
+            kinds_in_stream.append(kind)
             if launch.kernel in self.entries:
                 self.equal.setdefault(kind, []).append(launch)
 
@@ -338,14 +346,14 @@ def _find_calls(
         if calls
     }
     known: dict[Any, PossibleCall | None] = {}
-    for place, kind in enumerate(kinds):
+    for position, kind in enumerate(kinds):
         if kind not in reach:
             continue
         before, after = reach[kind]
-        around = min(place, before), tuple(kinds[max(place - before, 0) : place + after])
+        around = min(position, before), tuple(kinds[max(position - before, 0) : position + after])
         if around not in known:
-            known[around] = find_possible_call(launches, place, possible[kind][0])
+            known[around] = find_possible_call(launches, position, possible[kind][0])
         call = known[around]
         if call is not None:
-            first = place - call.place
+            first = position - call.place
             yield MeasuredCall(call, tuple(launches[first : first + len(call.plan.launches)]))

@@ -58,9 +58,9 @@ def possible_calls(
             continue
         except UsageError:  # the launch lacks an input or has an illegal value
             continue
-        for place, candidate in enumerate(planned.launches):
+        for position, candidate in enumerate(planned.launches):
             if candidate.kernel == launch.kernel and _same_tensors(candidate, launch):
-                calls.setdefault(_facts(planned), PossibleCall(arguments, planned, place))
+                calls.setdefault(_facts(planned), PossibleCall(arguments, planned, position))
     return list(calls.values()), None if calls else refusal
 
 

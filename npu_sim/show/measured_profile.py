@@ -48,7 +48,10 @@ def measured_profile_view(
         "",
         lines_table(file_lines(answer, pattern)),
     ]
-    columns = [Column(name, right=place > 0, key=place == 0) for place, name in enumerate(LAUNCHED)]
+    columns = [
+        Column(name, right=position > 0, key=position == 0)
+        for position, name in enumerate(LAUNCHED)
+    ]
     for calls in answer.calls:
         plan = calls.calls[0].possible.plan
         if not any(is_chosen(launch.kernel, pattern) for launch in plan.launches):

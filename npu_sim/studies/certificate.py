@@ -131,14 +131,24 @@ def certify(
     """
     certificates = []
     declared = list(claims(operator, deterministic=deterministic, **call))
-    for place, claim in enumerate(declared):
+    for position, claim in enumerate(declared):
         if progress is not None:
-            progress(claim.output, place / len(declared))
+            progress(claim.output, position / len(declared))
         tree = trees.canonical(claim.tree)
         assert tree is not None
         kind, agrees = _probe(claim, tree) if probe else ("none", None)
-        declaration = (claim.output, claim.element, claim.elements, claim.terms, claim.tree)
-        certificates.append(Certificate(*declaration, trees.shape_hash(tree), kind, agrees))
+        certificates.append(
+            Certificate(
+                output=claim.output,
+                element=claim.element,
+                elements=claim.elements,
+                terms=claim.terms,
+                tree=claim.tree,
+                hash=trees.shape_hash(tree),
+                probe=kind,
+                agrees=agrees,
+            )
+        )
     return certificates
 
 

@@ -67,9 +67,9 @@ def study_invariance(
     reference = base.run().outputs
     rows: list[InvarianceRow] = []
     changes = [*_batch_changes(base), *_machine_changes(base)]
-    for place, (name, changed, restore) in enumerate(changes):
+    for position, (name, changed, restore) in enumerate(changes):
         if progress is not None:
-            progress(name, place / len(changes))
+            progress(name, position / len(changes))
         rows += _compare(name, reference, changed, restore)
     return InvarianceStudy(base.operator.name, base.profile.name, base.profile.soc, tuple(rows))
 

@@ -145,9 +145,9 @@ def study_precision(
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
     all_variants = list(variants(base))
-    for place, variant in enumerate(all_variants):
+    for position, variant in enumerate(all_variants):
         if progress is not None:
-            progress(variant.label, place / len(all_variants))
+            progress(variant.label, position / len(all_variants))
         try:
             outputs += measure(variant, base)
         except AclnnError as error:

@@ -114,10 +114,10 @@ class Store:
             if not self.progress_file.exists():
                 self._require_replaceable()
                 if self.target.exists() and not self.overwrite:
-                    message = Text("{target} is there already", self)
+                    message = Text("{target} exists already", self)
                     raise UsageError("out", message, "replace it with --overwrite, or name another")
                 if self.partial.exists() or self.partial.is_symlink():
-                    message = Text("{partial} is in the way: no sweep that can go on left it", self)
+                    message = Text("{partial} exists and is not an unfinished sweep", self)
                     raise UsageError("out", message, "remove it, or choose another name")
                 require_room(self.target, self.writer.least_bytes)
                 self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
@@ -208,7 +208,9 @@ class Store:
         if foreign is not None:
             raise UsageError(
                 "out",
-                Text("{target} holds {foreign}, which no sweep wrote", self, foreign=repr(foreign)),
+                Text(
+                    "{target} contains {foreign}, which no sweep wrote", self, foreign=repr(foreign)
+                ),
                 "move it elsewhere, or " + hint,
             )
 

@@ -83,7 +83,9 @@ def _process(process: int, timed: TimedPlan) -> Iterator[Event]:
     pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
     cores = sorted({core for phase in program.phases for core in phase.cores})
     threads = {
-        core: {pipe: LAUNCHES + 1 + core * len(pipes) + place for place, pipe in enumerate(pipes)}
+        core: {
+            pipe: LAUNCHES + 1 + core * len(pipes) + position for position, pipe in enumerate(pipes)
+        }
         for core in cores
     }
     yield from _thread(process, LAUNCHES, "launches")

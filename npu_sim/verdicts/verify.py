@@ -88,7 +88,7 @@ def verify(
     seed
         Seed of the random orders of the search; the result is reproducible.
     explain
-        Whether to look for alternatives that explain unreachable elements.
+        Whether to search for alternatives that explain unreachable elements.
     progress
         Called with the stage and the fraction done.
     **arguments
@@ -139,13 +139,13 @@ def verify(
         }
     profile = best.profiles[0]
     return Verification(
-        declared.name,
-        profile.name,
-        profile.soc,
-        profile.release,
-        best.call.options["deterministic"],
-        verdicts,
-        _combinations(groups.values()),
+        operator=declared.name,
+        product=profile.name,
+        soc=profile.soc,
+        release=profile.release,
+        deterministic=best.call.options["deterministic"],
+        outputs=verdicts,
+        combinations=_combinations(groups.values()),
     )
 
 

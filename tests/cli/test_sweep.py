@@ -170,7 +170,7 @@ def test_sweep_output_is_replaced_only_with_overwrite(cli, tmp_path, name):
     before = [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))]
     refused = cli(*arguments)
     assert refused.code == 64
-    assert "is there already" in refused.err
+    assert "exists already" in refused.err
     assert "--overwrite" in refused.err
     assert [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))] == before
     assert cli(*arguments, "--overwrite").code == 0

@@ -48,10 +48,10 @@ ZERO = np.float32(0.0)
 @device_function
 def _find_rows(rows: Rows, entries: Entries, first: int, starts: Starts) -> None:
     """Write the starts of the rows of one token, whose first entry is ``first``."""
-    for place in range(entries.top_k):
-        index = entries.indices[first + place]
+    for position in range(entries.top_k):
+        index = entries.indices[first + position]
         is_live = 0 <= index < rows.count
-        starts[place] = np.int64(index) * rows.hidden if is_live else DROPPED
+        starts[position] = np.int64(index) * rows.hidden if is_live else DROPPED
 
 
 @device_function
@@ -67,14 +67,16 @@ def _add_rows(values: Stored, starts: Starts, column: int, chunk_rows: int) -> L
     for begin in range(0, starts.size, chunk_rows):
         end = min(begin + chunk_rows, starts.size)
         whole = end - (end - begin) % GROUP
-        for place in range(begin, whole, GROUP):
-            first = _line(values, starts[place], column) + _line(values, starts[place + 1], column)
-            second = _line(values, starts[place + 2], column) + _line(
-                values, starts[place + 3], column
+        for position in range(begin, whole, GROUP):
+            first = _line(values, starts[position], column) + _line(
+                values, starts[position + 1], column
+            )
+            second = _line(values, starts[position + 2], column) + _line(
+                values, starts[position + 3], column
             )
             total = total + (first + second)
-        for place in range(whole, end):
-            total = total + _line(values, starts[place], column)
+        for position in range(whole, end):
+            total = total + _line(values, starts[position], column)
     return total
 
 
@@ -95,14 +97,14 @@ def _add_parts(
     for begin in range(0, starts.size, chunk_rows):
         end = min(begin + chunk_rows, starts.size)
         whole = end - (end - begin) % GROUP
-        for place in range(begin, whole, GROUP):
-            pair = _part(values, starts[place], column, first, stop)
-            pair = pair + _part(values, starts[place + 1], column, first, stop)
-            other = _part(values, starts[place + 2], column, first, stop)
-            other = other + _part(values, starts[place + 3], column, first, stop)
+        for position in range(begin, whole, GROUP):
+            pair = _part(values, starts[position], column, first, stop)
+            pair = pair + _part(values, starts[position + 1], column, first, stop)
+            other = _part(values, starts[position + 2], column, first, stop)
+            other = other + _part(values, starts[position + 3], column, first, stop)
             total = total + (pair + other)
-        for place in range(whole, end):
-            total = total + _part(values, starts[place], column, first, stop)
+        for position in range(whole, end):
+            total = total + _part(values, starts[position], column, first, stop)
     return total
 
 
@@ -195,14 +197,14 @@ def _sum_short(token: int, rows: Rows, entries: Entries, chunk_rows: int, out: S
         for begin in range(first, stop, chunk_rows):
             end = min(begin + chunk_rows, stop)
             whole = end - (end - begin) % GROUP
-            for place in range(begin, whole, GROUP):
-                first_pair = _element(rows, entries, place, column)
-                first_pair = first_pair + _element(rows, entries, place + 1, column)
-                second_pair = _element(rows, entries, place + 2, column)
-                second_pair = second_pair + _element(rows, entries, place + 3, column)
+            for position in range(begin, whole, GROUP):
+                first_pair = _element(rows, entries, position, column)
+                first_pair = first_pair + _element(rows, entries, position + 1, column)
+                second_pair = _element(rows, entries, position + 2, column)
+                second_pair = second_pair + _element(rows, entries, position + 3, column)
                 total = total + (first_pair + second_pair)
-            for place in range(whole, end):
-                total = total + _element(rows, entries, place, column)
+            for position in range(whole, end):
+                total = total + _element(rows, entries, position, column)
         out[token * hidden + column] = narrow(total, out)
 
 

@@ -69,10 +69,10 @@ def _put_squares(x: NDArray[Any], begin: int, end: int, padded: int, squares: Fl
     """Write the squares of the columns begin..end, and zeros up to ``padded`` values."""
     count = end - begin
     whole = count // ORDERED_LANES * ORDERED_LANES
-    for place in range(0, whole, ORDERED_LANES):
-        store_lanes(squares, place, square(x, begin + place))
-    for place in range(whole, count):
-        squares[place] = square_one(x, begin + place)
+    for position in range(0, whole, ORDERED_LANES):
+        store_lanes(squares, position, square(x, begin + position))
+    for position in range(whole, count):
+        squares[position] = square_one(x, begin + position)
     fill_zeros(squares, count, padded)
 
 

@@ -204,15 +204,15 @@ def _compute_row(
 @device_function
 def _add(target: Floats, first: Floats, second: Floats) -> None:
     """Write the sums of values of two slices of the same size."""
-    for place in range(target.size):
-        target[place] = first[place] + second[place]
+    for position in range(target.size):
+        target[position] = first[position] + second[position]
 
 
 @device_function
 def _copy(target: Floats, values: Floats) -> None:
     """Copy values to a slice of the same size."""
-    for place in range(target.size):
-        target[place] = values[place]
+    for position in range(target.size):
+        target[position] = values[position]
 
 
 @device_function
@@ -300,13 +300,13 @@ def _merge(chunk: int, width: int, contributions: Floats, order: Integers, dgamm
     begin = chunk * width
     end = min(begin + width, dgamma.size)
     power = order.size
-    for place in range(len(contributions) - power):
-        add_to(contributions[place, begin:end], contributions[power + place, begin:end])
+    for position in range(len(contributions) - power):
+        add_to(contributions[position, begin:end], contributions[power + position, begin:end])
     step = 1
     while step < power:
-        for place in range(0, power, 2 * step):
-            other = contributions[order[place + step], begin:end]
-            add_to(contributions[order[place], begin:end], other)
+        for position in range(0, power, 2 * step):
+            other = contributions[order[position + step], begin:end]
+            add_to(contributions[order[position], begin:end], other)
         step *= 2
     _copy(dgamma[begin:end], contributions[order[0], begin:end])
 

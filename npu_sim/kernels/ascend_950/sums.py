@@ -32,8 +32,8 @@ def largest_power(number: int) -> int:
 @device_function
 def fill_zeros(values: Floats, begin: int, end: int) -> None:
     """Set the values begin..end to +0."""
-    for place in range(begin, end):
-        values[place] = _ZERO
+    for position in range(begin, end):
+        values[position] = _ZERO
 
 
 @device_function
@@ -76,8 +76,8 @@ def power_tree(values: Floats, count: int, lanes: Floats) -> np.float32:
         return tree64(values[:count], lanes)
     while count > 1:
         count //= 2
-        for place in range(count):
-            values[place] = values[2 * place] + values[2 * place + 1]
+        for position in range(count):
+            values[position] = values[2 * position] + values[2 * position + 1]
     return values[0] + _ZERO
 
 
@@ -109,9 +109,9 @@ def halve(values: Floats, count: int) -> None:
     while count > 1:
         count //= 2
         half = count * LANE_COUNT
-        for place in range(0, half, ORDERED_LANES):
-            sums = load_ordered(values, place)
-            store_lanes(values, place, sums + load_ordered(values, half + place))
+        for position in range(0, half, ORDERED_LANES):
+            sums = load_ordered(values, position)
+            store_lanes(values, position, sums + load_ordered(values, half + position))
 
 
 @device_function
@@ -124,9 +124,9 @@ def groups16(values: Floats, count: int) -> None:
         for group in range(count // 16):
             begin = 16 * group * LANE_COUNT
             halve(values[begin : begin + 16 * LANE_COUNT], 16)
-            for place in range(0, LANE_COUNT, ORDERED_LANES):
-                sums = load_ordered(values, begin + place)
-                store_lanes(values, group * LANE_COUNT + place, sums)
+            for position in range(0, LANE_COUNT, ORDERED_LANES):
+                sums = load_ordered(values, begin + position)
+                store_lanes(values, group * LANE_COUNT + position, sums)
         count //= 16
     halve(values, count)
 
@@ -135,9 +135,9 @@ def groups16(values: Floats, count: int) -> None:
 def cols_sum(values: Floats, count: int) -> np.float32:
     """Return the sum ``cols_sum`` of ``count`` values, a multiple of 128; overwrites them."""
     power = largest_power(count)
-    for place in range(0, count - power, ORDERED_LANES):
-        sums = load_ordered(values, place)
-        store_lanes(values, place, sums + load_ordered(values, power + place))
+    for position in range(0, count - power, ORDERED_LANES):
+        sums = load_ordered(values, position)
+        store_lanes(values, position, sums + load_ordered(values, power + position))
     groups16(values, power // LANE_COUNT)
     return add_lanes(values[:LANE_COUNT])
 
@@ -156,14 +156,14 @@ def row_sum(values: Floats, lanes: Floats) -> np.float32:
     if count == 1:
         return values[0]
     if count in (8, 16, 24):
-        for place in range(8, count):
-            values[place % 8] = values[place] + values[place % 8]
+        for position in range(8, count):
+            values[position % 8] = values[position] + values[position % 8]
         return _tree8(values)
     if count <= LANE_COUNT:
         return tree64(values, lanes)
     power = largest_power(count)
-    for place in range(count - power):
-        values[place] = values[place] + values[power + place]
+    for position in range(count - power):
+        values[position] = values[position] + values[power + position]
     if count % 8 == 0:
         groups16(values, power // LANE_COUNT)
     else:

@@ -89,9 +89,9 @@ def _pack_rows(
     packed: Floats,
 ) -> None:
     """Pack the existing rows of ``first_row`` + first..stop of grad, rounded to compute dtype."""
-    for place in range(max(first, -first_row), min(stop, len(grad) - first_row)):
-        row = grad[first_row + place, window.first_channel : window.stop_channel]
-        round_row(row, packed[place * ROW_STRIDE : (place + 1) * ROW_STRIDE], rounding)
+    for position in range(max(first, -first_row), min(stop, len(grad) - first_row)):
+        row = grad[first_row + position, window.first_channel : window.stop_channel]
+        round_row(row, packed[position * ROW_STRIDE : (position + 1) * ROW_STRIDE], rounding)
 
 
 @device_function
@@ -199,10 +199,10 @@ def _store_block(
     for panel in range(block.panels):
         start = (block.first_panel + panel) * TILE_COLUMNS
         columns = min(TILE_COLUMNS, out.shape[1] - start)
-        for place in range(rows):
-            first = (panel * row_tiles * TILE_ROWS + place) * TILE_COLUMNS
+        for position in range(rows):
+            first = (panel * row_tiles * TILE_ROWS + position) * TILE_COLUMNS
             round_row(sums[first : first + columns], row[:columns], result_rounding)
-            target = out[begin + place, start : start + columns]
+            target = out[begin + position, start : start + columns]
             for column in range(columns):
                 target[column] = narrow(row[column], target)
 

@@ -166,26 +166,26 @@ class _Tile:
             builder.gep(base, [builder.mul(number, WORD(stride))])
             for base, stride in ((a, self.step_stride), (b, TILE_COLUMNS))
         )
-        right = [self.load(b, place * TILE.lanes) for place in range(vectors)]
+        right = [self.load(b, position * TILE.lanes) for position in range(vectors)]
         for row in range(self.rows):
             element = builder.load(builder.gep(a, [WORD(row * self.row_stride)]))
             splat = builder.shuffle_vector(
                 builder.insert_element(undefined, element, ir.IntType(32)(0)), undefined, splat_mask
             )
-            for place in range(vectors):
+            for position in range(vectors):
                 if sums is None:
-                    yield builder.fmul(splat, right[place])
+                    yield builder.fmul(splat, right[position])
                 else:
-                    addend = sums[row * vectors + place]
-                    yield builder.call(self.fma, [splat, right[place], addend])
+                    addend = sums[row * vectors + position]
+                    yield builder.call(self.fma, [splat, right[position], addend])
 
     def add_to(self, c: ir.Value, sums: Iterable[ir.Value]) -> None:
         """Add sums to the accumulators, each as soon as it is computed."""
         # The fence keeps the accumulators in memory; in registers they would spill the sums.
         self.builder.fence("acq_rel", "singlethread")
-        for place, value in enumerate(sums):
-            total = self.builder.fadd(self.load(c, place * TILE.lanes), value)
-            stored = self.builder.store(total, self.vector_at(c, place * TILE.lanes))
+        for position, value in enumerate(sums):
+            total = self.builder.fadd(self.load(c, position * TILE.lanes), value)
+            stored = self.builder.store(total, self.vector_at(c, position * TILE.lanes))
             stored.align = 4
 
     def straight(self, a: ir.Value, b: ir.Value, c: ir.Value, length: int) -> None:

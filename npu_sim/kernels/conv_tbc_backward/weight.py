@@ -99,8 +99,8 @@ def place_in_block(block: Block, tap: int, in_channel: int, out_channel: int) ->
 @device_function
 def add_tile(target: Floats, tile: Floats) -> None:
     """Add one tile to another."""
-    for place in range(target.size):
-        target[place] = target[place] + tile[place]
+    for position in range(target.size):
+        target[position] = target[position] + tile[position]
 
 
 class Sample(NamedTuple):

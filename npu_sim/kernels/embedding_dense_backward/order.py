@@ -142,8 +142,8 @@ def _merge_all(
     cursors: NDArray[np.int64],
 ) -> None:
     threads = len(cursors)
-    for place in range(thread, rows.size, threads):
-        row = rows[place]
+    for position in range(thread, rows.size, threads):
+        row = rows[position]
         begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
         _merge_run(arrival, row, begin, stop, marked, merged, cursors[thread])
 

@@ -148,12 +148,12 @@ def read_slots(
     grad, dim, marked = rows.grad, rows.dim, rows.marked
     step = LINE_BYTES // grad.itemsize
     columns = min(dim - column, LOOKAHEAD_BYTES // grad.itemsize)
-    for place in range(count):
-        row = np.int64(marked[slot + place])
-        buffers.closes[place] = row < 0
-        buffers.offsets[place] = max(row, ~row) * dim
-        if slot + place + LOOKAHEAD_ROWS < marked.size:
-            later = np.int64(marked[slot + place + LOOKAHEAD_ROWS])
+    for position in range(count):
+        row = np.int64(marked[slot + position])
+        buffers.closes[position] = row < 0
+        buffers.offsets[position] = max(row, ~row) * dim
+        if slot + position + LOOKAHEAD_ROWS < marked.size:
+            later = np.int64(marked[slot + position + LOOKAHEAD_ROWS])
             first = max(later, ~later) * dim + column
             for element in range(first, first + columns, step):
                 prefetch(grad, element)
@@ -185,9 +185,9 @@ def sum_lines(
             column = min((first_line + line) * step, last_column)
             total = load_lanes(buffers.totals, line * step, grad)
             chunk = load_lanes(buffers.chunks, line * step, grad)
-            for place in range(count):
-                chunk = chunk + load(grad, buffers.offsets[place] + column) * weights
-                if buffers.closes[place]:
+            for position in range(count):
+                chunk = chunk + load(grad, buffers.offsets[position] + column) * weights
+                if buffers.closes[position]:
                     total, chunk = total + chunk, zero
             store_lanes(buffers.totals, line * step, total)
             store_lanes(buffers.chunks, line * step, chunk)
@@ -237,9 +237,9 @@ def _sum_line(
     """Return the sum of one cache line of the rows in ``buffers``; the last row ends a chunk."""
     zero = splat(ZERO, grad)
     total, chunk = zero, zero
-    for place in range(count):
-        chunk = chunk + load(grad, buffers.offsets[place] + column) * weight
-        if buffers.closes[place]:
+    for position in range(count):
+        chunk = chunk + load(grad, buffers.offsets[position] + column) * weight
+        if buffers.closes[position]:
             total, chunk = total + chunk, zero
     return total
 
@@ -257,10 +257,10 @@ def _sum_partial_line(
     """Like `_sum_line`, reading only the elements first..stop from ``column`` on."""
     zero = splat(ZERO, grad)
     total, chunk = zero, zero
-    for place in range(count):
-        row = load_some(grad, buffers.offsets[place] + column, first, stop, grad)
+    for position in range(count):
+        row = load_some(grad, buffers.offsets[position] + column, first, stop, grad)
         chunk = chunk + row * weight
-        if buffers.closes[place]:
+        if buffers.closes[position]:
             total, chunk = total + chunk, zero
     return total
 
@@ -301,11 +301,11 @@ def _write_short_run(
     column = first
     while column + 2 * step <= end:
         total, chunk, next_total, next_chunk = zero, zero, zero, zero
-        for place in range(count):
-            start = buffers.offsets[place] + column
+        for position in range(count):
+            start = buffers.offsets[position] + column
             chunk = chunk + load(grad, start) * weight
             next_chunk = next_chunk + load(grad, start + step) * weight
-            if buffers.closes[place]:
+            if buffers.closes[position]:
                 total, next_total = total + chunk, next_total + next_chunk
                 chunk, next_chunk = zero, zero
         _put(out, out_start + column, total * factor, streams)

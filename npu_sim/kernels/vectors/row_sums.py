@@ -19,15 +19,15 @@ Floats = NDArray[np.float32]
 @device_function
 def clear(values: Floats) -> None:
     """Set values to 0."""
-    for place in range(values.size):
-        values[place] = _ZERO
+    for position in range(values.size):
+        values[position] = _ZERO
 
 
 @device_function
 def add_to(target: Floats, values: Floats) -> None:
     """Add values to a slice of the same size."""
-    for place in range(target.size):
-        target[place] = target[place] + values[place]
+    for position in range(target.size):
+        target[position] = target[position] + values[position]
 
 
 @device_function

@@ -67,9 +67,9 @@ def compute_codes(profile: Profile) -> int:
 @cache
 def _packed(cube_dtypes: tuple[str, ...]) -> int:
     packed = 0
-    for place, (dtype, math_type) in enumerate(product(FLOAT_DTYPES, range(MATH_TYPES))):
+    for position, (dtype, math_type) in enumerate(product(FLOAT_DTYPES, range(MATH_TYPES))):
         packed |= COMPUTE_DTYPES.index(compute_dtype(dtype, math_type, cube_dtypes) or "none") << (
-            COMPUTE_BITS * place
+            COMPUTE_BITS * position
         )
     return packed
 

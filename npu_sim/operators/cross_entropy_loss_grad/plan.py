@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import decided, spread, ub_memory
+from npu_sim.framework.describing import counted, decided, spread, ub_memory
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.plans.model import Caveat, CoreWork, Decision, OutputOrder, Workspace, WorkspacePart
@@ -81,12 +81,8 @@ def _path_reason(case: Case, tiling: Tiling) -> str:
     )
 
 
-def _count(rows: int) -> str:
-    return "1 row" if rows == 1 else Text("{rows} rows", rows=rows)
-
-
 def _per_core(tiling: Tiling) -> str:
-    labels = Text("labels of {count} at once", count=_count(tiling.front_rows))
+    labels = Text("labels of {count} at once", count=counted(tiling.front_rows, "row"))
     if tiling.align_columns == 0:
         return Text(
             "{labels}; each row in one piece of {column_tail} columns",
@@ -167,7 +163,7 @@ def _unit_decision(case: Case, tiling: Tiling) -> Decision:
     )
     values = {"C": case.row.C, "columns that fit": tiling.column_budget}
     whole = Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns)
-    effects = "alignColLoopNum is 0: the row is its own tail", whole
+    effects = "alignColLoopNum is 0: the whole row is the tail", whole
     flips = [("C", columns)] if _is_legal(case.changed(C=columns)) else []
     return decided("short row", condition, values, short, effects, *flips)
 
@@ -181,7 +177,7 @@ def _mean_decision(case: Case) -> Decision:
         "reduction is mean",
         {"reduction": reduction},
         mean,
-        (added, "no core needs another"),
+        (added, "cores do not wait"),
         *([("reduction", other)] if other else []),
     )
 
@@ -225,9 +221,9 @@ def _caveats(case: Case, tiling: Tiling) -> Iterator[Caveat]:
         yield _label_caveat(row.ignore_index, row.C)
     if tiling.align_columns == 0:
         message = Text(
-            "alignColLoopNum is 0: the fp32 row has no bytes of its own, the product writes its "
-            "{column_tail} bytes past it into buffers no longer needed",
-            column_tail=4 * tiling.column_tail,
+            "alignColLoopNum is 0: the buffer of the fp32 row has 0 bytes, the product writes "
+            "{bytes} bytes beyond it, into buffers that are no longer needed",
+            bytes=4 * tiling.column_tail,
         )
         yield Caveat(code="row_without_own_bytes", argument="log_prob", message=message)
     if is_beyond_documented(case):
@@ -264,13 +260,14 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     case = call.case(empty=False)
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
     which = Text(
-        "{short_names}, {reduction}, {weight}",
-        short_names=SHORT_NAMES[case.specs["log_prob"].dtype],
+        "{dtype}, {reduction}, {weight}",
+        dtype=SHORT_NAMES[case.specs["log_prob"].dtype],
         reduction=case.arguments.reduction,
         weight="weight" if case.row.weighted else "no weight",
     )
-    really = Text(
-        'N <= {largest} ({which}, C = {c}, {vector_cores} cores): limits="hardware"',
+    hardware = Text(
+        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): "
+        'limits="hardware"',
         largest=largest,
         which=which,
         c=case.row.C,
@@ -281,7 +278,6 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         n=case.row.N,
         rows_below=rows_below,
     )
-    hardware = Text("hardware limit: {really}", really=really)
     return message, _hint(case, min(rows_below - 1, largest), hardware)
 
 
@@ -377,7 +373,7 @@ def _break_text(case: Case) -> str:
     return Text(
         "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
         "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
-        "around and takes any row to fit",
+        "around and accepts any row",
         largest_rows=_largest_rows(case),
         before_wrap=before_wrap,
     )

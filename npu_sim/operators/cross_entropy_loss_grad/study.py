@@ -54,11 +54,11 @@ def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
         "log_prob": np.zeros((rows, rows), np.float32),
         "target": np.arange(rows),
     }
-    for place, code in enumerate(codes):
+    for position, code in enumerate(codes):
         unit_row = int(np.argmax(code == 0))
         result = unmasked.outputs(**fixed, weight=probe_terms(code, "float32"))["x_grad"]
         gradient = float(result[unit_row, (unit_row + 1) % rows])
-        counts[place] = 0 if np.isinf(gradient) else round(1 / gradient)
+        counts[position] = 0 if np.isinf(gradient) else round(1 / gradient)
     return counts
 
 

@@ -113,10 +113,10 @@ def miscounted(
 def _batches(sizes: NDArray[np.int64], most: int) -> Iterator[slice]:
     """Split a list of sizes into ranges with a sum of at most ``most``, at least one size each."""
     begin, total = 0, 0
-    for place, size in enumerate(sizes.tolist()):
+    for position, size in enumerate(sizes.tolist()):
         if total and total + size > most:
-            yield slice(begin, place)
-            begin, total = place, 0
+            yield slice(begin, position)
+            begin, total = position, 0
         total += size
     if begin < sizes.size:
         yield slice(begin, sizes.size)

@@ -46,11 +46,11 @@ def check_ids(ids: np.ndarray) -> None:
     ]
     outside = ((ids < 0) | (ids > LARGEST_ID)) & ~np.isin(ids, ends)
     if outside.any():
-        place = np.unravel_index(int(outside.argmax()), ids.shape)
+        index = np.unravel_index(int(outside.argmax()), ids.shape)
         message = Text(
-            "indices[{place}] = {ids} is not an id that is documented to be sorted",
-            place=", ".join(map(str, place)),
-            ids=ids[place],
+            "indices[{index}] = {id} is outside the documented ids",
+            index=", ".join(map(str, index)),
+            id=ids[index],
         )
         hint = Text(
             '0 <= id <= {largest_id}, or an end of its type: {ends}; limits="hardware" sorts ids '

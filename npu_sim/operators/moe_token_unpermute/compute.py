@@ -94,10 +94,10 @@ def formula(
     tokens, probs = tensors["permuted_tokens"], tensors.get("probs")
     indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
     out = np.zeros((indices.shape[0], tokens.shape[1]), precision)
-    for place, rows in enumerate(indices.T):
+    for position, rows in enumerate(indices.T):
         live = np.flatnonzero((rows >= 0) & (rows < tokens.shape[0]))
         values = tokens[rows[live]].astype(precision)
         out[live] += (
-            values if probs is None else values * probs[live, place, None].astype(precision)
+            values if probs is None else values * probs[live, position, None].astype(precision)
         )
     return {"unpermuted_tokens": out}

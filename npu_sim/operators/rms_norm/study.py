@@ -17,9 +17,8 @@ from npu_sim.tiling import rms_norm as tiler
 
 PROBED_ROWS = 64
 """Rows of random numbers that compare the kernel with the declared tree."""
-
-
 Root = Callable[[np.ndarray], np.ndarray]
+"""Returns 1/sqrt of fp32 numbers."""
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
@@ -31,7 +30,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 def row_claim(call: StudyCall, case: Case, tree: trees.Tree, root: Root | None = None) -> Claim:
     """Return the claim of the sum of squares of a row.
 
-    ``root`` returns 1/sqrt of fp32 numbers as the kernel does; in two roundings when None.
+    ``root`` rounds as the kernel does; None for a square root and a division, both rounded.
     """
     return Claim(
         output="rstd",

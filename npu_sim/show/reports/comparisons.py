@@ -202,8 +202,8 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
     longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
     scale = (WIDTH - ARROW) / longest
     parts = [element("title", text=say("legal values of {name}", name=name)), HATCHES]
-    for place, row in enumerate(rows):
-        parts += _row(row, place * ROW, scale)
+    for position, row in enumerate(rows):
+        parts += _row(row, position * ROW, scale)
     y = len(rows) * ROW
     for value in (0, longest):
         parts.append(caption(str(value), y + 14, value * scale, "end" if value else "start"))
@@ -238,8 +238,8 @@ def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
         title, style = say("refused: {reason}", reason=reason), {"fill": "url(#range-refused)"}
         return [*parts, bar(0, y + 20, WIDTH - ARROW, "no", title, height=BAR, **style)]
     colour = "c0" if label.endswith("hardware") else "c1"
-    for place, (first, last) in enumerate(ranges[-MOST_RANGES:]):
-        endless = is_open and place == len(ranges[-MOST_RANGES:]) - 1
+    for position, (first, last) in enumerate(ranges[-MOST_RANGES:]):
+        endless = is_open and position == len(ranges[-MOST_RANGES:]) - 1
         start, stop = first * scale, WIDTH - ARROW if endless else last * scale
         text = (
             say("{label}: {first} and more", label=label, first=first)

@@ -83,7 +83,7 @@ def curve_figure(
     """
     span = x.span or _span(curves)
     traces = [_trace(curve) for curve in curves] + [
-        _refused(line, place == 0) for place, line in enumerate(refused)
+        _refused(line, position == 0) for position, line in enumerate(refused)
     ]
     across = [bound for bound in bounds if bound.axis == "x"]
     inside = [bound for bound in across if span is None or span[0] <= bound.value <= span[1]]

@@ -37,8 +37,8 @@ def lanes(data: Mapping[str, Any]) -> Markup:
         parts.append(element("line", x1=x, x2=x, y1=0, y2=height - AXIS + 4, class_="grid"))
         anchor = "end" if x > WIDTH - 30 else "middle"
         parts.append(svg.caption(f"{at:g} us", height - 5, x, anchor))
-    for place, (label, colour, events) in enumerate(rows):
-        y = place * ROW + 4
+    for position, (label, colour, events) in enumerate(rows):
+        y = position * ROW + 4
         parts.append(svg.caption(label, y + 13))
         for start, us, name in events:
             x, width = LEFT + start * scale, max(us * scale, 0.6)

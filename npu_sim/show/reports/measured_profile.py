@@ -113,8 +113,8 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
     longest = max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0)
     scale = WIDTH / (longest or 1.0)
     parts = []
-    for place, (name, measured, bound) in enumerate(rows):
-        y = place * ROW
+    for position, (name, measured, bound) in enumerate(rows):
+        y = position * ROW
         time = time_text(measured)
         text = f"{name}: {time}"
         bars = [(say("{name}: measured {time}", name=name, time=time), measured, "c0")]

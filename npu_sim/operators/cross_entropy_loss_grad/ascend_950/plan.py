@@ -32,7 +32,7 @@ BARRIER = Condition(
         row.reduction == MEAN and (row.weighted == 1 or row.ignore_index >= 0)
     ),
     "every core leaves the sum of its rows in the workspace, and all add them up",
-    "no core needs another",
+    "cores do not wait",
     ("reduction", "ignore_index"),
 )
 

@@ -74,9 +74,9 @@ def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
         "weight": weight,
     }
     counts = np.empty(len(codes), np.int64)
-    for place, code in enumerate(codes):
+    for position, code in enumerate(codes):
         target = (code + 1).astype(call.tensors["target"].dtype)
         result = probe.outputs(**fixed, target=target)["x_grad"]
         gradient = float(result[int(np.argmax(code == 0)), CODES])
-        counts[place] = 0 if np.isinf(gradient) else round(1 / gradient)
+        counts[position] = 0 if np.isinf(gradient) else round(1 / gradient)
     return counts
