@@ -108,7 +108,7 @@ def row_writes(
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
-    """Yield that rows which no index names hold anything."""
+    """Yield the rows that no index names: they may have any content."""
     output = first.outputs["permuted_tokens_grad"]
     named = np.zeros(len(output), np.bool_)
     indices = call.tensors["sorted_indices"]
@@ -117,7 +117,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         return
     # An empty interval allows nothing.
     lowest = np.where(named, np.inf, -np.inf).reshape(-1, 1)
-    reason = "no index names this row: on the device it keeps what memory held"
+    reason = "no index names this row: on the device it keeps the previous content of the memory"
     yield OpenRule("permuted_tokens_grad", lowest, -lowest, reason)
 
 
@@ -129,8 +129,8 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     )
     assert g is not None
     if output == "probs_grad":
-        token, place = index
-        row = int(indices[token * top_k + place])
+        token, expert = index
+        row = int(indices[token * top_k + expert])
         if rows is None or not 0 <= row < rows.shape[0]:
             return []
         products = rows[row].astype(np.float64) * g[token].astype(np.float64)
