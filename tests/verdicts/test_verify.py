@@ -320,7 +320,7 @@ def test_every_last_write_of_a_core_is_reachable():
     ]
     assert output.status == "undecided"
     assert {output.status_of((1, column)) for column in range(32)} == {"reachable"}
-    assert "memory held" in output.reason((3, 0))
+    assert "previous content of the memory" in output.reason((3, 0))
     mixed[1, 2] += 1
     output = verified("moe_token_unpermute_grad", call, permuted_tokens_grad=mixed).outputs[
         "permuted_tokens_grad"
