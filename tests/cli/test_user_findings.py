@@ -1,4 +1,4 @@
-"""What users stumbled over: answers name the cause, and errors end before work is done."""
+"""Findings of users: answers name the cause, and errors end before work is done."""
 
 from pathlib import Path
 
