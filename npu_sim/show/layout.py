@@ -30,13 +30,16 @@ BETWEEN = " | "
 """Separator of the facts of a block."""
 
 _UNIT = r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)"
-_PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*(?:e[-+]?\d+)?\ {_UNIT}\S*|\S+)", re.VERBOSE)
+_QUANTITY = rf"\d[\d.,]*(?:e[-+]?\d+)? {_UNIT}"
+_PIECE = re.compile(rf"\s*(?:[-+(]?{_QUANTITY}\S*|\S+)")
 _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
 _SPLIT = re.compile(
-    rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))[^\w\s(（《「【]*|\s*\S+"
+    rf"\s*[(（《「【]*(?:{_QUANTITY}|[{_WIDE}]"
+    rf"|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))"
+    r"[^\w\s(（《「【]*|\s*\S+"
 )
 """Chinese text has no blanks: lines may end after any character but an opening bracket, and before
-any but punctuation."""
+any but punctuation; not between a number and its unit."""
 
 
 class Column(NamedTuple):

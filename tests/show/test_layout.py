@@ -84,8 +84,8 @@ def longest_first(line):
     ],
 )
 def test_a_number_and_its_unit_are_not_separated(quantity):
-    text = f"at least {quantity} more"
-    assert all(any(quantity in line for line in wrapped(text, width)) for width in range(1, 40))
+    for text in (f"at least {quantity} more", f"指令启动 {quantity}；来自公开速率"):
+        assert all(any(quantity in line for line in wrapped(text, width)) for width in range(1, 40))
 
 
 @pytest.mark.parametrize("width", range(2, 60))
