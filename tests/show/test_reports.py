@@ -61,12 +61,15 @@ def read(html):
 
 
 ROUNDED_SIZE = re.compile(r"\d+\.\d [MG]iB \(([\d,]+)\)")
+PERCENTAGE = re.compile(r"(\d+\.\d) %")
 TIME = re.compile(r"(\d+\.?\d*) (us|ms|s)\b")
 MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6}
 
 
 def numbers_missing_from(data, page):
-    """Return the numbers of a page that are not in the JSON: times at three digits, others at six.
+    """Return the numbers of a page that are not in the JSON.
+
+    Times are compared at three digits, percentages at one decimal, others at six digits.
 
     A size in MiB or GiB is followed by its bytes, which are compared, as a power of two follows its
     number.
@@ -77,7 +80,11 @@ def numbers_missing_from(data, page):
         for value, unit in TIME.findall(text):
             if not np.isclose(numbers, float(value) * MICROSECONDS[unit], rtol=6e-3, atol=0).any():
                 missing.add(f"{value} {unit}")
-        exact = re.sub(r"(?<=\d),(?=\d{3})", "", ROUNDED_SIZE.sub(r"\1", TIME.sub("", text)))
+        for value in PERCENTAGE.findall(text):
+            if not np.isclose(100 * numbers, float(value), rtol=0, atol=0.051).any():
+                missing.add(f"{value} %")
+        plain = PERCENTAGE.sub("", TIME.sub("", text))
+        exact = re.sub(r"(?<=\d),(?=\d{3})", "", ROUNDED_SIZE.sub(r"\1", plain))
         for value in NUMBER.findall(exact):
             if not np.isclose(numbers, float(value), rtol=1e-5, atol=0).any():
                 missing.add(value)

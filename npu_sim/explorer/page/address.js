@@ -4,9 +4,9 @@ export const OTHER = "other.";
 export const WHERE = ["product", "soc", "release", "deterministic", "limits"];
 export const session = { catalog: null, state: {} };
 
-export const productOf = (name) => session.catalog.products.find((one) => one.name === name);
+export const productOf = (name) => session.catalog.products.find((product) => product.name === name);
 export const isCompared = () => Object.keys(session.state).some((name) => name.startsWith(OTHER));
-export const named = (name) => session.catalog.operators.find((one) => one.name === name) || session.catalog.operators[0];
+export const named = (name) => session.catalog.operators.find((operator) => operator.name === name) || session.catalog.operators[0];
 export const operatorOf = (prefix = "") => named(session.state[prefix + "operator"] ?? session.state.operator);
 
 export function defaults(operator, product) {

@@ -103,8 +103,8 @@ function whereFields(prefix) {
   const product = productOf(valueOf(prefix, "product"));
   const select = (name, title, help, ...values) => field(prefix + name, title, help, choice(prefix, name, ...values));
   return [
-    select("operator", t("operator"), "", operators.map((one) => one.name), operators.map((one) => one.title)),
-    select("product", t("product"), "", products.map((one) => one.name), products.map((one) => `${one.title} (${one.name})`)),
+    select("operator", t("operator"), "", operators.map((operator) => operator.name), operators.map((operator) => operator.title)),
+    select("product", t("product"), "", products.map((product) => product.name), products.map((product) => `${product.title} (${product.name})`)),
     select("soc", t("SoC"), "", product ? product.socs : []),
     select("release", t("release"), t("release of the product's software"), releases),
     field(prefix + "deterministic", t("deterministic"), t("the switch of deterministic computation"), checkbox(prefix, "deterministic")),
@@ -137,7 +137,7 @@ export function build(prefix) {
   put(".axes", operator.axes.map((axis) => axisField(prefix, axis)));
   put(".attributes", operator.attributes.map((attribute) => attributeField(prefix, attribute)));
   group.querySelector(".attributes").parentElement.hidden = operator.attributes.length === 0;
-  put(".tensors", operator.tensors.map((one) => field(prefix + one.name, one.name, one.help, text(prefix, one.name, t("as implied")))));
+  put(".tensors", operator.tensors.map((tensor) => field(prefix + tensor.name, tensor.name, tensor.help, text(prefix, tensor.name, t("as implied")))));
   showNumbers(prefix, numbers[prefix]);
 }
 
@@ -154,7 +154,7 @@ export function showNumbers(prefix, read) {
 export function showProblem(prefix, error) {
   const place = error?.argument === "profile" ? "product" : error?.argument;
   const { axes, attributes, tensors } = operatorOf(prefix);
-  for (const name of ["operator", ...WHERE, ...[...axes, ...attributes, ...tensors].map((one) => one.name)]) {
+  for (const name of ["operator", ...WHERE, ...[...axes, ...attributes, ...tensors].map((argument) => argument.name)]) {
     const [input, problem] = [byId(`field-${prefix}${name}`), byId(`problem-${prefix}${name}`)];
     if (!input || !problem) continue;
     const isHere = name === place;

@@ -72,7 +72,7 @@ function show(answer) {
     target.innerHTML = answer.lines + answer.pictures.join(""); // of this server, which escapes every text in it
     for (const part of target.querySelectorAll(".scroll")) makeReachable(part, byId("job-title").textContent);
   } else if (answer.outcome === "read") {
-    target.replaceChildren(make("p", { className: answer.good ? "good" : "bad", textContent: answer.headline }), ...answer.sections.map((one) => sectionOf(one)));
+    target.replaceChildren(make("p", { className: answer.good ? "good" : "bad", textContent: answer.headline }), ...answer.sections.map((section) => sectionOf(section)));
   } else if (answer.outcome === "product") {
     byId("job").hidden = true;
   } else {

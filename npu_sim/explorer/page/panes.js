@@ -65,8 +65,8 @@ export class Pane {
   // Sections that are as they were stay; in others what was folded open is open again.
   showSections(selector, sections) {
     const place = this.find(selector);
-    const open = new Set([...place.querySelectorAll("details[open]")].map((one) => one.dataset.key));
-    const shown = new Map([...place.children].map((one) => [one.markup, one]));
+    const open = new Set([...place.querySelectorAll("details[open]")].map((element) => element.dataset.key));
+    const shown = new Map([...place.children].map((child) => [child.markup, child]));
     place.replaceChildren(...sections.map((section) => {
       if (shown.has(section.html)) return shown.get(section.html);
       const element = sectionOf(section);
@@ -84,8 +84,8 @@ export class Pane {
     const reply = await fetched(`api/nearest?${query}`);
     if (number !== this.asked || !reply.changes) return;
     this.find(".nearest").hidden = reply.changes.length === 0;
-    this.find(".nearest .chips").replaceChildren(...reply.changes.map((one) => this.chip(one.key, one.value, one.path ? t("runs: {path}", { path: one.path }) : "", false)));
-    this.find(".nearest .sections").replaceChildren(...reply.sections.map((one) => sectionOf(one, "h4")));
+    this.find(".nearest .chips").replaceChildren(...reply.changes.map((change) => this.chip(change.key, change.value, change.path ? t("runs: {path}", { path: change.path }) : "", false)));
+    this.find(".nearest .sections").replaceChildren(...reply.sections.map((section) => sectionOf(section, "h4")));
     this.actions.looked();
   }
 
@@ -97,7 +97,7 @@ export class Pane {
     this.find(".lines-of-bound").innerHTML = work.bound;
     this.showSections(".after", work.sections);
     this.find(".changes").hidden = work.changes.length === 0;
-    this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.outcome !== "runs")));
+    this.find(".changes .chips").replaceChildren(...work.changes.map((change) => this.chip(change.argument, change.value, outcomeOf(change), change.outcome !== "runs")));
     for (const [place, draw, data] of [[".time", DRAWN.drawGantt, work.time], [".steps-of-a-core", DRAWN.drawSteps, work.steps]]) {
       this.find(place).hidden = !data;
       if (data) draw(this.find(`${place} .drawn`), data);
@@ -133,11 +133,11 @@ export function markDifferences(first, second) {
   if (!first.answer?.lines || !second?.answer?.lines) return null;
   const names = new Set();
   for (const block of [".lines-of-plan", ".lines-of-bound"]) {
-    const [one, other] = [linesOf(first.find(block)), linesOf(second.find(block))];
-    for (const key of new Set([...one.keys(), ...other.keys()])) {
-      if (one.get(key)?.text === other.get(key)?.text) continue;
-      names.add((one.get(key) || other.get(key)).name);
-      for (const line of [one.get(key), other.get(key)]) if (line) mark(line.element);
+    const [left, right] = [linesOf(first.find(block)), linesOf(second.find(block))];
+    for (const key of new Set([...left.keys(), ...right.keys()])) {
+      if (left.get(key)?.text === right.get(key)?.text) continue;
+      names.add((left.get(key) || right.get(key)).name);
+      for (const line of [left.get(key), right.get(key)]) if (line) mark(line.element);
     }
   }
   return [...names];
@@ -179,11 +179,11 @@ function rowsOf(pane) {
 
 // Give what two panes show of the same thing the same row of the grid; what only one of them shows leaves an empty place in the other.
 export function align(first, second) {
-  const [one, other] = [rowsOf(first), rowsOf(second)];
-  const order = [...one.keys()];
-  [...other.keys()].forEach((key, place, keys) => {
-    if (!one.has(key)) order.splice(order.indexOf(keys[place - 1]) + 1, 0, key);
+  const [left, right] = [rowsOf(first), rowsOf(second)];
+  const order = [...left.keys()];
+  [...right.keys()].forEach((key, position, keys) => {
+    if (!left.has(key)) order.splice(order.indexOf(keys[position - 1]) + 1, 0, key);
   });
-  for (const [key, elements] of [...one, ...other]) for (const element of elements) element.style.setProperty("--row", order.indexOf(key) + 1);
+  for (const [key, elements] of [...left, ...right]) for (const element of elements) element.style.setProperty("--row", order.indexOf(key) + 1);
   byId("panes").style.setProperty("--rows", order.length);
 }

@@ -75,13 +75,13 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         for line in upgrade_lines(upgrade)
     )
     refused = ("product", "SoCs", "status", "why", "what would be right")
-    estimated = ("SoC, release", "estimate", "of which, and what it rests on")
+    estimated = ("SoC, release", "estimate", "evidence")
     changed = ("argument", "now", "from", "takes the path", "decision", "on")
     upgraded = ("product", "SoCs", "upgrade", "fact", "change", "note")
     tables += [
         Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"),
         Table(refused, refusals, "Refused"),
-        Table(estimated, tuple(estimate_lines(comparison)), "Beyond the lower bounds"),
+        Table(estimated, tuple(estimate_lines(comparison)), "Estimates"),
         Table(changed, changes, "Nearest changes of path"),
         Table(upgraded, steps, "Changes by an upgrade"),
     ]

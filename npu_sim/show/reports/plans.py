@@ -6,6 +6,7 @@ from typing import Any
 
 from npu_sim.framework.execution import Result
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan
 from npu_sim.show.reports.commands import plan_command
@@ -152,7 +153,7 @@ def _decision_table(plan: Plan) -> Table:
         )
         for decision in plan.decisions
     )
-    return Table(("decision", "condition", "now", "holds", "so", "changes at"), rows)
+    return Table(("decision", "condition", "now", "holds", "effect", "changes at"), rows)
 
 
 def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -281,8 +282,8 @@ TIMELINE_HEADINGS = (
     "call",
     "SoC",
     "clock MHz",
-    "lower bound us",
-    "kernel us",
+    "lower bound",
+    "kernel",
     "limited by",
     "busy share of the kernel",
     "imbalance",
@@ -293,7 +294,7 @@ LAUNCH_HEADINGS = (
     "call",
     "SoC",
     "kernel",
-    "at least us",
+    "at least",
     "estimate",
     "share",
     "limited by",
@@ -301,7 +302,7 @@ LAUNCH_HEADINGS = (
     "bytes written",
     "evidence",
 )
-CHANGE_HEADINGS = ("call", "SoC", "change", "at least us", "saved share", "without")
+CHANGE_HEADINGS = ("call", "SoC", "change", "at least", "saved", "without")
 PRICE_HEADINGS = ("call", "SoC", "deterministic computation off and on", "note")
 
 
@@ -318,7 +319,7 @@ def timeline_report(
     - ``call``: command that reproduces the report.
     """
     lowest = min((timeline for _, timeline in timelines), key=lambda timeline: timeline.bound_us)
-    sentence = say("{title}: no faster than {bound_us:.6g} us on {soc} (lower bound)", lowest)
+    sentence = say("{title} on {soc}: at least {time}", lowest, time=time_text(lowest.bound_us))
     bounds = Table(
         TIMELINE_HEADINGS, tuple(_timeline_row(name, timeline) for name, timeline in timelines)
     )
@@ -331,8 +332,8 @@ def timeline_report(
             name,
             timeline.soc,
             change.change,
-            change.bound_us,
-            change.saved_share,
+            time_text(change.bound_us),
+            percent_text(change.saved_share),
             joined(change.without, ", "),
         )
         for name, timeline in timelines
@@ -361,10 +362,19 @@ def timeline_report(
 
 
 def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
-    busy = ", ".join(f"{pipe} {share:.6g}" for pipe, share in timeline.busy_share.items())
-    call = (name, timeline.soc, timeline.clock_mhz, timeline.bound_us)
-    moved = (timeline.read_bytes, timeline.written_bytes)
-    return (*call, timeline.kernel_us, timeline.binding_pipe, busy, timeline.imbalance, *moved)
+    busy = (f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items())
+    return (
+        name,
+        timeline.soc,
+        timeline.clock_mhz,
+        time_text(timeline.bound_us),
+        time_text(timeline.kernel_us),
+        timeline.binding_pipe,
+        ", ".join(busy),
+        timeline.imbalance,
+        timeline.read_bytes,
+        timeline.written_bytes,
+    )
 
 
 def _estimate_cell(launch: LaunchTime) -> str:
@@ -384,9 +394,9 @@ def _launch_times(name: str, timeline: Timeline) -> list[tuple[Cell, ...]]:
             name,
             timeline.soc,
             launch.kernel,
-            launch.us,
+            time_text(launch.us),
             _estimate_cell(launch),
-            launch.share,
+            percent_text(launch.share),
             launch.binds,
             launch.read_bytes,
             launch.written_bytes,

@@ -22,7 +22,7 @@ COUNTS = (
     *("not accepted", "peak workspace"),
 )
 """Headings of the counts of every target."""
-LEVELS = {ERROR: "error", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
+LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
 
 
 def preflight_report(matrix: Matrix, file: str, call: str) -> Document:

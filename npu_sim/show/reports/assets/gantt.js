@@ -7,32 +7,32 @@ const drawGantt = (() => {
   const COLOURS = { MTE2: "c0", V: "c1", MTE3: "c2", MTE1: "c4", M: "c1", FIXP: "c2" };
 
   function rowsOf(data) {
-    const bound = data.launches.map((one) => ({ name: one.kernel, start: one.start_us, us: one.us, text: `${one.kernel}: at least ${microseconds(one.us)}, ${(100 * one.share).toFixed(1)} % of the bound` }));
+    const bound = data.launches.map((launch) => ({ name: launch.kernel, start: launch.start_us, us: launch.us, text: `${launch.kernel}: at least ${microseconds(launch.us)}, ${(100 * launch.share).toFixed(1)} % of the bound` }));
     const rows = [{ label: "launches", colour: "c5", named: true, events: bound }];
-    if (data.launches.some((one) => one.measured_us)) {
+    if (data.launches.some((launch) => launch.measured_us)) {
       let start = 0;
-      const measured = data.launches.map((one) => {
-        const us = one.measured_us || 0, at = start;
+      const measured = data.launches.map((launch) => {
+        const us = launch.measured_us || 0, at = start;
         start += us;
-        return { name: one.kernel, start: at, us, text: `${one.kernel}: measured ${microseconds(us)}, at least ${microseconds(one.us)}` };
+        return { name: launch.kernel, start: at, us, text: `${launch.kernel}: measured ${microseconds(us)}, at least ${microseconds(launch.us)}` };
       });
       rows.unshift({ label: "measured", colour: "c6", named: true, events: measured });
       rows[1].label = "bound";
     }
     for (const pipe of data.pipes) {
-      const events = pipe.events.map((one) => ({ name: one.name, start: one.start_us, us: one.us, text: eventText(pipe.pipe, one) }));
+      const events = pipe.events.map((event) => ({ name: event.name, start: event.start_us, us: event.us, text: eventText(pipe.pipe, event) }));
       rows.push({ label: pipe.pipe, colour: COLOURS[pipe.pipe] || "c7", events });
     }
     return rows;
   }
-  function eventText(pipe, one) {
-    const tiles = one.tiles > 1 ? `, ${one.tiles} tiles` : "";
-    const moved = one.bytes ? `, ${countText(one.bytes)} bytes` : "";
-    return `${pipe}, ${one.phase}: ${one.name}${tiles}${moved}, ${microseconds(one.us)} from ${microseconds(one.start_us)}`;
+  function eventText(pipe, event) {
+    const tiles = event.tiles > 1 ? `, ${event.tiles} tiles` : "";
+    const moved = event.bytes ? `, ${countText(event.bytes)} bytes` : "";
+    return `${pipe}, ${event.phase}: ${event.name}${tiles}${moved}, ${microseconds(event.us)} from ${microseconds(event.start_us)}`;
   }
 
   return function drawGantt(element, data) {
-    const rows = rowsOf(data), end = Math.max(...rows.flatMap((row) => row.events.map((one) => one.start + one.us)), 1e-9);
+    const rows = rowsOf(data), end = Math.max(...rows.flatMap((row) => row.events.map((event) => event.start + event.us)), 1e-9);
     let from = 0, to = end, width = 0;
     const status = html("output", { class: "caption", "aria-live": "polite" });
     const stage = html("div", { class: "stage", tabindex: "0", role: "application", "aria-label": "time line: plus and minus zoom, arrow keys move, Home shows everything" });
@@ -57,12 +57,12 @@ const drawGantt = (() => {
       rows.forEach((row, place) => {
         const y = place * ROW + 4;
         picture.append(svg("text", { x: 0, y: y + 13, class: "caption" }, row.label));
-        for (const one of row.events) {
-          const x0 = LEFT + Math.max(one.start - from, 0) * scale, x1 = LEFT + Math.min(one.start + one.us - from, to - from) * scale;
-          if (x1 < LEFT || x0 > width || one.start + one.us < from || one.start > to) continue;
+        for (const event of row.events) {
+          const x0 = LEFT + Math.max(event.start - from, 0) * scale, x1 = LEFT + Math.min(event.start + event.us - from, to - from) * scale;
+          if (x1 < LEFT || x0 > width || event.start + event.us < from || event.start > to) continue;
           const wide = Math.max(x1 - x0, NARROWEST);
-          picture.append(titled(one.text, svg("rect", { x: x0, y, width: wide, height: BAR, class: row.colour, "data-start": one.start, "data-us": one.us, "data-row": row.label })));
-          if (row.named && one.name.length * CHARACTER < wide) picture.append(svg("text", { x: x0 + 5, y: y + 13, class: "on" }, one.name));
+          picture.append(titled(event.text, svg("rect", { x: x0, y, width: wide, height: BAR, class: row.colour, "data-start": event.start, "data-us": event.us, "data-row": row.label })));
+          if (row.named && event.name.length * CHARACTER < wide) picture.append(svg("text", { x: x0 + 5, y: y + 13, class: "on" }, event.name));
         }
       });
       stage.replaceChildren(picture);
@@ -81,8 +81,8 @@ const drawGantt = (() => {
     stage.addEventListener("pointerup", () => { held = null; });
     const tools = html("div", { class: "tools" }, button("+", "zoom in", () => zoom(0.5)), button("\u2212", "zoom out", () => zoom(2)),
       button("\u2190", "earlier", () => move(-0.5)), button("\u2192", "later", () => move(0.5)), button("all", "show all", whole), status);
-    const launches = data.launches.map((one) => [one.kernel, microseconds(one.start_us), microseconds(one.us), `${(100 * one.share).toFixed(1)} %`, one.binds || "no AI core", one.measured_us ? microseconds(one.measured_us) : ""]);
-    const pipes = data.pipes.flatMap((pipe) => pipe.events.map((one) => [pipe.pipe, one.phase, one.name, one.tiles, microseconds(one.start_us), microseconds(one.us), one.bytes]));
+    const launches = data.launches.map((launch) => [launch.kernel, microseconds(launch.start_us), microseconds(launch.us), `${(100 * launch.share).toFixed(1)} %`, launch.binds || "no AI core", launch.measured_us ? microseconds(launch.measured_us) : ""]);
+    const pipes = data.pipes.flatMap((pipe) => pipe.events.map((event) => [pipe.pipe, event.phase, event.name, event.tiles, microseconds(event.start_us), microseconds(event.us), event.bytes]));
     const parts = [tools, stage, table("launches as a table", ["launch", "starts", "at least", "share", "limited by", "measured"], launches)];
     if (pipes.length) parts.push(table(`pipes of core ${data.core}, the slowest, as a table`, ["pipe", "phase", "tiles of", "tiles", "starts", "busy", "bytes"], pipes));
     element.replaceChildren(...parts);

@@ -52,7 +52,7 @@ const drawMap = (() => {
       legend.replaceChildren(...(found ? scaleLegend(found, kind) : []), ...data.states.map((state, number) => ({ state, number })).filter(({ state }) => !found || state.refused).map(stateLegend));
     }
     function cells(picture, place, found, kind) {
-      const all = found.values.flat().filter((one) => one !== null), low = Math.min(...all), high = Math.max(...all);
+      const all = found.values.flat().filter((value) => value !== null), low = Math.min(...all), high = Math.max(...all);
       found.values.forEach((column, i) => column.forEach((value, j) => {
         if (value === null) return;
         const share = high > low ? (value - low) / (high - low) : 1;
@@ -98,7 +98,7 @@ const drawMap = (() => {
       return html("li", {}, mark, ` ${state.refused ? "refused: " : ""}${state.label}`);
     }
     function scaleLegend(found, kind) {
-      const all = found.values.flat().filter((one) => one !== null);
+      const all = found.values.flat().filter((value) => value !== null);
       return [html("li", {}, `${KINDS[kind]}: from ${Math.min(...all)} (pale) to ${Math.max(...all)} (full), each cell one call at its lower left corner`)];
     }
     select.addEventListener("change", redraw);

@@ -20,7 +20,7 @@ const pictures = (() => {
   }
   function put(made, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined && value !== false) made.setAttribute(name, TRANSLATED_ATTRIBUTES.includes(name) ? translated(String(value)) : value);
-    made.append(...children.map((one) => (typeof one === "string" ? translated(one) : one)));
+    made.append(...children.map((child) => (typeof child === "string" ? translated(child) : child)));
     return made;
   }
   // An element, and one of SVG: (name, attributes, children...).
@@ -56,7 +56,7 @@ const pictures = (() => {
   // Values of an axis: round ones, as many as have room, at least `least` apart.
   function ticks(from, to, most, least = 0) {
     const raw = (to - from) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(raw));
-    const step = Math.max([1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || 10 * power, least);
+    const step = Math.max([1, 2, 5, 10].map((multiple) => multiple * power).find((multiple) => multiple >= raw) || 10 * power, least);
     const found = [];
     for (let at = Math.ceil(from / step) * step; at <= to * (1 + 1e-12); at += step) found.push(Number(at.toPrecision(12)));
     return found;

@@ -32,15 +32,15 @@ const drawSteps = (() => {
         length = Math.round(factor * axes[axis].length);
       }
     }
-    const [axis, factor] = walk.find(([one]) => own[one]) || [];
+    const [axis, factor] = walk.find(([name]) => own[name]) || [];
     if (length === null && axis) {
       start = Math.round(factor * own[axis][0]);
       length = Math.round(factor * (own[axis][1] - own[axis][0]));
     }
     return length === null ? { start: 0, length: size } : { start, length: Math.min(length, size - start) };
   }
-  const noteOf = (phase, tile) => [phase.name, tile.note].filter((one, place, all) => one && all.indexOf(one) === place).join(": ");
-  const range = (one) => `${one.start}..${one.start + one.length}`;
+  const noteOf = (phase, tile) => [phase.name, tile.note].filter((text, position, all) => text && all.indexOf(text) === position).join(": ");
+  const range = (span) => `${span.start}..${span.start + span.length}`;
 
   function viewCard(view, axes, own, role, chosen) {
     const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
@@ -48,12 +48,12 @@ const drawSteps = (() => {
     const where = chosen ? "rows that the data decides" : `rows ${range(rows)}`;
     const text = role ? `${role}: ${where}, columns ${range(columns)}` : "unaffected";
     // To the left where the frame lies in all rows, to the right the frame: what the core has, or everything.
-    const inside = (one, other) => one.start >= other.start && one.start + one.length <= other.start + other.length;
+    const inside = (span, other) => span.start >= other.start && span.start + span.length <= other.start + other.length;
     const whole = { rows: { start: 0, length: view.rows }, columns: { start: 0, length: view.columns } };
     const frame = chosen || !inside(rows, share.rows) || !inside(columns, share.columns) ? whole : share;
     const picture = svg("svg", { viewBox: `0 0 100 ${MAP_HEIGHT}`, preserveAspectRatio: "none", class: "tensor", role: "img", "aria-label": `${view.name}, ${text}` });
-    const strip = (one, kind, title) => {
-      const height = Math.max((one.length / Math.max(view.rows, 1)) * MAP_HEIGHT, THINNEST), y = Math.min((one.start / Math.max(view.rows, 1)) * MAP_HEIGHT, MAP_HEIGHT - height);
+    const strip = (span, kind, title) => {
+      const height = Math.max((span.length / Math.max(view.rows, 1)) * MAP_HEIGHT, THINNEST), y = Math.min((span.start / Math.max(view.rows, 1)) * MAP_HEIGHT, MAP_HEIGHT - height);
       return titled(title, svg("rect", { x: 0, y, width: STRIP, height, class: kind }));
     };
     const box = (y, x, kind) => {
@@ -93,12 +93,12 @@ const drawSteps = (() => {
     const picture = svg("svg", { width, height: BAR, viewBox: `0 0 ${width} ${BAR}`, role: "img", "aria-label": `${memory.name}: ${memory.used_bytes} of ${memory.capacity_bytes} bytes` });
     let x = 0;
     const legend = html("ul", { class: "legend" });
-    memory.allocations.forEach((one, place) => {
-      const wide = (one.bytes / whole) * width, on = live.includes(one.name), colour = `c${place % COLOURS}`;
-      const text = `${one.name}: ${one.bytes} bytes, ${on ? "live" : "not in use now"}`;
-      picture.append(titled(text, svg("rect", { x, y: 0, width: Math.max(wide, 0.5), height: BAR, class: on ? colour : `${colour} asleep`, "data-segment": one.name, "data-live": String(on) })));
+    memory.allocations.forEach((allocation, position) => {
+      const wide = (allocation.bytes / whole) * width, on = live.includes(allocation.name), colour = `c${position % COLOURS}`;
+      const text = `${allocation.name}: ${allocation.bytes} bytes, ${on ? "live" : "not in use now"}`;
+      picture.append(titled(text, svg("rect", { x, y: 0, width: Math.max(wide, 0.5), height: BAR, class: on ? colour : `${colour} asleep`, "data-segment": allocation.name, "data-live": String(on) })));
       const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", { width: 12, height: 12, class: on ? colour : `${colour} asleep` }));
-      legend.append(html("li", on ? {} : { class: "quiet" }, mark, ` ${one.name} ${one.bytes}${on ? "" : ", not in use now"}`));
+      legend.append(html("li", on ? {} : { class: "quiet" }, mark, ` ${allocation.name} ${allocation.bytes}${on ? "" : ", not in use now"}`));
       x += wide;
     });
     if (memory.free_bytes > 0) {
@@ -114,7 +114,7 @@ const drawSteps = (() => {
     const cell = event.target.closest("[data-cell]");
     let around = cell;
     while (around && !around.querySelector(".core-choice")) around = around.parentElement;
-    const made = around && [...around.querySelectorAll(".core-choice button")].find((one) => one.textContent === cell.dataset.cell);
+    const made = around && [...around.querySelectorAll(".core-choice button")].find((button) => button.textContent === cell.dataset.cell);
     if (made) made.click();
   });
 
@@ -125,8 +125,8 @@ const drawSteps = (() => {
       return;
     }
     let core = cores[0], at = 0, width = 0;
-    const parts = (number) => data.phases.map((phase) => ({ phase, nodes: phase.programs[phase.of_core[number]] || [] })).map((one) => ({ ...one, tiles: count(one.nodes) }));
-    const total = (number) => parts(number).reduce((sum, one) => sum + one.tiles, 0);
+    const parts = (number) => data.phases.map((phase) => ({ phase, nodes: phase.programs[phase.of_core[number]] || [] })).map((part) => ({ ...part, tiles: count(part.nodes) }));
+    const total = (number) => parts(number).reduce((sum, part) => sum + part.tiles, 0);
     // Tile number n of a core, in its phase; null if the core has fewer.
     function tileOf(number, n) {
       for (const { phase, nodes, tiles } of parts(number)) {
@@ -145,7 +145,7 @@ const drawSteps = (() => {
 
     function choose(number) {
       core = number;
-      for (const [one, made] of buttons) made.setAttribute("aria-pressed", String(one === core));
+      for (const [number, made] of buttons) made.setAttribute("aria-pressed", String(number === core));
       slider.max = Math.max(number === ALL ? Math.max(...cores.map(total)) - 1 : total(number) - 1, 0);
       go(at);
     }
@@ -164,7 +164,7 @@ const drawSteps = (() => {
       if (!found) return;
       const { phase } = found;
       const tile = data.tiles[found.kind], own = data.cores[core] || {};
-      const places = Object.entries(found.axes).map(([axis, one]) => `${axis} ${range(one)}`).join(", ");
+      const places = Object.entries(found.axes).map(([axis, span]) => `${axis} ${range(span)}`).join(", ");
       const says = tile.says.replace(/\{([^}]+)\}/g, (_, axis) => (found.axes[axis] ? range(found.axes[axis]) : own[axis] ? `${own[axis][0]}..${own[axis][1]}` : "all"));
       const note = noteOf(phase, tile);
       const place = `core ${core}, tile ${at + 1} of ${Number(slider.max) + 1}, ${note}${places ? `, ${places}` : ""}`;
@@ -172,15 +172,15 @@ const drawSteps = (() => {
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, says));
       views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, roleOf(view, tile), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
-      const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${countText(one.bytes)} bytes` : `${countText(one.elements)} elements`}`);
+      const pipes = Object.entries(tile.work).map(([pipe, amount]) => `${pipe} ${amount.bytes ? `${countText(amount.bytes)} bytes` : `${countText(amount.elements)} elements`}`);
       work.textContent = pipes.length ? pictures.translated(`pipes: ${pipes.join(", ")}`) : "";
     }
     function redrawAll() {
-      const found = cores.map((number) => [number, tileOf(number, at)]).filter(([, one]) => one);
-      const places = found.map(([number, one]) => [number, data.tiles[one.kind], one.axes, data.cores[number] || {}]);
+      const found = cores.map((number) => [number, tileOf(number, at)]).filter(([, tile]) => tile);
+      const places = found.map(([number, tile]) => [number, data.tiles[tile.kind], tile.axes, data.cores[number] || {}]);
       const place = `all cores, tile ${at + 1} of ${Number(slider.max) + 1}: ${found.length} cores work`;
       slider.setAttribute("aria-valuetext", place);
-      const notes = new Set(found.map(([, one]) => noteOf(one.phase, data.tiles[one.kind])));
+      const notes = new Set(found.map(([, tile]) => noteOf(tile.phase, data.tiles[tile.kind])));
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, [...notes].join("; ")));
       views.replaceChildren(...data.views.map((view) => sharedCard(view, places)));
       memories.replaceChildren();

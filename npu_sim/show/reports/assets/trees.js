@@ -3,7 +3,7 @@
 // Terms that are added one after the other are one node, such as t0 .. t31. Everything inside is built when it is opened.
 const drawTrees = (() => {
   const { html } = pictures;
-  const size = (node) => (typeof node === "number" ? 1 : node === null ? 0 : node.fold.reduce((sum, one) => sum + size(one), 0));
+  const size = (node) => (typeof node === "number" ? 1 : node === null ? 0 : node.fold.reduce((sum, part) => sum + size(part), 0));
 
   function lazily(summary, build, attributes = {}) {
     const made = html("details", attributes, html("summary", {}, summary));
@@ -13,17 +13,17 @@ const drawTrees = (() => {
   // Parts of a sum; neighbouring terms with following numbers are one part.
   function parts(fold) {
     const found = [];
-    for (const one of fold) {
+    for (const part of fold) {
       const last = found[found.length - 1];
-      if (typeof one === "number" && last && last.run && last.stop === one) last.stop += 1;
-      else found.push(typeof one === "number" ? { run: true, start: one, stop: one + 1 } : { node: one });
+      if (typeof part === "number" && last && last.run && last.stop === part) last.stop += 1;
+      else found.push(typeof part === "number" ? { run: true, start: part, stop: part + 1 } : { node: part });
     }
     return found;
   }
   function branch(node, terms) {
     if (typeof node === "number") return html("span", { class: "term" }, `t${node} = ${terms[node]}`);
     const inner = parts(node.fold), count = size(node);
-    return lazily(`sum of ${inner.length === 1 ? `${count} terms` : `${inner.length} parts, ${count} terms`}, from the left`, () => html("ul", { class: "tree" }, ...inner.map((one) => html("li", {}, one.run ? run(one, terms) : branch(one.node, terms)))), { "data-terms": count });
+    return lazily(`sum of ${inner.length === 1 ? `${count} terms` : `${inner.length} parts, ${count} terms`}, from the left`, () => html("ul", { class: "tree" }, ...inner.map((part) => html("li", {}, part.run ? run(part, terms) : branch(part.node, terms)))), { "data-terms": count });
   }
   function run({ start, stop }, terms) {
     if (stop === start + 1) return html("span", { class: "term" }, `t${start} = ${terms[start]}`);
@@ -34,16 +34,16 @@ const drawTrees = (() => {
   function formula(node) {
     if (node === null) return "0";
     if (typeof node === "number") return `t${node}`;
-    return node.fold.map((one, place) => (place && one && one.fold ? `(${formula(one)})` : formula(one))).join(" + ");
+    return node.fold.map((part, position) => (position && part && part.fold ? `(${formula(part)})` : formula(part))).join(" + ");
   }
   return function drawTrees(element, data) {
-    const probed = (one) => (one.probe_agrees === null ? "not probed" : `${one.probe_agrees ? "the kernel agrees" : "THE KERNEL DISAGREES"} (${one.probe})`);
-    const all = data.certificates.map((one) => {
-      const head = `${one.output}[${one.element.join(", ")}], ${one.elements_alike} elements alike, ${one.terms.length} terms; ${probed(one)}; ${one.hash}`;
+    const probed = (certificate) => (certificate.probe_agrees === null ? "not probed" : `${certificate.probe_agrees ? "the kernel agrees" : "THE KERNEL DISAGREES"} (${certificate.probe})`);
+    const all = data.certificates.map((certificate) => {
+      const head = `${certificate.output}[${certificate.element.join(", ")}], ${certificate.elements_alike} elements alike, ${certificate.terms.length} terms; ${probed(certificate)}; ${certificate.hash}`;
       const inside = () => {
-        const root = branch(one.tree, one.terms);
+        const root = branch(certificate.tree, certificate.terms);
         if (root.tagName === "DETAILS") root.open = true;
-        return html("div", {}, root, lazily("full text", () => html("pre", { class: "call" }, formula(one.tree)), { class: "full" }));
+        return html("div", {}, root, lazily("full text", () => html("pre", { class: "call" }, formula(certificate.tree)), { class: "full" }));
       };
       return lazily(head, inside, { class: "certificate" });
     });
