@@ -289,11 +289,12 @@ TEXT_KEYS = frozenset({"caption", "path", "reason", "says", "text", "title", "wh
 
 
 def translated_data(data: Any, key: str = "") -> Any:
-    """Return the data of a picture with its texts in the language in use; names stay."""
+    """Return the data of a picture with its texts in the language in use; other strings stay."""
     if language() == LANGUAGES[0]:
         return data
     if isinstance(data, str):
-        return translated(data) if key in TEXT_KEYS else data
+        is_text = isinstance(data, Text) or key in TEXT_KEYS
+        return translated(data) if is_text else data
     if isinstance(data, Mapping):
         return {name: translated_data(value, str(name)) for name, value in data.items()}
     if isinstance(data, list | tuple):

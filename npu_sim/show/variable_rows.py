@@ -11,6 +11,8 @@ from npu_sim.show.layout import Column, Table, stack
 from npu_sim.studies.variable_rows import FIELDS, WORST_ROWS, VariableRows
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
+POSITIONS = {"row": "row {number}", "column": "column {number}", "element": "element {number}"}
+"""Name of a row, column or element."""
 NOTE = (
     "terms: how many numbers are added up; in: the contributions they arrive in; spread and ulp: "
     "the element of the row that differs most in ulp, over the orders that were tried; relative "
@@ -37,7 +39,7 @@ def row_cells(rows: VariableRows) -> list[tuple[str, ...]]:
     """Return the worst rows as cells under ``HEADINGS``."""
     return [
         (
-            f"{row['axis']} {row['place']}",
+            say(POSITIONS[row["axis"]], number=row["place"]),
             str(row["terms"]),
             str(row["contributions"]),
             str(row["cores"]),

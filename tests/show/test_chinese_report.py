@@ -5,10 +5,13 @@ import re
 import pytest
 
 from npu_sim.cores import load_profile
-from npu_sim.language import LANGUAGES, using_language
+from npu_sim.language import LANGUAGES, Text, using_language
+from npu_sim.language.text import translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.show.reports import plan_report, render
+from npu_sim.show.reports.figures import Axis, Curve, curve_figure
+from npu_sim.show.reports.html import DRAWING_SCRIPTS, asset
 from npu_sim.show.reports.picture_texts import TEXTS, picture_texts
 from npu_sim.show.timelines import estimate_cell, evidence_of_estimates
 
@@ -20,8 +23,15 @@ ENGLISH = re.compile(
 
 def test_every_picture_sentence_has_a_translation():
     with using_language("zh"):
-        assert {source for source, _ in picture_texts()} == set(TEXTS)
-    assert picture_texts() == []
+        assert picture_texts().keys() == set(TEXTS)
+    assert picture_texts() == {}
+
+
+def test_the_texts_are_those_of_the_drawing_scripts():
+    scripts = "".join(asset(name) for name in DRAWING_SCRIPTS)
+    literals = set(re.findall(r'"([^"\n]*)"', scripts))
+    assert set(TEXTS) - literals == {"documented", "hardware"}  # names of limits in the data
+    assert set(re.findall(r'\bt\("([^"]*)"', scripts)) <= set(TEXTS)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -55,3 +65,19 @@ def test_drawn_texts_are_chinese(browser, tmp_path):
     assert "下一个分块" in texts
     assert sorted(set(ENGLISH.findall(texts))) == []
     browser.assert_quiet_and_local()
+
+
+def test_the_names_of_lines_are_translated():
+    refused = {"first": 5, "last": 6, "end": 7, "reason": "", "soc": "Ascend910B1"}
+    with using_language("zh"):
+        figure = curve_figure(
+            Axis("row"), Axis("ulp"), [Curve("positive first", [1, 9], [1, 2])], refused=[refused]
+        )
+    assert [trace["name"] for trace in figure.data] == ["正数在先", "拒绝"]
+
+
+def test_texts_of_the_data_are_translated_and_names_stay():
+    data = {"views": [{"name": Text("{gradient} block", gradient="gradInput")}, {"name": "row"}]}
+    with using_language("zh"):
+        views = translated_data(data)["views"]
+    assert views == [{"name": "gradInput 块"}, {"name": "row"}]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any, Literal
 
-from npu_sim.language import say
+from npu_sim.language import say, translated
 from npu_sim.show.reports.document import Figure
 
 MARKED_POINTS = 60
@@ -135,7 +135,7 @@ def _trace(curve: Curve) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": mode,
-        "name": curve.name,
+        "name": translated(curve.name),
         "x": list(curve.x),
         "y": list(curve.y),
         "line": line,
@@ -148,7 +148,7 @@ def _refused(span: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "none",
-        "name": "refused",
+        "name": say("refused"),
         "legendgroup": "refused",
         "showlegend": in_legend,
         "x": [start, end, end, start],

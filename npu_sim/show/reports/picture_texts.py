@@ -45,7 +45,13 @@ TEXTS = (
     "bound",
     "{pipe}, {phase}: {work}, {time} from {start}",
     "time line: plus and minus zoom, arrow keys move, Home shows everything",
-    "{start} us to {stop} us of {end} us",
+    "{start} to {stop} of {end}",
+    "{title} on {soc}: {rows}",
+    "{count} tiles",
+    "{bytes} bytes",
+    "{elements} elements",
+    "documented",
+    "hardware",
     "zoom in",
     "zoom out",
     "earlier",
@@ -91,10 +97,7 @@ TEXTS = (
 )
 
 
-def picture_texts() -> list[tuple[str, str]]:
-    """Return the texts with their translations, those with the most letters first."""
-    pairs = [(text, translated(text)) for text in TEXTS]
-    return sorted(
-        (pair for pair in pairs if pair[0] != pair[1]),
-        key=lambda pair: -sum(letter.isalpha() for letter in pair[0]),
-    )
+def picture_texts() -> dict[str, str]:
+    """Return the translations of the texts; empty in English."""
+    pairs = ((text, translated(text)) for text in TEXTS)
+    return {text: translation for text, translation in pairs if text != translation}

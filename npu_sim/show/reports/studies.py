@@ -119,7 +119,7 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 )
             ]
             exact = sum(step["value"] for step in worst["steps_to_lowest"])
-            bounds = (Bound("deterministic result", (reference - factor * exact) / ulp, "y"),)
+            bounds = (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),)
             index = ", ".join(map(str, worst["index"]))
             caption = say(
                 "{output}[{index}] in the orders of its lowest and highest result: running fp32 "

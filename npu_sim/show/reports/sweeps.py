@@ -304,6 +304,6 @@ def _memory_figure(
         for name, memory in named
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
-    bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
+    bounds = [*limits, *(Bound(say("capacity"), capacity, "y") for capacity in capacities)]
     y = Axis("fullest on-chip memory, bytes")
     return curve_figure(x, y, lines, bounds, caption=caption)

@@ -1,7 +1,7 @@
 "use strict";
 // drawMap(element, data): a sweep of two sizes, coloured by path, cores, workspace or bound; data is what npu_sim.sweeps.maps.sweep_map returns.
 const drawMap = (() => {
-  const { html, svg, titled, table, whenWide, ticks } = pictures;
+  const { html, svg, titled, table, whenWide, ticks, t } = pictures;
   const LEFT = 64, BOTTOM = 40, HEIGHT = 340, ROW = 18, COLOURS = 8;
   const KINDS = { path: "path", cores: "cores that work", workspace_bytes: "workspace, bytes", bound_us: "lower bound, us" };
 
@@ -18,10 +18,12 @@ const drawMap = (() => {
     return found.length > 1 ? found : [axis.first, axis.last];
   }
 
+  const labelOf = (state) => (state.refused ? t("refused: {what}", { what: state.label }) : state.label);
+
   return function drawMap(element, data) {
     const name = `map-${Math.random().toString(36).slice(2)}`;
     const kinds = ["path", ...Object.keys(data.cells)];
-    const select = html("select", { "aria-label": "coloured by" }, ...kinds.map((kind) => html("option", { value: kind }, KINDS[kind])));
+    const select = html("select", { "aria-label": t("coloured by") }, ...kinds.map((kind) => html("option", { value: kind }, t(KINDS[kind]))));
     const stage = html("div", { class: "stage plain" }), legend = html("ul", { class: "legend" });
     const colourOf = new Map();
     data.states.forEach((state, number) => { if (!state.refused) colourOf.set(number, colourOf.size % COLOURS); });
@@ -31,7 +33,7 @@ const drawMap = (() => {
       if (!width) return;
       const top = ROW * data.limits.length + 6, high = top + HEIGHT;
       const x = scaleOf(data.x, LEFT, width - 4), y = scaleOf(data.y, high, top), kind = select.value;
-      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": `${data.x.name} and ${data.y.name} by ${KINDS[kind]}; the table below has the same data` });
+      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": t("{x} and {y} by {kind}; the table below has the same data", { x: data.x.name, y: data.y.name, kind: t(KINDS[kind]) }) });
       picture.append(svg("defs", {}, svg("pattern", { id: name, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { width: 7, height: 7, class: "hatch-ground" }), svg("line", { x1: 0, x2: 0, y1: 0, y2: 7, class: "hatch" }))));
       const place = (start, end, low, top_, attributes, text) => titled(text, svg("rect", { x: x(start), width: Math.max(x(end) - x(start), 0.5), y: y(top_), height: Math.max(y(low) - y(top_), 0.5), ...attributes }));
       const found = data.cells[kind];
@@ -40,7 +42,7 @@ const drawMap = (() => {
         for (const [start, end, last, state] of column.runs) {
           const { label, refused } = data.states[state];
           if (found && !refused) continue;
-          const text = `${data.x.name} from ${column.start} to below ${column.end}, ${data.y.name} ${start}..${last}: ${refused ? "refused, " : ""}${label}`;
+          const text = t("{x} from {start} to below {end}, {y}: {what}", { x: data.x.name, start: column.start, end: column.end, y: `${data.y.name} ${start}..${last}`, what: refused ? t("refused, {what}", { what: label }) : label });
           const looks = refused ? { fill: `url(#${name})`, class: "refused" } : { class: `state c${colourOf.get(state)}` };
           picture.append(place(column.start, column.end, start, end, { ...looks, "data-column": `${column.start} ${column.end}`, "data-run": `${start} ${end}`, "data-state": state }, text));
         }
@@ -56,7 +58,7 @@ const drawMap = (() => {
       found.values.forEach((column, i) => column.forEach((value, j) => {
         if (value === null) return;
         const share = high > low ? (value - low) / (high - low) : 1;
-        const text = `${data.x.name} ${found.x[i]}, ${data.y.name} ${found.y[j]}: ${value} ${KINDS[kind]}`;
+        const text = `${data.x.name} ${found.x[i]}, ${data.y.name} ${found.y[j]}: ${value} ${t(KINDS[kind])}`;
         picture.append(place(found.x[i], found.x[i + 1], found.y[j], found.y[j + 1], { class: "shade", "fill-opacity": (0.08 + 0.92 * share).toFixed(3), "data-value": value }, text));
       }));
     }
@@ -87,24 +89,25 @@ const drawMap = (() => {
       const axis = limit.axis === "x" ? data.x : data.y, inside = limit.value >= axis.first && limit.value < axis.end;
       const arrow = inside ? "" : limit.axis === "x" ? (limit.value >= axis.end ? " \u2192" : " \u2190") : limit.value >= axis.end ? " \u2191" : " \u2193";
       const beyond = limit.axis === "x" && !inside;
-      picture.append(svg("text", { x: beyond && limit.value >= axis.end ? width - 4 : LEFT, y: ROW * row + 13, class: "limit", "text-anchor": beyond && limit.value >= axis.end ? "end" : "start", "data-limit": `${limit.axis} ${limit.name} ${limit.value}` }, `${limit.name} limit of ${axis.name}: ${limit.value}${arrow}`));
+      const label = t("{limit} limit of {axis}: {value}", { limit: t(limit.name), axis: axis.name, value: limit.value });
+      picture.append(svg("text", { x: beyond && limit.value >= axis.end ? width - 4 : LEFT, y: ROW * row + 13, class: "limit", "text-anchor": beyond && limit.value >= axis.end ? "end" : "start", "data-limit": `${limit.axis} ${limit.name} ${limit.value}` }, label + arrow));
       if (!inside) return;
       const after = limit.value + 0.5;
       const line = limit.axis === "x" ? { x1: x(after), x2: x(after), y1: top, y2: high } : { x1: LEFT, x2: width - 4, y1: y(after), y2: y(after) };
-      picture.append(titled(`${limit.name} limit of ${axis.name}: ${limit.value}`, svg("line", { ...line, class: "limit" })));
+      picture.append(titled(label, svg("line", { ...line, class: "limit" })));
     }
     function stateLegend({ state, number }) {
       const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", state.refused ? { width: 12, height: 12, fill: `url(#${name})`, class: "refused" } : { width: 12, height: 12, class: `c${colourOf.get(number)}` }));
-      return html("li", {}, mark, ` ${state.refused ? "refused: " : ""}${state.label}`);
+      return html("li", {}, mark, ` ${labelOf(state)}`);
     }
     function scaleLegend(found, kind) {
       const all = found.values.flat().filter((value) => value !== null);
-      return [html("li", {}, `${KINDS[kind]}: from ${Math.min(...all)} (pale) to ${Math.max(...all)} (full), each cell one call at its lower left corner`)];
+      return [html("li", {}, t("{kind}: from {low} (pale) to {high} (full), each cell one call at its lower left corner", { kind: t(KINDS[kind]), low: Math.min(...all), high: Math.max(...all) }))];
     }
     select.addEventListener("change", redraw);
     const fixed = Object.entries(data.with).map(([key, value]) => `${key} ${value}`).join(", ");
-    const rows = data.columns.flatMap((column) => column.runs.map(([start, , last, state]) => [`${column.start} to below ${column.end}`, `${start}..${last}`, `${data.states[state].refused ? "refused: " : ""}${data.states[state].label}`]));
-    element.replaceChildren(html("p", { class: "caption" }, `${data.product}, ${data.soc}, with ${fixed}`), html("div", { class: "tools" }, html("label", {}, "coloured by ", select)), stage, legend, table("the map as a table", [data.x.name, data.y.name, "path"], rows));
+    const rows = data.columns.flatMap((column) => column.runs.map(([start, , last, state]) => [t("{start} to below {end}", column), `${start}..${last}`, labelOf(data.states[state])]));
+    element.replaceChildren(html("p", { class: "caption" }, t("{device}, with {fixed}", { device: `${data.product}, ${data.soc}`, fixed })), html("div", { class: "tools" }, html("label", {}, t("coloured by"), " ", select)), stage, legend, table(t("the map as a table"), [data.x.name, data.y.name, "path"], rows));
     whenWide(stage, (wide) => { width = wide; redraw(); });
   };
 })();

@@ -1,26 +1,17 @@
 "use strict";
 // What the pictures drawn in the page have in common. Loaded before the scripts that draw them.
 const pictures = (() => {
-  const SVG = "http://www.w3.org/2000/svg", TRANSLATED_ATTRIBUTES = ["aria-label", "title"];
-  let sentences = [];
-  // Takes pairs of an English sentence with {fields} and its translation, for everything drawn later.
-  function setTexts(pairs) {
-    const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    const pattern = (text) => new RegExp(`^${text.split(/\{(\w+)\}/).map((part, place) => (place % 2 ? `(?<${part}>.+?)` : escaped(part))).join("")}$`, "s");
-    sentences = pairs.map(([source, target]) => [pattern(source), target]);
+  const SVG = "http://www.w3.org/2000/svg";
+  let translations = {};
+  // Takes the translations of npu_sim.show.reports.picture_texts, for everything drawn later.
+  function setTexts(texts) {
+    translations = texts;
   }
-  // A text in the language of the page: what no sentence fits stays.
-  function translated(text) {
-    const words = text.trim();
-    for (const [pattern, target] of sentences) {
-      const found = pattern.exec(words);
-      if (found) return text.replace(words, () => target.replace(/\{(\w+)\}/g, (_, name) => translated(found.groups[name])));
-    }
-    return text;
-  }
+  // A text of these scripts in the language of the page, with its {fields} filled in. Texts of the data are translated already.
+  const t = (text, fields = {}) => (translations[text] ?? text).replace(/\{(\w+)\}/g, (field, name) => fields[name] ?? field);
   function put(made, attributes, children) {
-    for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined && value !== false) made.setAttribute(name, TRANSLATED_ATTRIBUTES.includes(name) ? translated(String(value)) : value);
-    made.append(...children.map((child) => (typeof child === "string" ? translated(child) : child)));
+    for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+    made.append(...children);
     return made;
   }
   // An element, and one of SVG: (name, attributes, children...).
@@ -37,7 +28,7 @@ const pictures = (() => {
   const microseconds = (value) => `${value >= 1000 ? value.toFixed(1) : value.toFixed(3)} us`;
   // A table that starts folded up; rows are lists of texts and numbers.
   function table(summary, headings, rows) {
-    const head = html("tr", {}, ...headings.map((text) => html("th", { scope: "col" }, text)));
+    const head = html("tr", {}, ...headings.map((text) => html("th", { scope: "col" }, t(text))));
     const cell = (value) => html("td", typeof value === "number" ? { class: "number" } : {}, countText(value));
     const body = rows.map((row) => html("tr", {}, ...row.map(cell)));
     const whole = html("table", {}, html("thead", {}, head), html("tbody", {}, ...body));
@@ -67,5 +58,5 @@ const pictures = (() => {
       kinds[figure.dataset.draw](figure.querySelector("div"), JSON.parse(figure.querySelector("script").textContent));
     }
   }
-  return { html, svg, titled, button, countText, microseconds, table, whenWide, ticks, drawAll, setTexts, translated };
+  return { html, svg, titled, button, countText, microseconds, table, whenWide, ticks, drawAll, setTexts, t };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 // drawSteps(element, data): one core, tile by tile. data is what npu_sim.timelines.steps.steps returns.
 const drawSteps = (() => {
-  const { html, svg, titled, button, countText, table, whenWide } = pictures;
+  const { html, svg, titled, button, countText, table, whenWide, t } = pictures;
   const COLOURS = 8, MAP_HEIGHT = 92, BAR = 36, THINNEST = 2, STRIP = 5, GAP = 3, ALL = -1;
   const FRAME = 150, MOST_FRAMES = 200; // milliseconds between the steps of a play, and the number of steps at most
 
@@ -45,8 +45,8 @@ const drawSteps = (() => {
   function viewCard(view, axes, own, role, chosen) {
     const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
     const share = { rows: extent(view.by_row, view.rows, {}, own), columns: extent(view.by_column, view.columns, {}, own) };
-    const where = chosen ? "rows that the data decides" : `rows ${range(rows)}`;
-    const text = role ? `${role}: ${where}, columns ${range(columns)}` : "unaffected";
+    const where = chosen ? t("rows that the data decides") : t("rows {rows}", { rows: range(rows) });
+    const text = role ? t("{role}: {where}, columns {columns}", { role: t(role), where, columns: range(columns) }) : t("unaffected");
     // To the left where the frame lies in all rows, to the right the frame: what the core has, or everything.
     const inside = (span, other) => span.start >= other.start && span.start + span.length <= other.start + other.length;
     const whole = { rows: { start: 0, length: view.rows }, columns: { start: 0, length: view.columns } };
@@ -62,7 +62,7 @@ const drawSteps = (() => {
       const top = Math.min((y.start - frame.rows.start) * down, MAP_HEIGHT - height), left = Math.min((x.start - frame.columns.start) * across, room - width);
       return svg("rect", { x: STRIP + GAP + left, y: top, width, height, class: kind, "data-rows": range(y), "data-columns": range(x) });
     };
-    picture.append(strip(whole.rows, "tensor-all", `rows 0..${view.rows}`), strip(frame.rows, "tensor-share", `rows ${range(frame.rows)} of ${view.rows}`));
+    picture.append(strip(whole.rows, "tensor-all", t("rows {rows}", { rows: `0..${view.rows}` })), strip(frame.rows, "tensor-share", t("rows {rows} of {all}", { rows: range(frame.rows), all: view.rows })));
     picture.append(box(frame.rows, frame.columns, "tensor-all"));
     if (role) picture.append(titled(text, box(chosen ? frame.rows : rows, columns, chosen ? "tensor-gathered" : `tensor-${role}`)));
     const size = view.columns === 1 && !view.by_column.length ? `${view.rows}` : `${view.rows} x ${view.columns}`;
@@ -82,31 +82,33 @@ const drawSteps = (() => {
       const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
       const down = MAP_HEIGHT / Math.max(view.rows, 1), across = 100 / Math.max(view.columns, 1);
       const box = { x: columns.start * across, y: rows.start * down, width: columns.length * across, height: Math.max(rows.length * down, THINNEST / 2) };
-      picture.append(titled(`core ${core}: rows ${range(rows)}, columns ${range(columns)}`, svg("rect", { ...box, class: `tensor-${role}`, "data-core": core })));
+      picture.append(titled(t("core {core}: rows {rows}, columns {columns}", { core, rows: range(rows), columns: range(columns) }), svg("rect", { ...box, class: `tensor-${role}`, "data-core": core })));
     }
-    return html("figure", { class: count ? "view" : "view quiet", "data-view": view.name }, html("figcaption", {}, html("b", {}, view.name)), picture, html("p", { class: "caption" }, `${count} cores at this tile`));
+    return html("figure", { class: count ? "view" : "view quiet", "data-view": view.name }, html("figcaption", {}, html("b", {}, view.name)), picture, html("p", { class: "caption" }, t("{count} cores at this tile", { count })));
   }
   const roleOf = (view, tile) => (tile.writes.includes(view.name) ? "written" : tile.reads.includes(view.name) ? "read" : tile.holds.includes(view.name) ? "held" : "");
 
   function memoryBar(memory, live, width) {
     const whole = Math.max(memory.capacity_bytes, memory.used_bytes, 1);
-    const picture = svg("svg", { width, height: BAR, viewBox: `0 0 ${width} ${BAR}`, role: "img", "aria-label": `${memory.name}: ${memory.used_bytes} of ${memory.capacity_bytes} bytes` });
+    const sizes = (name) => t("{name}: {used} of {capacity} bytes", { name, used: memory.used_bytes, capacity: memory.capacity_bytes });
+    const picture = svg("svg", { width, height: BAR, viewBox: `0 0 ${width} ${BAR}`, role: "img", "aria-label": sizes(memory.name) });
     let x = 0;
     const legend = html("ul", { class: "legend" });
     memory.allocations.forEach((allocation, position) => {
       const wide = (allocation.bytes / whole) * width, on = live.includes(allocation.name), colour = `c${position % COLOURS}`;
-      const text = `${allocation.name}: ${allocation.bytes} bytes, ${on ? "live" : "not in use now"}`;
+      const label = `${allocation.name} ${allocation.bytes}`;
+      const text = t(on ? "{name}: {bytes} bytes, live" : "{name}: {bytes} bytes, not in use now", allocation);
       picture.append(titled(text, svg("rect", { x, y: 0, width: Math.max(wide, 0.5), height: BAR, class: on ? colour : `${colour} asleep`, "data-segment": allocation.name, "data-live": String(on) })));
       const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", { width: 12, height: 12, class: on ? colour : `${colour} asleep` }));
-      legend.append(html("li", on ? {} : { class: "quiet" }, mark, ` ${allocation.name} ${allocation.bytes}${on ? "" : ", not in use now"}`));
+      legend.append(html("li", on ? {} : { class: "quiet" }, mark, on ? ` ${label}` : ` ${t("{name}, not in use now", { name: label })}`));
       x += wide;
     });
     if (memory.free_bytes > 0) {
-      picture.append(titled(`free: ${memory.free_bytes} bytes`, svg("rect", { x, y: 0, width: (memory.free_bytes / whole) * width, height: BAR, class: "free" })));
-      legend.append(html("li", { class: "quiet" }, `free ${memory.free_bytes}`));
+      picture.append(titled(t("free: {bytes} bytes", { bytes: memory.free_bytes }), svg("rect", { x, y: 0, width: (memory.free_bytes / whole) * width, height: BAR, class: "free" })));
+      legend.append(html("li", { class: "quiet" }, t("free {bytes}", { bytes: memory.free_bytes })));
     }
     const phase = memory.phase ? `, ${memory.phase}` : "";
-    return html("div", { class: "memory" }, html("p", { class: "caption" }, `${memory.name}${phase}: ${memory.used_bytes} of ${memory.capacity_bytes} bytes`), picture, legend);
+    return html("div", { class: "memory" }, html("p", { class: "caption" }, sizes(memory.name + phase)), picture, legend);
   }
 
   // A click on a core of a picture chooses it in the nearest steps of a core.
@@ -121,7 +123,7 @@ const drawSteps = (() => {
   return function drawSteps(element, data) {
     const cores = [...new Set(data.phases.flatMap((phase) => Object.keys(phase.of_core)))].map(Number).sort((a, b) => a - b);
     if (!cores.length) {
-      element.replaceChildren(html("p", {}, "No core works on tiles."));
+      element.replaceChildren(html("p", {}, t("No core works on tiles.")));
       return;
     }
     let core = cores[0], at = 0, width = 0;
@@ -135,12 +137,12 @@ const drawSteps = (() => {
       }
       return null;
     }
-    const slider = html("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "tile" });
+    const slider = html("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": t("tile") });
     const told = html("output", { class: "told", "aria-live": "polite" });
     const views = html("div", { class: "views" }), memories = html("div"), work = html("p", { class: "caption" });
-    const choices = html("div", { class: "core-choice", role: "group", "aria-label": "core" });
-    const buttons = new Map(cores.map((number) => [number, button(String(number), `core ${number}`, () => choose(number))]));
-    buttons.set(ALL, button("all", "all cores", () => choose(ALL)));
+    const choices = html("div", { class: "core-choice", role: "group", "aria-label": t("core") });
+    const buttons = new Map(cores.map((number) => [number, button(String(number), t("core {number}", { number }), () => choose(number))]));
+    buttons.set(ALL, button(t("all"), t("all cores"), () => choose(ALL)));
     choices.append(...buttons.values());
 
     function choose(number) {
@@ -165,20 +167,20 @@ const drawSteps = (() => {
       const { phase } = found;
       const tile = data.tiles[found.kind], own = data.cores[core] || {};
       const places = Object.entries(found.axes).map(([axis, span]) => `${axis} ${range(span)}`).join(", ");
-      const says = tile.says.replace(/\{([^}]+)\}/g, (_, axis) => (found.axes[axis] ? range(found.axes[axis]) : own[axis] ? `${own[axis][0]}..${own[axis][1]}` : "all"));
-      const note = noteOf(phase, tile);
-      const place = `core ${core}, tile ${at + 1} of ${Number(slider.max) + 1}, ${note}${places ? `, ${places}` : ""}`;
+      const says = tile.says.replace(/\{([^}]+)\}/g, (_, axis) => (found.axes[axis] ? range(found.axes[axis]) : own[axis] ? `${own[axis][0]}..${own[axis][1]}` : t("all")));
+      const rest = [noteOf(phase, tile), places].filter(Boolean).join(", ");
+      const place = t("core {core}, tile {tile} of {tiles}, {rest}", { core, tile: at + 1, tiles: Number(slider.max) + 1, rest });
       slider.setAttribute("aria-valuetext", place);
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, says));
       views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, roleOf(view, tile), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
-      const pipes = Object.entries(tile.work).map(([pipe, amount]) => `${pipe} ${amount.bytes ? `${countText(amount.bytes)} bytes` : `${countText(amount.elements)} elements`}`);
-      work.textContent = pipes.length ? pictures.translated(`pipes: ${pipes.join(", ")}`) : "";
+      const pipes = Object.entries(tile.work).map(([pipe, amount]) => `${pipe} ${amount.bytes ? t("{bytes} bytes", { bytes: countText(amount.bytes) }) : t("{elements} elements", { elements: countText(amount.elements) })}`);
+      work.textContent = pipes.length ? t("pipes: {pipes}", { pipes: pipes.join(", ") }) : "";
     }
     function redrawAll() {
       const found = cores.map((number) => [number, tileOf(number, at)]).filter(([, tile]) => tile);
       const places = found.map(([number, tile]) => [number, data.tiles[tile.kind], tile.axes, data.cores[number] || {}]);
-      const place = `all cores, tile ${at + 1} of ${Number(slider.max) + 1}: ${found.length} cores work`;
+      const place = t("all cores, tile {tile} of {tiles}: {count} cores work", { tile: at + 1, tiles: Number(slider.max) + 1, count: found.length });
       slider.setAttribute("aria-valuetext", place);
       const notes = new Set(found.map(([, tile]) => noteOf(tile.phase, data.tiles[tile.kind])));
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, [...notes].join("; ")));
@@ -191,22 +193,22 @@ const drawSteps = (() => {
     function pause() {
       clearInterval(timer);
       timer = null;
-      play.textContent = pictures.translated("play");
+      play.textContent = t("play");
     }
-    const play = button("play", "play the tiles", () => {
+    const play = button(t("play"), t("play the tiles"), () => {
       if (timer !== null) return pause();
       if (at === Number(slider.max)) go(0);
-      play.textContent = pictures.translated("pause");
+      play.textContent = t("pause");
       timer = setInterval(() => {
         go(at + Math.ceil(Number(slider.max) / MOST_FRAMES));
         if (at === Number(slider.max) || !slider.isConnected) pause();
       }, FRAME);
     });
     slider.addEventListener("input", () => { pause(); go(Number(slider.value)); });
-    const tools = html("div", { class: "tools" }, play, button("first", "first tile", () => go(0)), button("\u2190", "tile before", () => go(at - 1)), slider, button("\u2192", "next tile", () => go(at + 1)), button("last", "last tile", () => go(Number(slider.max))));
+    const tools = html("div", { class: "tools" }, play, button(t("first"), t("first tile"), () => go(0)), button("\u2190", t("tile before"), () => go(at - 1)), slider, button("\u2192", t("next tile"), () => go(at + 1)), button(t("last"), t("last tile"), () => go(Number(slider.max))));
     const why = data.why.length ? [html("p", { class: "caption" }, data.why.join("; "))] : [];
     const ranges = Object.entries(data.cores).map(([number, own]) => [Number(number), Object.entries(own).map(([name, ends]) => `${name} ${ends[0]}..${ends[1]}`).join(", ")]);
-    element.replaceChildren(...why, choices, tools, told, views, memories, work, table("what every core has, as a table", ["core", "ranges"], ranges));
+    element.replaceChildren(...why, choices, tools, told, views, memories, work, table(t("what every core has, as a table"), ["core", "ranges"], ranges));
     whenWide(element, (wide) => { width = wide; redraw(); });
     choose(core);
   };
