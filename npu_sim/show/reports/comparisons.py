@@ -7,7 +7,8 @@ from typing import Any
 from markupsafe import Markup
 
 from npu_sim.language import Text, joined, say, translated
-from npu_sim.questions.compare import Comparison
+from npu_sim.plans.model import Plan
+from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.compare import estimate_lines, upgrade_lines
@@ -31,17 +32,50 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
 
     ``call`` is the command that reproduces it.
     """
+    runs_on = dict.fromkeys(
+        row.profile.name for row, plan in _planned(comparison) if plan.overflow is None
+    )
+    where = ", ".join(runs_on) or "no product"
+    title = operator_title(comparison.operator)
+    sentence = say("{title}: the call runs on {where}", title=title, where=where)
+    tables = (
+        _compared_table(comparison),
+        _overflow_table(comparison),
+        _refusal_table(comparison),
+        Table(
+            ("SoC, release", "estimate", "evidence"), tuple(estimate_lines(comparison)), "Estimates"
+        ),
+        _changes_table(comparison),
+        _upgrade_table(comparison),
+    )
+    report = table_report(sentence, sentence, tables, call=call)
+    return replace(report, outcome="good" if runs_on else "bad")
+
+
+def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
+    return [(row, row.plan) for row in comparison.rows if row.plan is not None]
+
+
+def _compared_table(comparison: Comparison) -> Table:
     headings = (
         *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
         *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    planned = [(row, row.plan) for row in comparison.rows if row.plan is not None]
-    running = [row.profile.name for row, plan in planned if plan.overflow is None]
-    where = ", ".join(dict.fromkeys(running)) or "no product"
-    title = operator_title(comparison.operator)
-    sentence = say("{title}: the call runs on {where}", title=title, where=where)
-    refusals = tuple(
+    return Table(headings, rows, "Side by side")
+
+
+def _overflow_table(comparison: Comparison) -> Table:
+    rows = tuple(
+        (row.profile.name, ", ".join(row.socs), overflow_text(plan))
+        for row, plan in _planned(comparison)
+        if plan.overflow
+    )
+    return Table(("product", "SoCs", "why"), rows, "Overflows the Unified Buffer")
+
+
+def _refusal_table(comparison: Comparison) -> Table:
+    rows = tuple(
         (
             row.profile.name,
             ", ".join(row.socs),
@@ -52,13 +86,16 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         for row in comparison.rows
         if row.refusal is not None
     )
-    tables = [Table(headings, rows, "Side by side")]
-    beyond = tuple(
-        (row.profile.name, ", ".join(row.socs), overflow_text(plan))
-        for row, plan in planned
-        if plan.overflow
-    )
-    changes = tuple(
+    return Table(("product", "SoCs", "status", "why", "what would be right"), rows, "Refused")
+
+
+def _estimates_table(comparison: Comparison) -> Table:
+    headings = ("SoC, release", "estimate", "evidence")
+    return Table(headings, tuple(estimate_lines(comparison)), "Estimates")
+
+
+def _changes_table(comparison: Comparison) -> Table:
+    rows = tuple(
         (
             change.axis.name,
             str(change.now),
@@ -69,24 +106,18 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         )
         for change, products in comparison.nearby
     )
-    steps = tuple(
+    headings = ("argument", "now", "from", "takes the path", "decision", "on")
+    return Table(headings, rows, "Nearest changes of path")
+
+
+def _upgrade_table(comparison: Comparison) -> Table:
+    rows = tuple(
         (upgrade.product, ", ".join(upgrade.socs), say("{before} to {after}", upgrade), *line)
         for upgrade in comparison.upgrades
         for line in upgrade_lines(upgrade)
     )
-    refused = ("product", "SoCs", "status", "why", "what would be right")
-    estimated = ("SoC, release", "estimate", "evidence")
-    changed = ("argument", "now", "from", "takes the path", "decision", "on")
-    upgraded = ("product", "SoCs", "upgrade", "fact", "change", "note")
-    tables += [
-        Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"),
-        Table(refused, refusals, "Refused"),
-        Table(estimated, tuple(estimate_lines(comparison)), "Estimates"),
-        Table(changed, changes, "Nearest changes of path"),
-        Table(upgraded, steps, "Changes by an upgrade"),
-    ]
-    report = table_report(sentence, sentence, [table for table in tables if table.rows], call=call)
-    return replace(report, outcome="good" if running else "bad")
+    headings = ("product", "SoCs", "upgrade", "fact", "change", "note")
+    return Table(headings, rows, "Changes by an upgrade")
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:

@@ -148,7 +148,8 @@ def table_report(
     """Return a report of tables and curves, for comparisons, limits, sweeps and preflights.
 
     - ``title``, ``sentence``: title and outcome.
-    - ``tables``: tables; their captions become the titles of the sections.
+    - ``tables``: tables; their captions become the titles of the sections. Those without rows are
+      left out.
     - ``pictures``: curves and other pictures, shown first.
     - ``notes``: paragraphs at the end.
     - ``call``: command that reproduces the report.
@@ -159,6 +160,7 @@ def table_report(
     sections += [
         Section(table.caption or "Table", (Table(table.headings, table.rows, "", table.folded),))
         for table in tables
+        if table.rows
     ]
     if notes:
         sections.append(Section("Notes", tuple(Prose(note) for note in notes)))

@@ -27,10 +27,8 @@ LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the base
 
 def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     """Return the report of a preflight; ``call`` is the command that reproduces it."""
-    faults = [fault for level in LEVELS for fault in matrix.faults(level)]
-    summaries = matrix.summaries()
+    bad = sum(summary.not_fine for summary in matrix.summaries().values())
     lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
-    bad = sum(summary.not_fine for summary in summaries.values())
     sentence = say(
         "{file}: {lines} calls, {rows} of them distinct, on {labels}: ",
         file=file,
@@ -39,7 +37,36 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         labels=", ".join(matrix.labels),
     )
     sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
-    counts = tuple(
+    tables = (
+        *_time_tables(matrix),
+        _targets_table(matrix),
+        _calls_table(matrix),
+        _faults_table(matrix),
+    )
+    notes = [
+        *([NOTE] if matrix.timed else []),
+        *filter(None, [legend_text(matrix)]),
+        *caveat_lines(matrix),
+        *difference_lines(matrix),
+        *timing_lines(matrix),
+        *recorded_lines(matrix),
+    ]
+    title = say("preflight of {file}", file=file)
+    document = table_report(title, sentence, tables, notes=notes, call=call)
+    return replace(document, outcome="bad" if bad else "good")
+
+
+def _time_tables(matrix: Matrix) -> tuple[Table, ...]:
+    if not matrix.timed:
+        return ()
+    return (
+        Table(TOTALS, tuple(totals_rows(matrix)), "Sums"),
+        Table(CALLS, tuple(call_rows(matrix)), "Calls by their time"),
+    )
+
+
+def _targets_table(matrix: Matrix) -> Table:
+    rows = tuple(
         (
             label,
             summary.lines,
@@ -52,55 +79,40 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
             summary.not_fine,
             short_bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
         )
-        for label, summary in summaries.items()
+        for label, summary in matrix.summaries().items()
     )
-    calls: tuple[tuple[Cell, ...], ...] = tuple(
+    return Table(COUNTS, rows, "Targets")
+
+
+def _calls_table(matrix: Matrix) -> Table:
+    budget = matrix.policy.max_workspace
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             row.line,
             row.count,
             str(row.remarks.get("name", "")),
             row.op,
             row.inputs,
-            *(
-                cell_text(row.cells.get(label), matrix.policy.max_workspace)
-                for label in matrix.labels
-            ),
+            *(cell_text(row.cells.get(label), budget) for label in matrix.labels),
         )
         for row in matrix.rows
     )
     headings = ("line", "count", "name", "operator", "inputs", *matrix.labels)
-    tables = [
-        Table(COUNTS, counts, "Targets"),
-        Table(headings, calls, "Calls: workspace, or the code"),
-    ]
-    if matrix.timed:
-        tables = [
-            Table(TOTALS, tuple(totals_rows(matrix)), "Sums"),
-            Table(CALLS, tuple(call_rows(matrix)), "Calls by their time"),
-            *tables,
-        ]
-    if faults:
-        reasons = tuple(
-            (
-                LEVELS[fault.level],
-                fault.word,
-                fault.op,
-                lines_text(fault.rows),
-                ", ".join(fault.labels),
-                fault.reason,
-            )
-            for fault in faults
+    return Table(headings, rows, "Calls: workspace, or the code")
+
+
+def _faults_table(matrix: Matrix) -> Table:
+    rows = tuple(
+        (
+            LEVELS[fault.level],
+            fault.word,
+            fault.op,
+            lines_text(fault.rows),
+            ", ".join(fault.labels),
+            fault.reason,
         )
-        columns = ("level", "fault", "operator", "where", "targets", "why")
-        tables.append(Table(columns, reasons, "Not accepted"))
-    notes = [
-        *([NOTE] if matrix.timed else []),
-        *filter(None, [legend_text(matrix)]),
-        *caveat_lines(matrix),
-        *difference_lines(matrix),
-        *timing_lines(matrix),
-        *recorded_lines(matrix),
-    ]
-    title = say("preflight of {file}", file=file)
-    document = table_report(title, sentence, tables, notes=notes, call=call)
-    return replace(document, outcome="bad" if bad else "good")
+        for level in LEVELS
+        for fault in matrix.faults(level)
+    )
+    headings = ("level", "fault", "operator", "where", "targets", "why")
+    return Table(headings, rows, "Not accepted")
