@@ -166,7 +166,7 @@ def read_profile(
         found_by = "the file does not identify the release: the newest"
     else:
         found_by = Text(
-            "{most} launches of whole calls are those of {release}",
+            "{most} launches form complete calls of release {release}",
             most=most,
             release=", ".join(interpretation.profile.release for interpretation in best),
         )

@@ -63,11 +63,11 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
     parts += _section(launches, _launch_rows(plan.launches))
     for memory in plan.memories:
-        parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
+        parts += _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
     estimates = estimate_rows(explanation.estimates)
     parts += _section("estimates (lower bound: npu-sim timeline)", estimates)
     parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
-    parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
+    parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,))
     parts += _section("order", _order_rows(plan, explanation.other_mode))
     priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
     parts += _section("deterministic computation off and on", priced)
@@ -82,13 +82,13 @@ def explanation_view(explanation: Explanation) -> RenderableType:
 
 
 def _section(
-    title: str, rows: Sequence[Row], right: int | None = None, styles: Sequence[str] = ()
+    title: str, rows: Sequence[Row], right: Sequence[int] = (), styles: Sequence[str] = ()
 ) -> list[RenderableType]:
     """Return a section as a heading and indented columns; nothing if it has no rows."""
     if not rows:
         return []
     columns = [
-        Column(right=column == right, wraps=column != right)
+        Column(right=column in right, wraps=column not in right)
         for column in range(max(len(row) for row in rows))
     ]
     return ["", Paragraph(title, "bold", is_line=True), Table(columns, rows, styles, indent=2)]

@@ -302,7 +302,7 @@ def _switch_text(switch: dict[str, object] | None) -> str:
         return ""
     if "status" in switch:
         return say(
-            "; with the determinism switch refused {status}: {reason}",
+            "; with deterministic computation refused {status}: {reason}",
             status=switch["status"],
             reason=switch["message"],
         )
@@ -311,7 +311,7 @@ def _switch_text(switch: dict[str, object] | None) -> str:
         still = say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
     unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
     return say(
-        "; the determinism switch: path '{switch}'{still}{unknown}",
+        "; with deterministic computation: path '{switch}'{still}{unknown}",
         switch=switch["path"],
         still=still,
         unknown=unknown,

@@ -36,7 +36,7 @@ def test_the_soc_is_identified_by_cores_and_clock(answer: MeasuredProfile):
 
 def test_the_release_is_identified_by_the_launches_of_a_call(answer: MeasuredProfile):
     assert answer.release == "8.3"
-    assert answer.release_found_by == "12 launches of whole calls are those of 8.3"
+    assert answer.release_found_by == "12 launches form complete calls of release 8.3"
 
 
 def test_equal_launches_are_one_group_with_time_cores_and_bound(answer: MeasuredProfile):

@@ -62,7 +62,7 @@ def program(plan: Plan) -> Program:
             others.append(
                 "rounding the fp32 copy of the output" if small else "summing the stage rows"
             )
-        assumptions.append("as few different indices as possible: the fewest flushes")
+        assumptions.append("as few distinct indices as possible, hence the fewest flushes")
         scaling = (_scale(plan),) if plan.tiling["params"]["scaleGradByFreq"] else ()
         phases, sparest = (main, *scaling), (_only_indices(plan), *scaling)
     otherwise = (("every row carries the padding index", sparest),) if padded else ()
