@@ -12,8 +12,8 @@ from npu_sim.status import UsageError
 def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     """Return all launches of a profile, ordered by start time.
 
-    Raises UsageError when the file cannot be read or has another format; with file, line and
-    column.
+    Raises UsageError when the file cannot be read or has another format; the message names file,
+    line and column.
     """
     file = Path(path)
     if not file.is_file():

@@ -21,16 +21,21 @@ def short_bytes_text(size: int) -> str:
 
 def time_text(microseconds: float) -> str:
     """Return a time with three significant digits: ``3.45 us``, ``94.9 us``, ``1.23 ms``."""
-    value, unit = microseconds, "us"
-    if microseconds >= 1e6:
-        value, unit = microseconds / 1e6, "s"
-    elif microseconds >= 1000:
-        value, unit = microseconds / 1000, "ms"
+    value, unit = _rounded(microseconds), "us"
+    if value >= 1e6:
+        value, unit = value / 1e6, "s"
+    elif value >= 1000:
+        value, unit = value / 1000, "ms"
     return f"{_three_digits(value)} {unit}"
 
 
+def _rounded(value: float) -> float:
+    """Return a number rounded to three significant digits."""
+    return float(f"{value:.3g}")
+
+
 def _three_digits(value: float) -> str:
-    """Return a number with three significant digits, without an exponent."""
+    """Return a number of three significant digits as text."""
     if value >= 100:
         return f"{value:.0f}"
     if value >= 10:

@@ -53,14 +53,14 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Bucket:
-    """Memory that entries use one after the other; as large as its largest aligned tenant."""
+    """Memory that entries use one after the other; as large as the largest of them, aligned."""
 
-    tenants: tuple[Entry, ...]
+    entries: tuple[Entry, ...]
 
     @cached_property
     def largest(self) -> Entry:
-        """The tenant that decides the size."""
-        return max(self.tenants, key=lambda entry: entry.bytes)
+        """The entry that decides the size."""
+        return max(self.entries, key=lambda entry: entry.bytes)
 
     @property
     def bytes(self) -> int:
@@ -100,15 +100,15 @@ def _bytes_of(parts: Sequence[WorkspacePart]) -> int:
 
 
 def place(entries: Sequence[Entry]) -> tuple[Bucket, ...]:
-    """Assign entries in order to the last bucket whose latest tenant has ended, or a new one."""
+    """Assign entries in order to the last bucket whose latest entry has ended, or a new one."""
     buckets: list[list[Entry]] = []
     for entry in entries:
-        free = [tenants for tenants in buckets if tenants[-1].last_node < entry.first_node]
+        free = [earlier for earlier in buckets if earlier[-1].last_node < entry.first_node]
         if free:
             free[-1].append(entry)
         else:
             buckets.append([entry])
-    return tuple(Bucket(tuple(tenants)) for tenants in buckets)
+    return tuple(Bucket(tuple(placed)) for placed in buckets)
 
 
 def lay_out(
@@ -119,16 +119,16 @@ def lay_out(
     Parameters
     ----------
     placed
-        The tenants of every bucket, and its size with padding.
+        The entries of every bucket, and its size with padding.
 
     Returns
     -------
     areas, buckets
-        Where every part of every tenant lies, in order of first use, and the buckets themselves.
+        Where every part of every entry lies, in order of first use, and the buckets themselves.
     """
     areas, buckets, start = [], [], 0
-    for number, (tenants, size) in enumerate(placed):
-        for entry in tenants:
+    for number, (entries, size) in enumerate(placed):
+        for entry in entries:
             offset = start
             for part in (entry,) if entry.kernel_parts is None else entry.kernel_parts:
                 areas.append(
@@ -158,7 +158,7 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     nodes = [launch for launch in launches if launch.is_node]
     placed = place(executor_entries(nodes))
     for bucket in placed:
-        others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
+        others = [entry.name for entry in bucket.entries if entry is not bucket.largest]
         note = (
             Text("shares its memory with: {others}", others=joined(others, ", ")) if others else ""
         )
@@ -169,7 +169,7 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     parts += [
         part for node in nodes for part in node.workspace if part.evidence is Evidence.UNKNOWN
     ]
-    areas, buckets = lay_out([(bucket.tenants, bucket.bytes) for bucket in placed])
+    areas, buckets = lay_out([(bucket.entries, bucket.bytes) for bucket in placed])
     return Workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=kernel_bytes,

@@ -105,6 +105,6 @@ def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row per bucket, under ``BUCKETS``."""
     rows: list[tuple[str, ...]] = []
     for number, bucket in enumerate(workspace.buckets):
-        tenants = joined((area.name for area in workspace.areas if area.bucket == number), ", ")
-        rows.append((str(number), count_text(bucket.bytes), count_text(bucket.offset), tenants))
+        areas = joined((area.name for area in workspace.areas if area.bucket == number), ", ")
+        rows.append((str(number), count_text(bucket.bytes), count_text(bucket.offset), areas))
     return rows

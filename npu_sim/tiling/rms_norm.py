@@ -293,7 +293,7 @@ class Tiling(NamedTuple):
     columns_aligned: Annotated[int, Field("columns of a padded row", "col + 15", "num_col_align")]
     block_factor: Annotated[int, Field("rows of a core", "row", "block_factor")]
     row_factor: Annotated[
-        int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", "row_factor")
+        int, Field("rows whose rstd is copied out together", "max(ub_bytes, 64)", "row_factor")
     ]
     ub_factor: Annotated[
         int,

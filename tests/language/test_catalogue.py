@@ -172,7 +172,7 @@ def test_refusals_are_chinese_and_data_stay_english():
 
 def test_names_in_data_of_pictures_stay():
     data = {
-        "says": "gamma comes in",
+        "says": "gamma is copied in",
         "reads": ["gamma", "rows"],
         "views": [{"name": "rows", "path": ["whole rows"]}],
     }

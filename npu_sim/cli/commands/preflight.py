@@ -88,9 +88,9 @@ Timed = Annotated[
 EPILOG = (
     'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
     '"4096x512:bf16", "indices": "4096:int32", '
-    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of '
-    "product, release, limits, name, count, and "
-    "the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every "
+    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. Other keys: soc '
+    "(instead of product), release, limits, name, count. op may also be the name of a vendor's "
+    "kernel, with the kernel's inputs. Exit code 0: every "
     "call is accepted, or matches its expect; 1: at least one call is not accepted, or a line is "
     "invalid; 64: the file cannot be read, or no line of it is a call. In a GitHub workflow, "
     "problems are marked at their lines."

@@ -39,10 +39,10 @@ export function readAddress() {
 // An empty attribute or tensor is one that is left out; an empty size is a size that is missing, which the server refuses. An empty
 // SoC of the second pane replaces that of the first one.
 const isWritten = (prefix) => ([name, value]) => value !== "" || name === "soc" || operatorOf(prefix).axes.some((axis) => axis.name === name);
-const isSaid = ([name, value]) => (name.startsWith(OTHER) ? isWritten(OTHER)([name.slice(OTHER.length), value]) : isWritten("")([name, value]));
+const isInQuery = ([name, value]) => (name.startsWith(OTHER) ? isWritten(OTHER)([name.slice(OTHER.length), value]) : isWritten("")([name, value]));
 
 // Return the whole state as a query, both panes in one.
-export const wholeQuery = () => new URLSearchParams(Object.entries(session.state).filter(isSaid));
+export const wholeQuery = () => new URLSearchParams(Object.entries(session.state).filter(isInQuery));
 
 export function writeAddress() {
   history.replaceState(null, "", `#${wholeQuery()}`);

@@ -388,9 +388,9 @@ def _table_entry(note: str, factors: tuple[str, str], result: str, other: str) -
         other=other,
     )
     if "load" in note:
-        text += "; both come to L1 first"
+        text += "; both are copied to L1 first"
     if "out" in note:
-        text += "; the accumulator goes out"
+        text += "; the accumulator is copied out"
     read, held = (factors, ()) if "load" in note else ((), factors)
     live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
     return Step(text, read, (result,) if "out" in note else (), held, live)

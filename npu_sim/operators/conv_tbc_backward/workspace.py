@@ -220,7 +220,9 @@ def _product(
             for operand in operands
         )
         pairs = zip(operands, cast_names, strict=True)
-        operands = tuple(executor.cast(operand, dtype, "float16") for operand, dtype in pairs)
+        operands = tuple(
+            executor.cast(operand, cast_name, "float16") for operand, cast_name in pairs
+        )
     output = intermediate(name, shape, operands[0].dtype)
     if name in elementwise_gradients(executor.case):
         evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT

@@ -69,8 +69,8 @@ def label_message(call: Inspection) -> tuple[str, str]:
     columns = call.size("C")
     return (
         Text(
-            "ignore_index = {size} must be below C = {columns}",
-            size=call.size("ignore_index"),
+            "ignore_index = {ignore_index} must be below C = {columns}",
+            ignore_index=call.size("ignore_index"),
             columns=columns,
         ),
         Text("ignore_index <= {last_column}; negative for none", last_column=columns - 1),
@@ -95,9 +95,7 @@ ARGUMENTS = (
         document="weightOptional",
         optional=True,
     ),
-    Attribute(
-        "reduction", str, "what becomes of the losses of the rows: none, mean or sum", "mean"
-    ),
+    Attribute("reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"),
     Attribute(
         "ignore_index", int, "label whose rows get no gradient, below C; negative means none", -100
     ),

@@ -122,7 +122,7 @@ def steps(plan: Plan) -> StepTable:
         labels=labels,
     )
     total = "S = sum of the numbers that all cores have left in the workspace"
-    widen = Text("{row}: log_prob comes in and is widened to fp32", row=row)
+    widen = Text("{row}: log_prob is copied in and widened to fp32", row=row)
     scale = Text(
         "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
         "column factor is taken off",

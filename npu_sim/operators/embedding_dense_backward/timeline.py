@@ -262,7 +262,7 @@ def _scale_step() -> Step:
 
 def _batches() -> dict[tuple[str, str], Step]:
     """Return the steps of a batch; sorting makes equal indices adjacent."""
-    come = "rows {rows} come in, their indices are sorted"
+    come = "rows {rows} are copied in, their indices are sorted"
     add = (
         "rows of one index are added up in the accumulator, which is added atomically to that row "
         "of grad_weight"
@@ -285,9 +285,10 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
     live = (*LIST, "gradient row", *sums)
     row = "row {row} of sorted rows {sorted rows}, columns {columns}"
     add = Text("{row}: accumulator += its row of grad, in the order of the list", row=row)
-    widen = Text("{row}: its row of grad comes in and is widened", row=row)
+    widen = Text("{row}: its row of grad is copied in and widened", row=row)
     clear = (
-        "sorted rows {sorted rows}: their indices and positions come in, the accumulator is cleared"
+        "sorted rows {sorted rows}: their indices and positions are copied in, the accumulator is "
+        "cleared"
     )
     flush = (
         "what was added up of one index, at most this many rows of it, goes to its row of "
@@ -308,8 +309,8 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
 def _rows_split() -> dict[tuple[str, str], Step]:
     """Return the steps of EmbeddingDenseGrad with rows split: every row is an atomic copy."""
     copied = (
-        "rows {rows} come in; every row is added atomically to the row of grad_weight that its "
-        "index names"
+        "rows {rows} are copied in; every row is added atomically to the row of grad_weight that "
+        "its index names"
     )
     written = ("grad_weight",)
     step = Step(copied, ("grad", "indices"), written, live=OLDER, by_data=written)

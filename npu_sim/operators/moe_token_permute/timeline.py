@@ -159,7 +159,7 @@ def _merged(entries: int, out_bytes: int) -> tuple[Node, ...]:
 
 
 def _move_rows(plan: Plan) -> Phase:
-    """Return the phase that copies rows: each comes in once and goes out once per place."""
+    """Return the phase that copies rows: each is copied in once and copied out once per place."""
     copies = plan.tiling["indexCopyComputeParamsOp"]
     rows, top_k = _row_tiles(plan, copies), plan.tiling["topK"]
     drops = copies["numOutTokens"] < plan.tiling["n"] * top_k
@@ -179,7 +179,7 @@ def _move_rows(plan: Plan) -> Phase:
             copies_per_row, others = divmod(
                 min(rows_per_core, copies_of_core) if drops else copies_of_core, stop - start
             )
-            # Every row goes out ``copies_per_row`` times; remaining copies are counted first.
+            # Every row is copied out ``copies_per_row`` times; remaining copies are counted first.
             first = rows(0, others) if others else ()
             step = copies["onceIndicesTokenNums"]
             groups = ranged(
@@ -242,7 +242,7 @@ def steps(plan: Plan) -> StepTable:
     }
     merged = "entries {entries}: up to four sorted pieces of this core are merged"
     lists = "entries {entries}: sorted lists of up to four cores are merged"
-    last = "entries {entries}: the last lists are merged, positions go out"
+    last = "entries {entries}: the last lists are merged, positions are copied out"
     memories: dict[str, str] = {}
     for what, keys in KEYS.items():
         reads = ("indices",) if what == "ids" else ()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compute(run: "Run") -> None:
-    """Weight and sum the rows of every token; no order of arrival matters."""
+    """Weight and sum the rows of every token; the order in which cores finish has no effect."""
     case = run.case
     with run.watch.stage("check"):
         check_indices(run.tensors["sorted_indices"], "permuted_tokens")

@@ -51,8 +51,8 @@ AT_ONCE = Condition(
     "rows of a token at once",
     "num_topk <= experts that fit beside the fp32 copies",
     _fits_at_once,
-    "the rows of the experts of a token come in at once",
-    "the rows of the experts of a token come in in groups; no bit changes",
+    "the rows of the experts of a token are copied in at once",
+    "the rows of the experts of a token are copied in group by group; no bit changes",
     ("hidden",),
 )
 

@@ -195,15 +195,15 @@ def _sum_steps() -> dict[tuple[str, str], Step]:
     where = "token {token} of entries {entries}, columns {columns}"
     held, read = ("probs", "sorted_indices"), ("permuted_tokens",)
     written = ("permuted_tokens_grad",)
-    probs = "entries {entries}: their probs come in, the sums are cleared"
-    g = Text("{where}: its row g of the gradient comes in", where=where)
-    gradient = Text("{where}, expert {{expert}}: g * probs goes out", where=where)
+    probs = "entries {entries}: their probs are copied in, the sums are cleared"
+    g = Text("{where}: its row g of the gradient is copied in", where=where)
+    gradient = Text("{where}, expert {{expert}}: g * probs is copied out", where=where)
     product = "the entry's sum += g * row of the experts, folded to one number"
     row = Text("{where}, expert {{expert}}: {product}", where=where, product=product)
-    no_row = Text("{where}, expert {{expert}}: a dropped row, nothing goes out", where=where)
+    no_row = Text("{where}, expert {{expert}}: a dropped row, nothing is copied out", where=where)
     zeros = Text("{where}, expert {{expert}}: a dropped row counts as zeros", where=where)
     sums = "entries {entries}: the sums of these columns are added to those of the columns before"
-    out = "entries {entries}: their sums are rounded and go out"
+    out = "entries {entries}: their sums are rounded and copied out"
     table = {
         "probs": Step(probs, held, live=PROBS),
         "g": Step(g, ("unpermuted_tokens_grad",), (), held, ROWS),

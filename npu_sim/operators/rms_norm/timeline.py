@@ -212,16 +212,16 @@ def steps(plan: Plan) -> StepTable:
         "rstd = 1 / root(mean + epsilon); x * rstd"
     )
     rstd = "rows {rows}: rstd = 1 / root(sum / columns + epsilon)"
-    again = Text("{row}, columns {{columns}}: x comes in again, times rstd", row=row)
+    again = Text("{row}, columns {{columns}}: x is copied in again, times rstd", row=row)
     y = ("rows {rows}" if key == KEY_MERGE_N else row) + ", columns {columns}: y = x * rstd * gamma"
     descriptions = {
-        "gamma": Step("gamma comes in", ("gamma",), live=(*gamma, *once)),
+        "gamma": Step("gamma is copied in", ("gamma",), live=(*gamma, *once)),
         "sum": Step(total, ("x",), (), gamma, (*SUMMING, *gamma)),
         "sums": Step(totals, ("x",), (), ("gamma",), (*SUMMING, "gamma")),
         "rstd of sums": Step(rstd, (), (), ("rstd",), ("sums", "rstd", "reduction", "zeros")),
         "x again": Step(again, ("x",), (), held, WRITING),
         "y": Step(y, (), ("y",), held, WRITING),
-        "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), gamma, ("rstd", *gamma)),
+        "rstd": Step("rstd of rows {rows} is copied out", (), ("rstd",), gamma, ("rstd", *gamma)),
     }
     return StepTable(views, {("rows", note): step for note, step in descriptions.items()})
 

@@ -74,7 +74,7 @@ def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
 
 
 def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
-    """Return the phase of key 1: groups of whole rows, double-buffered; dgamma goes out once."""
+    """Return the phase of key 1: groups of whole rows, double-buffered; dgamma is written once."""
     columns = plan.tiling["col"]
 
     def group(rows: int) -> tuple[Node, ...]:
@@ -168,29 +168,28 @@ def steps(plan: Plan) -> StepTable:
         "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
         "the row's m += sum of dy * gamma * x * rstd over these columns"
     )
-    goes_out = "what this core has added to dgamma goes out"
-    if separate:
-        goes_out += " to its place in the workspace"
-    else:
-        goes_out += ", added atomically to what the other cores add"
+    dgamma_out = (
+        "the core's sums for dgamma are copied out to its place in the workspace"
+        if separate
+        else "the core's sums for dgamma are copied out and added atomically to the result"
+    )
     dx = (
         "row {row} of the group, columns {columns}: "
         "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row"
     )
     merge = (
-        "columns {columns}: dgamma = sum of what the cores have left in the workspace, "
-        "in the order of the cores"
+        "columns {columns}: dgamma = sum of the parts of all cores in the workspace, in core order"
     )
     inputs, held = ("dy", "x"), ("rstd", "gamma", "dgamma")
     live = ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS)
     gamma_live, rstd_live = ("gamma", "dgamma", *CLEARING), ("rstd", "means", *CLEARING)
     table = {
-        "gamma": Step("gamma comes in, widened to fp32", ("gamma",), live=gamma_live),
-        "rstd": Step("rstd of rows {rows} comes in", ("rstd",), live=rstd_live),
+        "gamma": Step("gamma is copied in, widened to fp32", ("gamma",), live=gamma_live),
+        "rstd": Step("rstd of rows {rows} is copied in", ("rstd",), live=rstd_live),
         "": Step(whole, (*inputs, "rstd"), ("dx",), ("gamma", "dgamma"), live),
         "sums": Step(sums, inputs, (), held, ("dy", "x", "dgamma", "means", *ALWAYS)),
         "dgamma": Step(
-            goes_out, (), () if separate else ("dgamma",), live=("dgamma", "means", *ALWAYS)
+            dgamma_out, (), () if separate else ("dgamma",), live=("dgamma", "means", *ALWAYS)
         ),
         "dx": Step(dx, inputs, ("dx",), held[:2], ("dy", "x", "dx", "means", *ALWAYS)),
     }

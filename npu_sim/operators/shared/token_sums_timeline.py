@@ -34,11 +34,11 @@ def token_sums(
     entries = ("sorted_indices", *(("probs",) if weighted else ()))
     row = "probs * row" if weighted else "row"
     where = "token {token} of tokens {tokens}, columns {columns}"
-    come = Text("tokens {{tokens}}: their {come} come in", come=joined(entries, " and "))
+    come = Text("tokens {{tokens}}: their {come} are copied in", come=joined(entries, " and "))
     first = Text("{where}: sum = {row} of its first expert, in fp32", where=where, row=row)
     no_row = Text("{where}: all its rows were dropped, sum = 0", where=where)
     other = Text("{where}: sum += {row} of expert {{expert}}, in fp32", where=where, row=row)
-    rounded = Text("{where}: the sum is rounded once and goes out", where=where)
+    rounded = Text("{where}: the sum is rounded once and copied out", where=where)
     table = {
         "indices": Step("tokens {tokens}: where their rows are", entries, live=ENTRIES),
         "indices and probs": Step(come, entries, live=ENTRIES),

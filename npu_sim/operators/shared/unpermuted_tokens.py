@@ -92,9 +92,9 @@ def axes(tensor: str) -> tuple[Axis, ...]:
 def topk_message(call: Any) -> tuple[str, str]:
     """Return message and hint for the limit on the experts of a token."""
     message = Text(
-        "probs has {size} columns: the product takes numTopk <= {most_topk}, with "
-        'limits="hardware" too',
-        size=call.size("top_k"),
+        "probs has {top_k} columns: the product takes numTopk <= {most_topk}, a limit of the "
+        "hardware too",
+        top_k=call.size("top_k"),
         most_topk=MOST_TOPK,
     )
     return message, Text("nearest legal value: {most_topk}", most_topk=MOST_TOPK)

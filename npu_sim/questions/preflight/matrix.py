@@ -142,7 +142,7 @@ class Matrix(Printed, Tabular):
 
     def _kinds(self, row: Row, label: str, level: str = ERROR) -> list[str]:
         """Return the kinds of the findings of one result that have a level."""
-        return [finding.kind for finding, its in self.findings(row, label) if its == level]
+        return [finding.kind for finding, found in self.findings(row, label) if found == level]
 
     def faults(self, level: str = ERROR, *, by_line: bool = False) -> list[Fault]:
         """Return the distinct reasons for not accepting calls, those with most calls first.
@@ -151,8 +151,8 @@ class Matrix(Printed, Tabular):
         """
         found: dict[tuple[str, ...], tuple[dict[int, Row], dict[str, None]]] = {}
         for row, label, _ in self.cells():
-            for finding, its_level in self.findings(row, label):
-                if its_level != level:
+            for finding, finding_level in self.findings(row, label):
+                if finding_level != level:
                     continue
                 line = str(row.line) if by_line else ""
                 rows, labels = found.setdefault(
@@ -179,7 +179,7 @@ class Matrix(Printed, Tabular):
         self.baseline = {finding: line for line, finding in enumerate(sorted(found), 1)}
 
     def stale(self) -> dict[Finding, int]:
-        """Return the entries of the baseline that the checked columns have no more."""
+        """Return the entries of the baseline that are no longer found in the checked columns."""
         found = {
             finding for row, label, _ in self.cells() for finding, _ in self.findings(row, label)
         }
@@ -231,7 +231,7 @@ def check_file(
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text:
-            reader.take(text, number)
+            reader.add(text, number)
     calls = [
         row
         for row in reader.matrix.rows
@@ -257,7 +257,7 @@ class _Reader:
         self._texts: dict[str | bytes, tuple[Row, int]] = {}
         self._rows: dict[str, Row] = {}
 
-    def take(self, text: str | bytes, number: int) -> None:
+    def add(self, text: str | bytes, number: int) -> None:
         """Add one line."""
         known = self._texts.get(text)
         if known is None:

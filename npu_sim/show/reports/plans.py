@@ -194,8 +194,8 @@ PERFETTO = (
 )
 STEPS_CAPTION = (
     "The strip left of a tensor shows where the core's rows lie in the whole tensor. The frame is "
-    "what this core has of it, or everything; blue comes in, orange goes out, purple is kept in "
-    "on-chip memory from a tile before."
+    "what this core has of it, or everything; blue is copied in, orange is copied out, purple is "
+    "kept in on-chip memory from a tile before."
 )
 
 

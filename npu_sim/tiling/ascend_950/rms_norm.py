@@ -45,7 +45,7 @@ SPLIT_ROW_BYTES = 3072
 SPLIT_ALIGNMENT_BYTES = 512
 """A padded row of key 2001 is a multiple of this."""
 SPLIT_ROWS = 64
-"""``row_factor`` of key 2001: rows whose rstd goes out together."""
+"""``row_factor`` of key 2001: rows whose rstd is copied out together."""
 LEVEL_BYTES, PAIR_BYTES, WORK_BYTES, RSTD_BYTES = 1024, 256, 1024, 256
 """Buffers of key 2001 that do not depend on the call: each of three level lists, the pair, the
 work area, and each of two buffers of rstd (page, "Unified Buffer of a core")."""

@@ -137,7 +137,7 @@ def longest_content(
     return unit * min(units, ceil_div(product.reduction, unit))
 
 
-def measured(product: CubeProduct, device: Device, base_m: int, base_n: int) -> CubeBase:
+def base_block(product: CubeProduct, device: Device, base_m: int, base_n: int) -> CubeBase:
     """Return the base block of given edges, with the first buffer that is too small."""
     element_bytes = product.element_bytes
     room_k = min(
@@ -201,7 +201,7 @@ def choose_base(product: CubeProduct, device: Device) -> CubeBase:
     long_m = product.m > SHORT_EDGE
     base_m = min(LONG_EDGE if long_m else SHORT_EDGE, align(product.m, CUBE_EDGE))
     base_n = min(SHORT_EDGE if long_m else LONG_EDGE, align(product.n, CUBE_EDGE))
-    base = measured(product, device, base_m, base_n)
+    base = base_block(product, device, base_m, base_n)
     while base.shortage != BUFFER_NONE and (base_m > CUBE_EDGE or base_n > CUBE_EDGE):
         if base.shortage == BUFFER_L0A and base_m > CUBE_EDGE:
             base_m = halved(base_m)
@@ -211,7 +211,7 @@ def choose_base(product: CubeProduct, device: Device) -> CubeBase:
             base_m = halved(base_m)
         else:
             base_n = halved(base_n)
-        base = measured(product, device, base_m, base_n)
+        base = base_block(product, device, base_m, base_n)
     return base
 
 
@@ -374,7 +374,7 @@ def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
     n_tiles = ceil_div(product.n, base.n)
     split = split_output(m_tiles, n_tiles, problem.batch, device.cube_cores)
     work = BlockWork(problem.batch, 1, product.reduction, problem.taps - 1 - problem.pad)
-    return filled(product, base, split, work, device.cube_cores)
+    return complete_tiling(product, base, split, work, device.cube_cores)
 
 
 def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: bool) -> CubeTiling:
@@ -409,10 +409,10 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
             steps = align(ceil_div(output_time(problem), cores_per_block), CUBE_EDGE)
             single_time = min(steps, product.reduction)
     work = BlockWork(problem.batch, single_samples, single_time, 0)
-    return filled(product, base, split, work, device.cube_cores)
+    return complete_tiling(product, base, split, work, device.cube_cores)
 
 
-def filled(
+def complete_tiling(
     product: CubeProduct, base: CubeBase, split: OutputSplit, work: BlockWork, cores: int
 ) -> CubeTiling:
     """Return the tiling of a base block and a split over cores."""

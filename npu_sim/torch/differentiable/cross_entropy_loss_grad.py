@@ -106,8 +106,9 @@ def _checked(
 
     Raises
     ------
-    UsageError
-        For logits that are not (N, C), labels that are not int64 and weights that are not fp32.
+    AclnnError
+        161002 for logits that are not (N, C), labels that are not int64, and weights that are not
+        fp32.
     """
     if logits.dim() != 2:
         message = Text(
@@ -157,9 +158,9 @@ def npu_cross_entropy_loss(
 
     Raises
     ------
-    UsageError
-        For the z-loss, which the product does not support yet, and for label smoothing of an input
-        that requires a gradient, which the product's gradient does not support.
+    AclnnError
+        161002 for the z-loss, which the product does not support yet, and for label smoothing of an
+        input that requires a gradient, which the product's gradient does not support.
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
         name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"

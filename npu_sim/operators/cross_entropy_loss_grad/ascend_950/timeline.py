@@ -128,7 +128,7 @@ def steps(plan: Plan) -> StepTable:
     if call.weighted:
         views.insert(2, View("weight", 1, columns))
     sums = (*LABELS, "buf2", "second_sum", "buf3")
-    labels = "labels of the core's rows {rows} come in"
+    labels = "labels of the core's rows {rows} are copied in"
     weights = Text(
         "{labels}; their weights are added up to one number, which goes to the workspace",
         labels=labels,

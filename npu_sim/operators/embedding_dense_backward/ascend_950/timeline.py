@@ -166,14 +166,14 @@ def steps(plan: Plan) -> StepTable:
     )
     if plan.kernel == "EmbeddingDenseGradV2":
         live = "gradient rows", "results", "running row"
-        read = "sorted rows {sorted rows}: their indices and positions come in"
+        read = "sorted rows {sorted rows}: their indices and positions are copied in"
         add = (
             "sorted rows {sorted rows}, columns {columns}: the rows of an index are added in "
             "groups of ten, the sum goes to its row of grad_weight"
         )
     else:
         live = "gradient rows", "results", "groups"
-        read = "rows {rows}: their indices come in and are sorted"
+        read = "rows {rows}: their indices are copied in and sorted"
         add = (
             "rows {rows}, columns {columns}: the rows of an index are added in groups of five, "
             "the sum goes to its row of grad_weight"

@@ -63,7 +63,7 @@ def steps(plan: Plan) -> StepTable:
         View("indices", indices.numel, by_row=by_row),
         View("permuted_tokens", indices.numel, tokens.shape[1], by_row=by_row),
     )
-    ids = "ids come in and are sorted; their places go out"
+    ids = "ids are copied in and sorted; their places are copied out"
     rows = "entries {rows}: rows of tokens are copied to their places"
     table = {
         ("sort", "ids"): Step(ids, ("indices",), live=("sort",)),

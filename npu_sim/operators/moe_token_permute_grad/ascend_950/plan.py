@@ -40,7 +40,7 @@ ALL_ROWS = Condition(
     ),
     lambda row, device, rules: tiler.holds_all_rows(tiler.problem_of_row(row), device),
     "the rows of a token are added in groups of four",
-    "the rows of a token come in chunks, and the groups of four restart at every chunk",
+    "the rows of a token are copied in chunk by chunk; the groups of four restart at every chunk",
     ("num_topk", "hidden"),
 )
 

@@ -83,7 +83,7 @@ def _sums(call: Call, tokens: int, columns: int) -> tuple[Node, ...]:
 
 
 def _chunks(call: Call, tokens: int, columns: int) -> tuple[Node, ...]:
-    """Return the work on one token whose rows come in chunks, as single rows."""
+    """Return the work on one token whose rows are copied in chunk by chunk, as single rows."""
     row = vector_tile(call.rows(columns, 1), call.sums(columns, 1), note="row")
     result = vector_tile((), (), call.result(columns), note="result")
     rows = (Loop((row,), call.live, "expert", 1),) if call.live else ()
@@ -104,8 +104,8 @@ def steps(plan: Plan) -> StepTable:
     live, rows, out = ("rows", "result", "sums"), ("permuted_output_grad",), ("input_grad",)
     entries = ("sorted_indices",)
     sums = "tokens {tokens}, columns {columns}: the rows of every token are added in groups of four"
-    row = "tokens {tokens}, columns {columns}: a row comes in, and is added in groups of four"
-    result = "tokens {tokens}, columns {columns}: the sum is rounded once and goes out"
+    row = "tokens {tokens}, columns {columns}: a row is copied in and added in groups of four"
+    result = "tokens {tokens}, columns {columns}: the sum is rounded once and copied out"
     descriptions = {
         "sum": Step(sums, rows, out, entries, live, rows),
         "row": Step(row, rows, (), entries, live, rows),

@@ -47,7 +47,7 @@ ALL_TOKENS = Condition(
     "blocks of 32 bytes",
     _holds(tiler.holds_all_tokens),
     "every core holds the rows of all tokens",
-    "rows come in by token",
+    "rows are copied in token by token",
     ("tokens", "hidden", "num_topk"),
 )
 ALL_ROWS = Condition(
@@ -63,8 +63,8 @@ ONE_ROW = Condition(
     "whole rows",
     "a row, its sums and a block of probs fit half of the Unified Buffer",
     _holds(tiler.holds_one_row),
-    "rows come in whole",
-    "rows come in pieces, one at a time",
+    "whole rows are copied in",
+    "rows are copied in piece by piece",
     ("hidden",),
 )
 

@@ -116,7 +116,7 @@ def _groups(call: Call, tokens: int) -> tuple[Node, ...]:
 
 
 def _pieces(call: Call, tokens: int) -> tuple[Node, ...]:
-    """Return the work on one token, whose rows come in pieces."""
+    """Return the work on one token, whose rows are copied in piece by piece."""
 
     def piece(columns: int) -> tuple[Node, ...]:
         row = vector_tile(call.row(columns, 1), call.sums(columns, 1), note="rows")
@@ -144,8 +144,8 @@ def steps(plan: Plan) -> StepTable:
     rows, live, out = ("permuted_tokens",), ("rows", "probs", "sums"), ("unpermuted_tokens",)
     held = ("rows", "indices", "probs", "sums")
     table = {
-        "rows of all tokens": Step("the rows of all tokens come in", rows, live=live[:1]),
-        "probs": Step("tokens {tokens}: their probs come in", ("probs",), live=("probs",)),
+        "rows of all tokens": Step("the rows of all tokens are copied in", rows, live=live[:1]),
+        "probs": Step("tokens {tokens}: their probs are copied in", ("probs",), live=("probs",)),
         "sums": Step(
             Text("tokens {{tokens}}: sum += {row} of every expert, in fp32", row=row),
             entries,
@@ -160,7 +160,7 @@ def steps(plan: Plan) -> StepTable:
             rows,
         ),
         "result": Step(
-            "tokens {tokens}: the sum is rounded once and goes out", writes=out, live=held
+            "tokens {tokens}: the sum is rounded once and copied out", writes=out, live=held
         ),
     }
     return StepTable(tuple(views), {("tokens", note): step for note, step in table.items()})

@@ -110,9 +110,9 @@ def steps(plan: Plan) -> StepTable:
         View("probs_grad", call.tokens, call.top_k, by_token, {"expert": 1}),
     ]
     live = ("gradient", "tokens", "result", "sums", "slots", "register_sums")
-    comes = "rows {rows}, columns {columns}: their row of the gradient comes in"
-    row = "rows {rows}, columns {columns}: gradient * probs goes out, gradient * row is summed"
-    probs = "rows {rows}: their sums are rounded and go out"
+    comes = "rows {rows}, columns {columns}: their row of the gradient is copied in"
+    row = "rows {rows}, columns {columns}: gradient * probs is copied out, gradient * row is summed"
+    probs = "rows {rows}: their sums are rounded and copied out"
     table = {
         "gradient": Step(comes, gradient, live=live),
         "row": Step(row, ("permuted_tokens",), written, ("sorted_indices", "probs"), live, written),

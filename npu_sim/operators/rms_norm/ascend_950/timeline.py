@@ -23,7 +23,7 @@ from npu_sim.timelines.program import (
 )
 from npu_sim.timelines.steps import Step, StepTable, View
 
-GAMMA_ONCE = "gamma comes in once for every 64 rows of a core"
+GAMMA_ONCE = "gamma is copied in once for every 64 rows of a core"
 
 
 def program(plan: Plan) -> Program:
@@ -105,9 +105,9 @@ def steps(plan: Plan) -> StepTable:
         written = "rows {rows}: x * x is folded and added as trees; y = x * rstd * gamma"
     added = "row {row} of the group, columns {columns}: x * x is added in pairs of registers"
     descriptions = {
-        "gamma": Step("gamma comes in", ("gamma",), live=("gamma",)),
+        "gamma": Step("gamma is copied in", ("gamma",), live=("gamma",)),
         "sum": Step(added, ("x",), live=sums),
         "y": Step(written, ("x",), ("y",), ("gamma",), (*sums, "gamma", "y")),
-        "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), gamma, ("rstd", *gamma)),
+        "rstd": Step("rstd of rows {rows} is copied out", (), ("rstd",), gamma, ("rstd", *gamma)),
     }
     return StepTable(views, {("rows", note): step for note, step in descriptions.items()})

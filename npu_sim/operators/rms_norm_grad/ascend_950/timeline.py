@@ -25,7 +25,7 @@ from npu_sim.timelines.steps import Step, StepTable, View
 
 WIDEST_ROW, PIECE_COLUMNS, SET_COLUMNS, BLOCK_ROWS = 6144, 4096, 64, 64
 ASSUMED = (
-    "a row of more than 6144 columns comes in twice, for its mean and for dx",
+    "a row of more than 6144 columns is copied in twice, for its mean and for dx",
     "sets of 64 columns that do not divide evenly go to the first cores",
 )
 
@@ -179,12 +179,12 @@ def steps(plan: Plan) -> StepTable:
     dgamma = "rows {rows}, columns {columns}: dy * xh is added as a tree"
     merge = "columns {columns}: core 0 adds the sums of all cores"
     descriptions = {
-        "gamma": Step("gamma comes in", ("gamma",), live=("gamma",)),
+        "gamma": Step("gamma is copied in", ("gamma",), live=("gamma",)),
         "dx": Step(whole, inputs, ("dx",), ("gamma",), live),
         "mean": Step(mean, all_inputs, live=live),
         "dx of a piece": Step(dx, all_inputs, ("dx",), (), live),
         "dgamma": Step(dgamma, inputs, live=inputs),
-        "dgamma out": Step("columns {columns} of dgamma go out", (), ("dgamma",)),
+        "dgamma out": Step("columns {columns} of dgamma are copied out", (), ("dgamma",)),
     }
     table = {("rows", note): step for note, step in descriptions.items()}
     table["merge", "merge"] = Step(merge, (), ("dgamma",))
