@@ -97,6 +97,8 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
             and isinstance(value, str | int | tuple)
             and value not in ("", ())
         ]
+        if "status" in values:
+            summary = f"{summary.rstrip('.')}: {int(values['status'])}."
         yield place, summary.replace("``", "`").replace("\n", " "), "; ".join(shown)
 
 

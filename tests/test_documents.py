@@ -37,7 +37,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SET_UP = "python3 -m venv"
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FENCE = re.compile(r"^ *(?:```|~~~)(.*)$", re.M)
-LANGUAGES = {"", "python", "sh", "text", "toml"}
+LANGUAGES = {"", "python", "sh", "text", "toml", "yaml"}
 """Languages of code blocks; the highlighter of the site does not recognise anything else."""
 STEP = re.compile(
     r"(?<!<!-- excerpt -->\n)^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re.M | re.S

@@ -203,7 +203,7 @@ def require_integers(name: str, value: Any) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Holds(Check):
-    """A condition over sizes, integer attributes and rules: refuses calls where it is false.
+    """The condition holds: an expression over sizes, integer attributes and rules.
 
     Attributes
     ----------
@@ -279,7 +279,7 @@ class Holds(Check):
 
 @dataclass(frozen=True, eq=False)
 class Fits(Check):
-    """A condition of the planner, ``fits(row, device, rules)``: refuses calls where it is false."""
+    """The planner accepts the call, by its function ``fits(row, device, rules)``."""
 
     fits: Callable[[Any, Any, Any], bool]
     blames: str
@@ -298,7 +298,7 @@ class Fits(Check):
 
 @dataclass(frozen=True, eq=False)
 class NothingToDo(Check):
-    """A call without work: later checks are skipped and no kernel runs.
+    """If the condition holds, there is no work: later checks are skipped and no kernel runs.
 
     ``condition`` is over sizes, for instance ``"rows == 0"``.
     """
@@ -326,7 +326,10 @@ MAX_RANK = 8
 
 @dataclass(frozen=True, eq=False)
 class Dtypes(DtypeCheck):
-    """Tensors have one of the ``allowed`` dtypes: a list, or a function of the profile."""
+    """Each tensor has an allowed dtype: 161002.
+
+    ``allowed`` is a list, or a function of the profile.
+    """
 
     tensors: str
     allowed: tuple[str, ...] | Callable[[Any], Sequence[str]]
@@ -352,7 +355,7 @@ class Dtypes(DtypeCheck):
 
 @dataclass(frozen=True, eq=False)
 class SameDtype(DtypeCheck):
-    """Tensors that are given have the dtype of another one."""
+    """Tensors that are given have the dtype of another one: 161002."""
 
     tensors: str
     like: str
@@ -378,7 +381,7 @@ class SameDtype(DtypeCheck):
 
 @dataclass(frozen=True, eq=False)
 class DtypeTable(DtypeCheck):
-    """The dtypes of all tensors together are a row of the product's table.
+    """The dtypes of all tensors together are a row of the product's table: 161002.
 
     Blames the first tensor at which no row agrees with all dtypes so far. ``rows`` returns the
     table of a profile; its columns are ``tensors``. Outputs left out have the dtypes that inputs
@@ -430,7 +433,7 @@ def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Formats(Check):
-    """Tensors have one of some storage formats."""
+    """Each tensor has an allowed storage format."""
 
     allowed: tuple[str, ...]
     tensors: str = ""
@@ -492,7 +495,7 @@ class NotEmpty(Check):
 
 @dataclass(frozen=True, eq=False)
 class Ranks(Check):
-    """Tensors have a rank within a range."""
+    """Each tensor has a rank within a range."""
 
     tensors: str
     low: int
@@ -542,7 +545,7 @@ class Like(Check):
 
 @dataclass(frozen=True, eq=False)
 class Shapes(Check):
-    """Tensors have the shapes of their patterns; each in turn binds sizes of the call."""
+    """Tensors have the shapes of their patterns, and equal sizes where they share a name."""
 
     tensors: str
     status: Status = INVALID
