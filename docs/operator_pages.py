@@ -34,8 +34,12 @@ PAGES = Path(__file__).parent / "operators"
 
 
 def table(headings: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
-    """Return a table in Markdown, or an empty string when it has no rows."""
-    body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    """Return a table in Markdown, or an empty string when it has no rows.
+
+    References to specification pages, which are not in the repository, are left out.
+    """
+    texts = [[re.sub(r" \(page[^)]*\)", "", str(cell)) for cell in row] for row in rows]
+    body = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in texts]
     lines = [headings, ["---"] * len(headings), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n" if body else ""
 
@@ -74,7 +78,9 @@ def argument_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
             kind = "output" if isinstance(argument, Output) else "tensor"
             pattern = argument.shape if isinstance(argument.shape, str) else "by its arguments"
             shape = "optional" if argument.optional else code(pattern)
-            yield name, kind, shape, argument.help
+            result = argument.output if isinstance(argument, Output) else argument.name
+            other = f"; in results {code(result)}" if result != argument.name else ""
+            yield name, kind, shape, f"{argument.help}{other}"
 
 
 def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
@@ -175,11 +181,20 @@ def page(operator: Operator) -> str:
         section("Caveats", table(("caveat", "summary"), caveat_rows(operator))),
         section(
             "Evidence",
-            f"Evidence of this call: **{plan.evidence.value}** ([definition](../how_sure.md)).",
+            f"Evidence of this call: **{plan.evidence.value}** ([definition](../how_sure.md))."
+            + open_rules(operator),
         ),
         *(other_part(operator, declared) for declared in other_declarations(operator)),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def open_rules(operator: Operator) -> str:
+    """Return a link to the unpublished parts of the arithmetic, if there are any."""
+    if operator.study_hooks is None or "open_rules" not in operator.study_hooks():
+        return ""
+    page = "../jobs/accuracy_alarm.md#what-is-not-decided"
+    return f" Parts of its arithmetic that are not published: [what is not decided]({page})."
 
 
 def call_sections(operator: Operator, plan: Plan) -> tuple[str, ...]:

@@ -97,7 +97,10 @@ ARGUMENTS = (
     ),
     Attribute("reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"),
     Attribute(
-        "ignore_index", int, "label whose rows get no gradient, below C; negative means none", -100
+        "ignore_index",
+        int,
+        "label whose rows get no gradient, below C; on Ascend 950 a negative one masks nothing",
+        -100,
     ),
     Attribute("label_smoothing", float, "not supported yet: 0", 0.0),
     Attribute("lse_square_scale_for_zloss", float, "not supported yet: 0", 0.0),
