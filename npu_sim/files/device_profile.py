@@ -15,12 +15,16 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
     Raises UsageError when the file cannot be read or has another format; the message names file,
     line and column.
     """
-    file = Path(path)
+    file, hint = Path(path), "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
     if not file.is_file():
         problem = "is not a file" if file.exists() else "there is no such file"
-        hint = "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
         raise UsageError("file", Text("{file}: {problem}", file=file, problem=problem), hint)
-    with file.open("rb") as stream:
-        start = stream.read(len(SQLITE_START))
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(len(SQLITE_START))
+    except OSError as error:
+        raise UsageError(
+            "file", Text("{file}: cannot be read: {error}", file=file, error=error), hint
+        ) from None
     launches = read_database(file) if start == SQLITE_START else read_csv(file)
     return tuple(sorted(launches, key=lambda launch: launch.start_us))

@@ -224,7 +224,10 @@ class Case:
         return (*self.copies, launch)
 
     def changed(self, **sizes: int) -> "Case":
-        """Return the call with other integers, tiled anew; its tensors stay as they are."""
+        """Return the call with other integers, tiled anew, for questions about its tiling.
+
+        Its tensors, arguments and derived integers stay as they are.
+        """
         row = self.row._replace(**sizes)
         return replace(self, row=row, tiling=self.operator.tile(row, self.device, self.rules))
 

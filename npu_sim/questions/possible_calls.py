@@ -162,4 +162,4 @@ def _numbers(launch: MeasuredLaunch) -> list[int]:
         for other in counts
         if count > other and count % other == 0
     ]
-    return list(dict.fromkeys([*sizes, *ratios])) or [1]
+    return list(dict.fromkeys([*sizes, *ratios, 1]))

@@ -94,3 +94,18 @@ def test_a_call_beyond_the_search_range_is_planned_without_results(cli):
     )
     assert {flip.outcome for flip in flips(plan).values()} == {""}
     assert ": not tried" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_weights", "flip"), [(2**31, 10, [("rows", 2**31 - 1)]), (2**31, 2**31, [])]
+)
+def test_a_single_size_flips_a_decision_only_if_the_other_is_within(rows, num_weights, flip):
+    plan = npu_sim.plan(
+        "embedding_dense_backward",
+        grad=f"{rows}x1:fp32",
+        indices=f"{rows}:int32",
+        num_weights=num_weights,
+        product="atlas_a2",
+    )
+    (decision,) = [found for found in plan.decisions if found.name == "beyond INT32_MAX"]
+    assert [(change.argument, change.value) for change in decision.flips] == flip

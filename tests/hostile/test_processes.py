@@ -50,6 +50,37 @@ def test_a_child_forked_after_a_kernel_ran_can_compute(layer, threads):
     assert process.stdout == "the same bits\n", process.stderr
 
 
+FORK_WITHOUT_A_KERNEL = """
+import os, sys
+import numpy as np
+import npu_sim
+from npu_sim.kernels.engine.threads import limit_threads, thread_count
+
+{start}
+child = os.fork()
+if child == 0:
+    grad, indices = np.ones((4096, 512), np.float32), np.zeros(4096, np.int64)
+    npu_sim.embedding_dense_backward(grad, indices, num_weights=5)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("start", ["thread_count()", "limit_threads(2)"])
+def test_a_child_forked_after_threads_were_counted_or_limited_can_compute(start):
+    code = FORK_WITHOUT_A_KERNEL.format(start=start)
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    process = subprocess.run(
+        command,
+        env=environment(NUMBA_NUM_THREADS="2"),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+
+
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 def test_two_python_threads_compute_concurrently(layer):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")

@@ -7,8 +7,11 @@ import pytest
 
 import npu_sim
 from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.questions import measured_device
 from npu_sim.questions.measured_profile import MeasuredProfile
+from npu_sim.questions.possible_calls import possible_calls
+from npu_sim.registry import load_operator
 from npu_sim.show.layout import render
 from npu_sim.show.measured_profile import measured_profile_view, measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv, write_database
@@ -196,3 +199,15 @@ def test_of_two_clocks_the_nearer_is_chosen_not_the_lower(monkeypatch: pytest.Mo
     monkeypatch.setattr(measured_device, "all_socs", lambda _: [slower, exact])
     launch = MeasuredLaunch(1, "Mul", "Mul", 1.0, block_dim=48, counters=(1800 * 48.0, 1.0))
     assert measured_device.find_device([launch], None).profile is exact
+
+
+def test_a_launch_with_one_expert_a_token_has_a_call():
+    rows, indices = TensorSpec((512, 1024), "bfloat16"), TensorSpec((512,), "int32")
+    launch = MeasuredLaunch(
+        2, "MoeTokenPermuteGrad", "", 10.0, inputs=(rows, indices), outputs=(rows,)
+    )
+    calls, refusal = possible_calls(
+        load_operator("moe_token_permute_grad"), launch, npu_sim.load_profile("atlas_a2")
+    )
+    assert refusal is None
+    assert {call.arguments["num_topk"] for call in calls} == {1}

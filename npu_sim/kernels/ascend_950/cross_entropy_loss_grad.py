@@ -211,7 +211,7 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool, core_sums: Floa
     sums_up
         Whether the divisor is a sum.
     core_sums : float32 (cores,)
-        Receives the sum of every core.
+        Receives the sum of every core, if all labels are in range.
     """
     cores = len(passes.ranges)
     counts = Counts(
@@ -222,7 +222,7 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool, core_sums: Floa
     )
     _survey.over(1, labels, passes, sums_up, counts)
     first, ignored = counts.labels.tolist()
-    if sums_up:
+    if sums_up and first < 0:
         core_sums[:] = counts.sums[:cores]
     return Survey(first, ignored, counts.sums[cores])
 

@@ -215,6 +215,7 @@ def _probe() -> bool:
     form, words = lay_out((numbers,))
     entry = compile_entry(count, device.device_function(count), type_of(form))
     memory = array("q", words)
+    use_numba_threads()
     _run_parallel(entry.address, memory.buffer_info()[0], 2)
     return numbers.tolist() == [1, 2]
 

@@ -29,10 +29,12 @@ def thread_count() -> int:
 
     Numba is queried once per process: the query takes a lock that processes share, and a child
     forked while another thread holds it would wait forever. A later ``numba.set_num_threads`` still
-    limits how many threads compute, but not into how many chunks work is split.
+    limits how many threads compute, but not into how many chunks work is split. The query starts
+    the threads.
     """
     from numba import get_num_threads
 
+    use_numba_threads()
     return int(get_num_threads())
 
 
@@ -72,6 +74,7 @@ def limit_threads(threads: int | None) -> None:
             Text("threads = {threads} is out of range", threads=threads),
             Text("1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more", most=most),
         )
+    use_numba_threads()  # the call starts them
     numba.set_num_threads(threads)
     thread_count.cache_clear()
 

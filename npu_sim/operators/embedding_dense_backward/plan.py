@@ -392,13 +392,15 @@ def _older_memory(case: Case, tiling: v1.Tiling) -> Memory:
 def _older_decisions(case: Case, tiling: v1.Tiling) -> Iterator[Decision]:
     row, scale = case.row, bool(case.row.scale_grad_by_freq)
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
+        sizes = {"rows": row.rows, "numWeights": row.num_weights}
+        beyond = [(name, INT32_MAX) for name, size in sizes.items() if size > INT32_MAX]
         yield decided(
             "beyond INT32_MAX",
             Text("rows > {int32_max} or numWeights > {int32_max}", int32_max=INT32_MAX),
-            {"rows": row.rows, "numWeights": row.num_weights},
+            sizes,
             True,
             ("EmbeddingDenseGrad runs instead of EmbeddingDenseGradV2", ""),
-            ("rows" if row.rows > INT32_MAX else "numWeights", INT32_MAX),
+            *(beyond if len(beyond) == 1 else ()),
         )
     weights, rows = "weight rows are split over cores", "gradient rows are split over cores"
     effect = weights if tiling.splits_weights else rows

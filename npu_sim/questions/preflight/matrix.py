@@ -145,7 +145,7 @@ class Matrix(Printed, Tabular):
         return [finding.kind for finding, found in self.findings(row, label) if found == level]
 
     def faults(self, level: str = ERROR, *, by_line: bool = False) -> list[Fault]:
-        """Return the distinct reasons for not accepting calls, those with most calls first.
+        """Return the distinct reasons for not accepting calls, those with most lines first.
 
         With ``by_line``, every call has its own, in the order of lines.
         """
