@@ -16,7 +16,7 @@ from npu_sim.plans.model import Launch, LaunchTensor, contiguous_copy
 
 @dataclass
 class Inspection:
-    """A call on its way through the checks, which add what they derive from it.
+    """A call while its contract is checked; checks fill in sizes and specs.
 
     Attributes
     ----------
@@ -99,7 +99,11 @@ class Inspection:
         return not output.given_with or output.given_with in self.specs
 
     def imply(self, output: Output) -> TensorSpec:
-        """Return the spec of an output that was left out, and bind the sizes that it implies."""
+        """Return the spec of an output that was left out.
+
+        It is that of an input of the same form, or follows from the sizes; sizes that had to be
+        derived are bound.
+        """
         for name in self.operator.inputs_of_same_form[output.name]:
             if name in self.specs:
                 return self.specs[name].plain()

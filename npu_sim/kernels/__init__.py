@@ -8,7 +8,7 @@ work is divided differently names its first parameter accordingly, for instance 
 Kernels call functions under ``@device_function``, allocate nothing (the caller provides scratch;
 see `npu_sim.kernels.engine.scratch`) and raise nothing. Chunks write to different elements, so
 results do not depend on the number of threads. Arguments that belong together are passed as a
-NamedTuple, which costs nothing: Numba passes its fields in registers.
+NamedTuple; compiled code reads its fields as if they were separate arguments.
 
 With NUMBA_DISABLE_JIT=1 everything runs as plain Python and gives the same bits.
 """

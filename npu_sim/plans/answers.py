@@ -1,4 +1,4 @@
-"""Base classes of all answers: frozen models with evidence, printed by :mod:`npu_sim.show`."""
+"""Base classes of answers: `Frozen` models, `Printed` output, and `Evidence`."""
 
 from enum import StrEnum
 from html import escape
@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 from npu_sim.language import Text
 
 SHOW = "npu_sim.show"
-"""Package that prints answers, imported when one is printed: reading numbers needs no text."""
+"""Package that prints answers; programs that only read fields never import it."""
 _INHERITED = frozenset(dir(BaseModel))
 
 

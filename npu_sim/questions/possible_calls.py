@@ -44,7 +44,7 @@ def possible_calls(
 ) -> tuple[list[PossibleCall], AclnnError | None]:
     """Return the calls of an operator that include such a launch, and the refusal if there is none.
 
-    Of calls with equal plans one is returned. dtypes of the kernel are tried first, then dtypes
+    Of calls with equal `_facts` one is returned. dtypes of the kernel are tried first, then dtypes
     that a cast converts to them.
     """
     calls: dict[tuple[Any, ...], PossibleCall] = {}
@@ -84,6 +84,7 @@ def unknown_argument(operator: Operator, launch: MeasuredLaunch) -> str:
 
 
 def _facts(planned: Plan) -> tuple[Any, ...]:
+    """Return what distinguishes calls: path, tiling key, cores, and kernels with their dtypes."""
     launches = tuple(
         (launch.kernel, *(tensor.dtype for tensor in (*launch.inputs, *launch.outputs)))
         for launch in planned.launches

@@ -1,4 +1,4 @@
-"""Cycles of one piece of work at published rates; 0 when no rate is published.
+"""Cycles that a piece of work takes on its pipe at published rates.
 
 Source: specification page ``timeline``. The rates are the ``throughput`` table and the chip facts
 of the profile.
@@ -28,12 +28,12 @@ REPEAT_BYTES = 256
 """Bytes of a repeat: 64 fp32 lanes or 128 lanes of 16 bits (page, "V")."""
 CUBE_BLOCK = 16
 """Rows and columns of one block of the cube unit (page, "M")."""
-SEEN_FASTER = {"cast_32_to_16": 128}
-"""Elements per cycle used in bounds where a device exceeded the published rate (page, "V")."""
+MEASURED_ELEMENTS_PER_CYCLE = {"cast_32_to_16": 128}
+"""Rates measured above the published ones; bounds use the larger (page, "V")."""
 
 
 def clock_mhz(profile: Profile) -> float:
-    """Return the SoC's vector clock if published, else its core clock."""
+    """Return the clock of bounds in MHz: that of vector cores if published, else of cube cores."""
     return profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
 
 
@@ -64,7 +64,7 @@ def moving_cycles(chip: Chip, moved_bytes: int, tensor_bytes: int, *, writes: bo
 
 
 def rate_name(work: Work, profile: Profile) -> str:
-    """Return the name of a piece of work in lists of missing rates, with that of a similar one."""
+    """Return how a missing rate is listed, such as ``exp float16``, with a similar known kind."""
     if isinstance(work, Instruction):
         known = (profile.product.throughput or Throughput()).vector_elements_per_cycle
         similar = "" if work.kind in known else closest(work.kind, known)
@@ -101,7 +101,7 @@ def _instruction_cycles(instruction: Instruction, throughput: Throughput) -> flo
     padded = align(instruction.elements, lanes)
     return float(
         instruction.times
-        * ceil(padded / _exact(max(rate, SEEN_FASTER.get(instruction.kind, rate))))
+        * ceil(padded / _exact(max(rate, MEASURED_ELEMENTS_PER_CYCLE.get(instruction.kind, rate))))
     )
 
 

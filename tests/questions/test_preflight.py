@@ -239,3 +239,17 @@ def test_a_modified_copy_of_a_product_is_a_separate_target(tmp_path):
 def test_a_policy_lists_what_it_rejects(fail_on, facts, rejected):
     call = Checked(1, "op", "atlas_a2", "Ascend910B1", "runs", 0, facts=facts)
     assert [word for word, _ in policy_of(fail_on).faults(call)] == rejected
+
+
+def test_a_line_is_malformed_whatever_lines_come_before_it():
+    bad = {**GOOD, "name": 5}
+    for lines in ([bad, GOOD], [GOOD, bad]):
+        matrix = check_file(map(json.dumps, lines), chosen_columns("atlas_a2"))
+        assert [(fault.word, len(fault.rows)) for fault in matrix.faults()] == [("malformed", 1)]
+
+
+def test_a_line_with_a_release_stands_in_the_column_of_that_release():
+    line = json.dumps({**GOOD, "release": "8.3"})
+    matrix = check_file([line], chosen_columns("atlas_a2", releases="8.3,8.5"))
+    (row,) = matrix.rows
+    assert list(row.cells) == ["atlas_a2 8.3"]

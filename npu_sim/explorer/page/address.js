@@ -16,7 +16,7 @@ export function defaults(operator, product) {
   return values;
 }
 
-// Return the values of a pane. A second pane with another operator takes no value of the first one.
+// Return the values of a pane. A second pane with another operator takes only language and product from the first one.
 export function stateOf(prefix) {
   const entries = Object.entries(session.state);
   const first = Object.fromEntries(entries.filter(([name]) => !name.startsWith(OTHER)));

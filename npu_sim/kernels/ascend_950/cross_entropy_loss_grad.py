@@ -5,7 +5,8 @@ weight of its label. The divisor is the sum of mask * weight: every core adds it
 each with the library's row sum, then the sums of the cores are added the same way. Labels and
 ignore_index are compared as integers; a negative ignore_index masks nothing.
 
-Plain divisions and exp turn subnormal results into 0. Pieces of rows are written as on A2.
+Plain divisions and exp turn subnormal results into 0. Each piece of a row is written by
+`write_piece` of the A2 kernel.
 
 Source: specification page ``cross_entropy_loss_grad_950``, "Order".
 """

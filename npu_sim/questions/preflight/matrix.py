@@ -25,7 +25,6 @@ from npu_sim.questions.preflight.differences import Difference, differences
 from npu_sim.questions.preflight.lines import (
     HEAD,
     IDENTITY,
-    REMARKS,
     Call,
     MalformedLineError,
     call_of,
@@ -278,11 +277,11 @@ class _Reader:
             if HEAD in values and "op" not in values:
                 self.matrix.recorded = values.get("recorded")
                 return None
+            call = call_of(values)
             key = json.dumps([values.get(name) for name in IDENTITY])
-            count = values.get("count", 1)
             row = self._rows.get(key)
-            if row is None or not values.keys() <= _KNOWN or type(count) is not int or count < 1:
-                row = self._rows[key] = self._checked(call_of(values), number)
+            if row is None:
+                row = self._rows[key] = self._checked(call, number)
         except (MalformedLineError, UsageError) as error:
             answer = malformed(values, number, error)
             key = Text("malformed {op} {reason}", answer)
@@ -295,7 +294,7 @@ class _Reader:
             return row, 1
         if not row.remarks:
             row.remarks = _remarks(values)
-        return row, count
+        return row, values.get("count", 1)
 
     def _checked(self, call: Call, number: int) -> Row:
         row = Row(number, call.values["op"], call.inputs_text, _remarks(call.values), {})
@@ -314,16 +313,19 @@ class _Reader:
                 profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets
             )
             return
+        several = len({target.profile.release for target in self.targets}) > 1
         for target in self.targets:
-            yield Column(target.profile.with_release(values.get("release")), target.label)
+            profile = target.profile.with_release(values.get("release"))
+            # The labels of several releases name them.
+            if several:
+                yield column_of_line(profile, self.targets)
+            else:
+                yield Column(profile, target.label)
 
     def _added(self, row: Row) -> Row:
         self.matrix.rows.append(row)
         self.matrix.labels += [label for label in row.cells if label not in self.matrix.labels]
         return row
-
-
-_KNOWN = frozenset((*IDENTITY, *REMARKS))
 
 
 def _remarks(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ CHANNEL_BLOCK_BYTES = 32
 """A row of the cube layout: C0 channels fill one 32-byte block (page, "What runs")."""
 
 ROUTE_MATMUL = 1
-"""Output length 1: both gradients are batched matrix products."""
+"""A2 and A3, pad 0 and K = T, hence output length 1: both gradients are batched products."""
 ROUTE_PLANNER = 2
 """The published planner of deterministic gradWeight; in default mode for the white-listed shape
 only."""
@@ -99,7 +99,10 @@ def bias_rows(rows: int, cores: int) -> int:
 
 
 def is_plannable(problem: ConvTbcProblem) -> bool:
-    """Return whether every axis has at least one element; other calls never reach a planner."""
+    """Return whether a planner can plan the call: no empty axis, and an element size of 2 or 4.
+
+    Other calls never reach a planner.
+    """
     if problem.element_bytes != 2 and problem.element_bytes != 4:
         return False
     return (

@@ -1,7 +1,7 @@
 """EmbeddingDenseBackward on Ascend 950: computation in the product's order.
 
-With a workspace, contiguous copies, the cast and the sorted indices, and the result of a strided
-output lie in it. Its other areas stay unwritten.
+If the caller passes a workspace, contiguous copies, cast indices, sorted indices and the result of
+a strided output are placed in it. Its other areas stay unwritten.
 
 Source: specification page ``embedding_dense_backward_950``.
 """
