@@ -15,8 +15,15 @@ import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, load, prefetch, splat, store, stream
-from npu_sim.kernels.vectors.lanes_kept import store_lanes
+from npu_sim.kernels.vectors.lanes import (
+    end_streams,
+    load,
+    prefetch,
+    splat,
+    store,
+    store_lanes,
+    stream,
+)
 
 ROUNDS = 7
 LINE = LINE_BYTES // 4

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 import npu_sim
+from npu_sim.framework.inference import arguments_of
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 
@@ -112,7 +113,7 @@ def build(case: Case, seed: int = 0) -> Problem:
 
 def _generated(operator: str, call: dict[str, Any], seed: int) -> dict[str, Any]:
     attributes = {name: value for name, value in call.items() if not isinstance(value, str)}
-    return {**attributes, **generate(operator, load_operator(operator).build(call), seed)}
+    return {**attributes, **generate(operator, arguments_of(load_operator(operator), call), seed)}
 
 
 def _embedding(case: Case, seed: int) -> Problem:

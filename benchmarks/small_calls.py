@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import npu_sim
+from npu_sim.framework.inference import arguments_of
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 
@@ -85,7 +86,7 @@ def works_of(operator: str, shapes: Shapes) -> dict[str, Callable[[], Any]]:
     declared = load_operator(operator)
     first = shapes(0)
     attributes = {name: value for name, value in first.items() if not isinstance(value, str)}
-    tensors = generate(operator, declared.build(first, infer=True), 0)
+    tensors = generate(operator, arguments_of(declared, first, infer=True), 0)
     function, call = getattr(npu_sim, operator), npu_sim.prepare(operator, **first)
     inputs, outs = (
         [tensors[name] for name in declared.input_names if name in tensors],

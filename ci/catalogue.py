@@ -1,12 +1,13 @@
 """Keep the gettext catalogue of Chinese texts in step with the code.
 
-``python ci/catalogue.py`` reports what is missing; ``--write`` updates ``zh.po`` with Babel and
-compiles ``zh.mo``. Translations are written into ``zh.po`` by hand.
+``python ci/catalogue.py`` reports what is missing; ``--write`` updates ``zh.po`` with Babel.
+Translations are written into ``zh.po`` by hand; ``ci/build_catalogue.py`` compiles them.
 
-Extraction takes the templates of ``Text`` and ``say``, docstrings of commands, and every other
-string literal that reads like a sentence, unless ``ci/not_shown.txt`` lists it: a new message
-without a translation fails the test. Single words are entries when ``zh.po`` has them. An f-string
-that reads like a sentence is an error, because it has no template to look up.
+Extraction takes the templates of ``Text`` and ``say``, docstrings of commands and of the parameters
+that are their options, and every other string literal that reads like a sentence, unless
+``ci/not_shown.txt`` lists it: a new message without a translation fails the test. Single words are
+entries when ``zh.po`` has them. An f-string that reads like a sentence is an error, because it has
+no template to look up.
 """
 
 import argparse
@@ -16,11 +17,9 @@ import string
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
-from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from npu_sim.language.text import PUNCTUATION
@@ -37,10 +36,14 @@ WORD = re.compile(r"[A-Za-z][a-z]+")
 
 THREE_WORDS = re.compile(r"(?<![\w.{])[a-z]{2,} [a-z]{2,} [a-z]{2,}(?![\w.(}])")
 """What an f-string holds that is prose, not code."""
+PATTERN = re.compile(r"\(\?|\\[bdsw(\[.]|\[[^\]]*\][*+?{]")
+"""What only regular expressions contain; nobody reads them."""
 
 
 def is_sentence(text: str) -> bool:
     """Return whether a literal reads like a sentence: two words, or one beside a field."""
+    if PATTERN.search(text):
+        return False
     plain = re.sub(r"\{[^{}]*\}", "#", text)
     return len(WORD.findall(plain)) >= (1 if "#" in plain else 2) and " " in plain.strip()
 
@@ -71,6 +74,8 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
         match node:
             case ast.FunctionDef(returns=ast.Constant(None)) if node.name.endswith("_command"):
                 yield "template", " ".join((ast.get_docstring(node) or "").split())
+            case ast.Call(ast.Name("command"), names):  # of a function and its options
+                seen |= {id(name) for name in names}
             case ast.Call(ast.Name(name), [ast.Constant(str(template)) as argument, *_]):
                 if name in KEYWORDS:
                     seen.add(id(argument))
@@ -99,6 +104,18 @@ def known() -> Catalog:
         return read_po(file, locale="zh_CN", domain="npu_sim")
 
 
+def helps() -> Iterator[str]:
+    """Yield the help of every option that commands take from a docstring."""
+    from npu_sim.cli.app import HEADING, command_module
+    from npu_sim.cli.options import COMMANDS, option_help
+
+    for name in HEADING:
+        command_module(name)
+    for command in COMMANDS.values():
+        texts = (option_help(command, name) for name in command.options)
+        yield from filter(str.strip, texts)
+
+
 def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
     """Return the texts of the code by file, f-strings that should be texts, and all literals."""
     hidden, entries = not_shown(), known()
@@ -109,12 +126,15 @@ def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
         for kind, text in found_in(path):
             literals.add(one_line(text))
             if kind == "f-string":
-                if THREE_WORDS.search(text) and one_line(text) not in hidden:
+                is_prose = THREE_WORDS.search(text) and not PATTERN.search(text)
+                if is_prose and one_line(text) not in hidden:
                     mistakes.append(f"{name}: an f-string, not a Text: {text!r}")
             elif (kind == "template" and has_letters(text)) or (
                 one_line(text) not in hidden and text and (is_sentence(text) or text in entries)
             ):
                 texts.setdefault(text, set()).add(name)
+    for text in helps():
+        texts.setdefault(text, set()).add("npu_sim/cli")
     shown = re.compile("^(title|rules_source): (.*?)(?:  +#.*)?$", re.M)
     for path in sorted((ROOT / "configs").glob("*_*.yaml")):
         for key, text in shown.findall(path.read_text(encoding="utf-8")):
@@ -148,36 +168,26 @@ def problems() -> list[str]:
         for text, target in entries.items()
         if not fields(target) <= fields(text)
     ]
-    if (LANGUAGE / "zh.mo").read_bytes() != compiled(known()):
-        found.append("zh.mo is older than zh.po: python ci/catalogue.py --write")
     return found
 
 
-def compiled(catalogue: Catalog) -> bytes:
-    """Return a catalogue in the binary format that gettext reads."""
-    file = BytesIO()
-    write_mo(file, catalogue)
-    return file.getvalue()
-
-
 def write() -> None:
-    """Update the catalogue from the code, and compile it."""
+    """Update the catalogue from the code. Its order does not depend on where texts stand."""
     old = known()
     new = Catalog(locale="zh_CN", project="npu_sim", creation_date=DATE, fuzzy=False)
     new.revision_date = DATE
     texts, _, _ = extracted()
-    for text in sorted(texts, key=lambda text: (min(texts[text]), text)):
+    for text in sorted(texts):
         entry = old.get(text)
-        new.add(text, entry.string if entry else "", auto_comments=[min(texts[text])])
+        new.add(text, entry.string if entry else "")
     with (LANGUAGE / "zh.po").open("wb") as file:
         write_po(file, new, width=100, omit_header=False)
-    (LANGUAGE / "zh.mo").write_bytes(compiled(known()))
 
 
 def main() -> int:
     """Report what is wrong, after writing when ``--write`` is given."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="update zh.po and compile zh.mo")
+    parser.add_argument("--write", action="store_true", help="update zh.po")
     if parser.parse_args().write:
         write()
     found = problems()

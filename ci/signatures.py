@@ -13,6 +13,7 @@ from typing import Any
 import npu_sim
 from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
 from npu_sim.framework.axes import Word
+from npu_sim.framework.inference import implied
 from npu_sim.framework.operator import Operator
 from npu_sim.operators import signature_of
 from npu_sim.registry import OPERATORS, load_operator
@@ -65,7 +66,7 @@ def _types(operators: list[Operator]) -> Iterator[str]:
                 if isinstance(one, Attribute)
                 else one.optional or isinstance(one, Output)
             )
-            planned.append(_key(one.name, text, optional or one.name in operator.implied))
+            planned.append(_key(one.name, text, optional or one.name in implied(operator)))
             if not isinstance(one, Output):
                 text = (
                     text

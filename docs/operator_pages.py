@@ -15,15 +15,16 @@ from pathlib import Path
 
 import npu_sim
 from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.framework import hooks
 from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
 from npu_sim.framework.checks import Dtypes
+from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import release_table
-from npu_sim.show.reports.commands import plan_command
+from npu_sim.show.text import plan_command
 from npu_sim.status import AclnnError, NotModelledError
-from npu_sim.studies import caveats
 from npu_sim.tiling.fields import table as tiling_fields
 
 WIDTH = "100"
@@ -110,7 +111,7 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 def default_plan(operator: Operator) -> Plan:
     """Return the plan of the default call on the first product that a declaration serves."""
-    call = operator.call(operator.defaults())
+    call = call_with(operator, operator.defaults())
     return npu_sim.plan(operator.name, product=product_of(operator), **call)
 
 
@@ -191,7 +192,7 @@ def page(operator: Operator) -> str:
 
 def open_rules(operator: Operator) -> str:
     """Return a link to the unpublished parts of the arithmetic, if there are any."""
-    if operator.study_hooks is None or "open_rules" not in operator.study_hooks():
+    if not operator.has_hook(hooks.OPEN_RULES):
         return ""
     page = "../jobs/accuracy_alarm.md#what-is-not-decided"
     return f" Parts of its arithmetic that are not published: [what is not decided]({page})."
@@ -274,7 +275,7 @@ def field_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 def caveat_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield a row for every documented caveat."""
-    name = f"{caveats.__name__}.{operator.name}"
+    name = f"{operator.package}.caveats"
     for caveat in import_module(name).CAVEATS if find_spec(name) else ():
         yield code(caveat.name), caveat.title
 

@@ -12,6 +12,9 @@ COLLECTION_THRESHOLD = 100_000
 def main() -> None:
     """Run the command line; an interruption while modules are imported is handled as well."""
     gc.set_threshold(COLLECTION_THRESHOLD)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: nothing is printed; files get other descriptors
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (open as long as the process)
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # a background process ignores interruptions
         signal.signal(signal.SIGINT, _end)

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
 from npu_sim.language import Text
-from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product, ProductNames, near_soc
+from npu_sim.product import Chip, DocumentedLimits, Product, ProductNames, near_soc
+from npu_sim.registry import family_of
 from npu_sim.releases import (
     RELEASES_FILE,
     config_directory,
@@ -31,11 +32,6 @@ NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
 NPU_ARCH_A2_A3 = 2201
 NPU_ARCH_ASCEND_950 = 3510
-
-SOC_ASCEND_910, SOC_ASCEND_310P, SOC_ASCEND_910B, SOC_ASCEND_910_93, SOC_ASCEND_950 = range(
-    len(SOC_VERSIONS)
-)
-"""Codes of the SoCs' short versions, which distinguish A2 from A3."""
 
 DEFAULT_PRODUCT = "atlas_a2"
 """Product of a call that names neither product nor SoC."""
@@ -59,9 +55,6 @@ class Device(NamedTuple):
         On-chip buffers of one cube core.
     system_workspace_bytes
         Workspace that the runtime reserves in every Ascend C kernel.
-    soc_version
-        Code of the short version of the SoC, one of ``SOC_...``: distinguishes Atlas A2 from A3,
-        which have the same architecture number.
     """
 
     npu_arch: int
@@ -73,7 +66,6 @@ class Device(NamedTuple):
     l0b_bytes: int
     l0c_bytes: int
     system_workspace_bytes: int
-    soc_version: int
 
 
 class Profile(BaseModel):
@@ -118,6 +110,11 @@ class Profile(BaseModel):
     def npu_arch(self) -> int:
         """Architecture number of the chosen SoC."""
         return self.chip.npu_arch
+
+    @property
+    def family(self) -> str:
+        """Family of products with planners and kernels of its own; empty for the others."""
+        return family_of(self.npu_arch)
 
     @property
     def saturates(self) -> bool:
@@ -187,7 +184,6 @@ def _device(profile: Profile) -> Device:
         l0b_bytes=chip.l0b_bytes,
         l0c_bytes=chip.l0c_bytes,
         system_workspace_bytes=profile.product.system_workspace_bytes,
-        soc_version=chip.soc_version,
     )
 
 

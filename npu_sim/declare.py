@@ -25,7 +25,7 @@ from npu_sim.framework.checks import (
     Shapes,
     Supported,
 )
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, Description, decision, vector_plan
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.numbers.values import normal
 from npu_sim.orders import trees
@@ -38,12 +38,13 @@ from npu_sim.timelines.program import (
     Copy,
     Instruction,
     Program,
+    Step,
+    View,
     ranged,
     rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 
 __all__ = [
     "FAILED",
@@ -61,6 +62,7 @@ __all__ = [
     "Contiguous",
     "Copy",
     "Derived",
+    "Description",
     "Device",
     "DtypeTable",
     "Dtypes",
@@ -86,7 +88,6 @@ __all__ = [
     "SameDtype",
     "Shapes",
     "Step",
-    "StepTable",
     "Supported",
     "Switch",
     "Tensor",

@@ -42,7 +42,7 @@ def timeline(
     Parameters
     ----------
     calibration
-        File that ``npu-sim profile --calibrate`` wrote for the device.
+        Calibration of your device (clock and ceilings), written by npu-sim profile --calibrate.
     operator, product, soc, release, deterministic, limits, **arguments
         As for :func:`npu_sim.plan`.
 
@@ -54,8 +54,8 @@ def timeline(
     from npu_sim.cores import load_profile
     from npu_sim.operators import plan
     from npu_sim.operators.timelines import timeline as timeline_of
-    from npu_sim.questions.faster_calls import with_changes
-    from npu_sim.timelines.calibration import load_calibration
+    from npu_sim.questions.nearby_calls import with_changes
+    from npu_sim.timelines.estimates import load_calibration
 
     profile = load_profile(product, soc, release)
     measured = None if calibration is None else load_calibration(Path(calibration))
@@ -98,17 +98,20 @@ def preflight(
     calls
         File of calls, one JSON object a line, ``-`` for standard input; or the calls themselves,
         for instance a :class:`~npu_sim.torch.recording.Recording`.
-    products, soc, release
-        Products, SoCs and releases for calls that name none; the default product, its default SoC
-        and the newest release when None.
+    products
+        all, names with commas, or profile files; for calls that name none.
+    soc
+        SoCs, with commas, which imply their products; all for every one.
+    release
+        Releases of the product's software, with commas; the newest when left out.
     fail_on
-        Outcomes that are not accepted: ``refused``, ``caveat``, ``timing``, ``unknown``.
+        Outcomes that are not accepted, separated by commas: refused, caveat, timing, unknown.
     max_workspace
-        Largest workspace a call may need: bytes, or ``"256MiB"``.
+        Largest workspace a call may need: bytes, or 256MiB, 2GiB.
     informational
-        Products whose findings are shown but do not count.
+        Products, with commas, whose findings are shown but do not change the exit code.
     baseline
-        File of accepted findings that ``npu-sim preflight --write-baseline`` wrote.
+        File of accepted findings; entries that are no longer found are named.
     timed
         Whether results include launches, lower bounds and estimates, and their sums.
     whole
@@ -205,16 +208,18 @@ def model(
     ----------
     config
         Configuration file of a model (``config.json``), its content, or a type such as ``"llama"``.
-    batch, sequence
-        Number of sequences, and tokens of each.
+    batch
+        Number of sequences.
+    sequence
+        Tokens of a sequence.
     dtype
         Dtype of weights and activations: bf16, fp16 or fp32.
     deterministic
-        The determinism switch.
+        As for :func:`npu_sim.plan`.
     products, soc, release
         As for :func:`preflight`.
     out
-        File for the calls.
+        File for the calls, which npu-sim preflight reads.
     **sizes
         Values of the configuration to replace, such as ``num_hidden_layers=2``.
 

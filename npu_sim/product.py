@@ -16,11 +16,6 @@ Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-SOC_VERSIONS = ("Ascend910", "Ascend310P", "Ascend910B", "Ascend910_93", "Ascend950")
-"""Short versions of the SoCs of all products; planners take the position as a code."""
-SOC_OTHER = -1
-"""Code of any other short version in a profile file."""
-
 
 class Chip(BaseModel):
     """Facts of one SoC; names carry their units."""
@@ -74,13 +69,6 @@ class Chip(BaseModel):
     def cube_cores(self) -> int:
         """Number of cores that run a cube operator."""
         return self.cube_core_count if self.cube_core_count is not None else self.ai_core_count
-
-    @property
-    def soc_version(self) -> int:
-        """Code of the short version for planners."""
-        if self.short_soc_version not in SOC_VERSIONS:
-            return SOC_OTHER
-        return SOC_VERSIONS.index(self.short_soc_version)
 
 
 class CubeRate(BaseModel):

@@ -17,6 +17,26 @@ ENTRY_POINTS = "npu_sim.operators"
 """Entry point group of other packages: ``name = "package.module:OPERATOR"``."""
 
 
+class Family(NamedTuple):
+    """A family of products whose operators have planners and kernels of their own.
+
+    ``name`` is that of its module in the package of an operator, and of its folder in ``tiling``
+    and ``kernels``; ``architecture`` the number of its SoCs (``npu_arch`` of a product).
+    """
+
+    name: str
+    architecture: int
+
+
+ASCEND_950 = "ascend_950"
+FAMILIES: tuple[Family, ...] = (Family(ASCEND_950, 3510),)
+
+
+def family_of(architecture: int) -> str:
+    """Return the family of an architecture; empty for those that share planners and kernels."""
+    return next((family.name for family in FAMILIES if family.architecture == architecture), "")
+
+
 class OperatorEntry(NamedTuple):
     """Names of one operator."""
 
@@ -30,9 +50,18 @@ class OperatorEntry(NamedTuple):
     """Limits that a profile may state for it under ``documented_limits``."""
     home: str = ""
     """``module:attribute`` of the declaration in another package that offers it; else empty."""
-    kernels_of_950: tuple[str, ...] = ()
-    """Vendor kernels as in ``kernels``, for Ascend 950; empty when npu_sim has no planner of the
-    operator there."""
+    kernels_of_families: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Families of products with planners of their own, and their vendor kernels as in
+    ``kernels``."""
+
+    def kernels_on(self, family: str) -> tuple[str, ...]:
+        """Return the vendor kernels with a planner on a family; none where there is no planner."""
+        return dict(self.kernels_of_families).get(family, ()) if family else self.kernels
+
+    @property
+    def all_kernels(self) -> tuple[str, ...]:
+        """All vendor kernels with a planner."""
+        return (*self.kernels, *(name for _, names in self.kernels_of_families for name in names))
 
 
 OPERATORS: tuple[OperatorEntry, ...] = (
@@ -41,7 +70,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "EmbeddingDenseBackward",
         ("embedding_dense_grad_v2",),
         ("scale_bound_bytes",),
-        kernels_of_950=("embedding_dense_grad_v2", "embedding_dense_grad"),
+        kernels_of_families=((ASCEND_950, ("embedding_dense_grad_v2", "embedding_dense_grad")),),
     ),
     OperatorEntry(
         "conv_tbc_backward",
@@ -54,46 +83,46 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "RmsNorm",
         ("rms_norm",),
         ("last_axis_bytes_at_least",),
-        kernels_of_950=("rms_norm",),
+        kernels_of_families=((ASCEND_950, ("rms_norm",)),),
     ),
     OperatorEntry(
         "rms_norm_grad",
         "RmsNormGrad",
         ("rms_norm_grad",),
         ("last_axis_bytes_at_least",),
-        kernels_of_950=("rms_norm_grad",),
+        kernels_of_families=((ASCEND_950, ("rms_norm_grad",)),),
     ),
     OperatorEntry(
         "cross_entropy_loss_grad",
         "CrossEntropyLossGrad",
         ("cross_entropy_loss_grad",),
         ("rows_below",),
-        kernels_of_950=("cross_entropy_loss_grad",),
+        kernels_of_families=((ASCEND_950, ("cross_entropy_loss_grad",)),),
     ),
     OperatorEntry(
         "moe_token_permute",
         "MoeTokenPermute",
         ("moe_token_permute",),
-        kernels_of_950=("moe_init_routing_v2", "moe_init_routing_v3"),
+        kernels_of_families=((ASCEND_950, ("moe_init_routing_v2", "moe_init_routing_v3")),),
     ),
     OperatorEntry(
         "moe_token_permute_grad",
         "MoeTokenPermuteGrad",
         ("moe_token_permute_grad",),
         ("num_topk_at_most",),
-        kernels_of_950=("moe_token_permute_grad",),
+        kernels_of_families=((ASCEND_950, ("moe_token_permute_grad",)),),
     ),
     OperatorEntry(
         "moe_token_unpermute",
         "MoeTokenUnpermute",
         ("moe_token_unpermute",),
-        kernels_of_950=("moe_finalize_routing_v2",),
+        kernels_of_families=((ASCEND_950, ("moe_finalize_routing_v2",)),),
     ),
     OperatorEntry(
         "moe_token_unpermute_grad",
         "MoeTokenUnpermuteGrad",
         ("moe_token_unpermute_grad",),
-        kernels_of_950=("moe_finalize_routing_v2_grad",),
+        kernels_of_families=((ASCEND_950, ("moe_finalize_routing_v2_grad",)),),
     ),
 )
 """The operators of the package."""
@@ -175,9 +204,7 @@ class OperatorLoadError(UsageError, AttributeError):
 
 def find_kernel(kernel: str) -> OperatorEntry | None:
     """Return the operator of a vendor kernel, or None."""
-    return next(
-        (entry for entry in OPERATORS if kernel in (*entry.kernels, *entry.kernels_of_950)), None
-    )
+    return next((entry for entry in OPERATORS if kernel in entry.all_kernels), None)
 
 
 def operator_of_launch(kernel: str) -> OperatorEntry | None:

@@ -1,9 +1,22 @@
-"""Settings of all tests: English messages whatever the locale, and no deadline for properties."""
+"""Settings of all tests: English messages whatever the locale, no deadline for properties."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
 
 os.environ["NPU_SIM_LANG"] = "en"
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_configure(config):
+    """Compile the Chinese catalogue if it was changed since npu_sim was installed."""
+    source, compiled = (ROOT / "npu_sim/language" / name for name in ("zh.po", "zh.mo"))
+    controller = not hasattr(config, "workerinput")
+    if controller and (not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime):
+        subprocess.run([sys.executable, ROOT / "ci/build_catalogue.py"], check=True)

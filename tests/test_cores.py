@@ -1,7 +1,6 @@
 import pytest
 
-from npu_sim.cores import SOC_ASCEND_910B, config_directory, load_profile, shipped_products
-from npu_sim.product import SOC_OTHER, SOC_VERSIONS
+from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.status import UsageError
 
 SOCS = {
@@ -96,20 +95,6 @@ def test_device_properties_of_a_planner(soc, vector, cube, ub_bytes, system):
         device.ub_bytes,
         device.system_workspace_bytes,
     ) == (vector, cube, ub_bytes, system)
-
-
-def test_the_soc_version_distinguishes_a2_from_a3(a2_text, written):
-    devices = [
-        load_profile(product).device
-        for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3", "ascend_950")
-    ]
-    assert [device.soc_version for device in devices] == list(range(len(SOC_VERSIONS)))
-    assert [device.npu_arch for device in devices[2:]] == [2201, 2201, 3510]
-    assert devices[2].soc_version == SOC_ASCEND_910B
-    other = a2_text.replace("name: atlas_a2", "name: my_chip").replace(
-        "short_soc_version: Ascend910B", "short_soc_version: MyChip"
-    )
-    assert load_profile(written(other)).device.soc_version == SOC_OTHER
 
 
 def test_a_modified_copy_of_a_profile_is_a_separate_product(a2_text, written):

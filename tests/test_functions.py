@@ -45,9 +45,9 @@ def test_sums_weight_every_call_that_runs_by_its_count():
 
 
 def test_calls_without_a_program_count_as_0_and_are_counted():
-    from npu_sim.questions.preflight.times import totals
+    from npu_sim.questions.preflight.checking import totals
 
-    timed = {"launches": 2, "bound_us": 3.0, "estimates": {}}
+    timed = {"launches": 2, "bound_us": 3.0, "coverage": "", "estimates": {}}
     sums = totals([(timed, 5), ({**timed, "bound_us": None}, 7)])
     assert (sums.calls, sums.launches, sums.bound_us, sums.unbounded) == (12, 24, 15.0, 7)
 
@@ -75,9 +75,16 @@ def test_another_number_of_cores_and_another_time_are_differences():
 
 
 def test_another_path_of_another_product_is_a_difference():
+    call = {"op": "rms_norm", "inputs": {"x": "131072x256:fp16", "gamma": "256:fp16"}}
+    found = differences([call], products="A2,A3,310P")
+    paths = {"merge N": ("atlas_a2", "atlas_a3"), "normal": ("atlas_inference",)}
+    assert found["path"] == paths
+
+
+@pytest.mark.parametrize("products", ["A2,950PR", "950PR,A2"])
+def test_bits_of_another_product_are_a_difference_in_any_order(products):
     call = {"op": "rms_norm", "inputs": {"x": "131072x128:bf16", "gamma": "128:bf16"}}
-    found = differences([call], products="A2,A3")
-    assert found["path"] == {"merge N": ("atlas_a2",), "normal": ("atlas_a3",)}
+    assert list(differences([call], products=products)["bits"]) == ["the last bit of rstd"]
 
 
 def test_bits_that_another_release_changes_are_a_difference():

@@ -79,7 +79,7 @@ def compute(run: Any) -> None:
         run.outputs["dx"][...] = dx.reshape(run.outputs["dx"].shape)
 
 
-def describe(case: Case) -> dict[str, Any]:
+def describe(case: Case) -> Description:
     tiling, rows = case.tiling, case.row.row
     at_once = Condition(
         "rows in one go",

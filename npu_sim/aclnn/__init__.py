@@ -2,8 +2,9 @@
 
 ``aclnnXxxGetWorkspaceSize(...)`` takes the parameters of the product document without the two
 output pointers and returns (status, workspaceSize, executor). ``aclnnXxx(workspace, workspaceSize,
-executor, stream)`` runs the call. Product, SoC and the determinism switch belong to the current
-context::
+executor, stream)`` runs the call. Size, address and alignment of the workspace are checked; its
+memory is neither read nor written, because kernels compute in memory of their own. Product, SoC and
+the determinism switch belong to the current context::
 
     with device("atlas_a2", soc="Ascend910B4", deterministic=True):
         status, size, executor = aclnnRmsNormGradGetWorkspaceSize(

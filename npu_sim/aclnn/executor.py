@@ -18,7 +18,6 @@ from npu_sim.framework.execution import Result, compute_case
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan, Workspace
-from npu_sim.plans.workspace import Areas
 from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, AclnnError
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +68,7 @@ class AclOpExecutor:
             161001 for missing memory, 161002 for a workspace that is too small, 361001 for data out
             of bounds.
         """
-        memory = self._workspace_memory(workspace, workspace_size)
+        self._check_workspace(workspace, workspace_size)
         inputs = {name: self._require_memory(name, array) for name, array in self.inputs.items()}
         outputs = tuple(
             self._require_memory(output.output, array)
@@ -77,8 +76,7 @@ class AclOpExecutor:
         )
         self._release_unless_repeatable()
         with _computing:
-            areas = Areas(memory, self.workspace)
-            self.result = compute_case(self.case, inputs, outputs, areas)
+            self.result = compute_case(self.case, inputs, outputs)
 
     def _release_unless_repeatable(self) -> None:
         """Release the executor unless it is repeatable; raise if it is already released."""
@@ -89,10 +87,11 @@ class AclOpExecutor:
                 raise AclnnError(INVALID, "executor", message, hint)
             self.released = not self.repeatable
 
-    def _workspace_memory(self, workspace: Any, workspace_size: int) -> Array:
+    def _check_workspace(self, workspace: Any, workspace_size: int) -> None:
+        """Check the memory of the workspace, which the simulator neither reads nor writes."""
         needed = self.workspace.total_bytes
         if needed == 0:
-            return np.empty(0, np.uint8)
+            return
         hint = Text("the first stage returned {needed} bytes", needed=needed)
         if workspace is None:
             message = Text("workspace is missing: {needed} bytes are needed", needed=needed)
@@ -120,7 +119,6 @@ class AclOpExecutor:
             if np.may_share_memory(memory, array):
                 message = Text("workspace shares memory with {name}", name=name)
                 raise AclnnError(INVALID, "workspace", message, "use separate memory")
-        return memory[:needed]
 
     def _tensors(self) -> list[tuple[str, Array]]:
         named = [

@@ -12,6 +12,8 @@ from npu_sim.aclnn.executor import AclOpExecutor
 from npu_sim.aclnn.runtime import report
 from npu_sim.aclnn.tensor import AclTensor
 from npu_sim.framework.arguments import Attribute, IntArray
+from npu_sim.framework.checking import check
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.language import Text
@@ -114,8 +116,8 @@ class Prototype:
             elif values[name] is not None:
                 tensors[argument.name] = _tensor(name, values[name])
         specs = {name: tensor.spec(self._documented[name]) for name, tensor in tensors.items()}
-        arguments = self.operator.build({**specs, **attributes})
-        case = self.operator.check(arguments, current_device())
+        arguments = arguments_of(self.operator, {**specs, **attributes})
+        case = check(self.operator, arguments, current_device())
         plan = plan_of(case)
         inputs = {
             name: tensors[name].array for name in self.operator.input_names if name in tensors

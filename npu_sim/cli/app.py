@@ -4,6 +4,7 @@ A command's module is imported when the command is used, and imports its depende
 so that the command line starts quickly.
 """
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,17 +18,26 @@ from npu_sim.cli.options import flattened
 
 HEADINGS = {
     "Start": ("demo", "products", "plan", "explain", "run", "explore"),
-    "Compare": ("diff", "limits", "timeline", "workspace"),
+    "Compare": ("diff", "limits", "timeline"),
     "Many calls": ("model", "record", "preflight", "sweep", "profile"),
     "Numbers": ("verify", "study", "caveats"),
     "Failures": ("diagnose", "dump"),
     "Own operators": ("new-operator",),
 }
-"""Commands by heading of the help. ``npu_sim.cli.commands.NAME`` defines ``NAME_command``, with
-underscores in place of hyphens."""
+"""Commands by heading of the help."""
+MODULES = {
+    **dict.fromkeys(("plan", "explain", "run", "diff", "limits", "verify"), "calls"),
+    **dict.fromkeys(("products", "explore", "new-operator"), "demo"),
+    **dict.fromkeys(("model", "record"), "preflight"),
+    **dict.fromkeys(("diagnose", "dump"), "failures"),
+    "caveats": "study",
+}
+"""Modules of ``npu_sim.cli.commands`` that define ``NAME_command``, with underscores in place of
+hyphens; the others have the name of their command."""
+STUDIES = "Show what accumulation order, shapes and dtypes do to a result."
 HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}
 ACTIONS: dict[str, dict[str, Any]] = {
-    **{name: {} for name in ("plan", "explain", "diff", "limits", "workspace")},
+    **{name: {} for name in ("plan", "explain", "diff", "limits")},
     "run": {"computes": True},
     "verify": {"computes": True, "takes_files": True},
     "sweep": {"takes_arguments": False},
@@ -41,31 +51,41 @@ class _Commands(NpuSimGroup):
         return [*HEADING]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # For an unknown name all commands are loaded, to suggest the nearest one.
-        for name in (cmd_name,) if cmd_name in HEADING else HEADING:
-            if name not in self.commands:
-                part = typer.Typer()
-                _add(part, name)
-                self.commands.update(typer.main.get_group(part).commands)
+        if cmd_name in HEADING and cmd_name not in self.commands:
+            part = typer.Typer()
+            _add(part, cmd_name)
+            self.commands.update(typer.main.get_group(part).commands)
         return super().get_command(ctx, cmd_name)
+
+    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
+        """Yield heading, name and summary of every command, without making them."""
+        for name, heading in HEADING.items():
+            text = STUDIES if name == "study" else _handler(name).__doc__
+            yield heading, name, text
+
+
+def command_module(name: str) -> Any:
+    """Return the module of a command."""
+    return import_module(f"npu_sim.cli.commands.{MODULES.get(name, name)}")
+
+
+def _handler(name: str) -> Any:
+    """Return the function of a command."""
+    return getattr(command_module(name), f"{name.replace('-', '_')}_command")
 
 
 def _add(part: typer.Typer, name: str) -> None:
-    plain, panel = name.replace("-", "_"), HEADING[name]
-    module = import_module(f"npu_sim.cli.commands.{plain}")
+    module = command_module(name)
     if name == "study":
-        part.add_typer(module.study_app, name=name, rich_help_panel=panel)
+        part.add_typer(module.study_app, name=name, help=STUDIES)
     elif name in ACTIONS:
-        handler, epilog = getattr(module, f"{name}_command"), getattr(module, "epilog", None)
-        whole = getattr(module, "WITHOUT_OPERATOR", None)
-        action = Action(name, handler, epilog=epilog, without_operator=whole, **ACTIONS[name])
-        add_action(part, action, panel=panel)
+        epilog = getattr(module, "epilog", None)
+        add_action(part, Action(name, _handler(name), epilog=epilog, **ACTIONS[name]))
     else:
-        texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
-        command = flattened(getattr(module, f"{plain}_command"))
+        texts, settings = (getattr(module, more, {}) for more in ("EPILOGS", "SETTINGS"))
         part.command(
-            name, cls=NpuSimCommand, epilog=texts, context_settings=settings, rich_help_panel=panel
-        )(command)
+            name, cls=NpuSimCommand, epilog=texts.get(name), context_settings=settings.get(name)
+        )(flattened(_handler(name)))
 
 
 app = typer.Typer(
@@ -76,7 +96,7 @@ app = typer.Typer(
     ),
     epilog="Start with npu-sim demo; npu-sim plan OPERATOR --help lists the arguments of an "
     "operator with an example. Exit codes: 0 success; 2 the product refuses the call; 64 "
-    "usage error; 1 preflight, timeline --calls and model: at least one call is not accepted, or a "
+    "usage error; 1 preflight and model: at least one call is not accepted, or a "
     "line is invalid, and sweep --check: a plan differs; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

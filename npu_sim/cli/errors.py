@@ -1,38 +1,26 @@
 """Printing of refusals and usage errors, with options written as on the command line."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from npu_sim.cli.output import REFUSED, print_json
-from npu_sim.language import Text, Verbatim, joined, translated, visible, with_changed_fields
+from npu_sim.language import Text, Verbatim, translated, visible, with_changed_fields
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
 """Exit code of a usage error, from ``sysexits.h``."""
 
 _OPTION = re.compile(
-    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)"
+    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine"
+    r"|vary|set|out)"
     r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
 )
-TYPER_TEXTS = (
-    Text("No such command {name}."),
-    Text("No such command {name}. Did you mean {others}?"),
-    Text("No such option: {name}"),
-    Text("Option {name} requires an argument."),
-    Text("Option {name} does not take a value."),
-    Text("Missing argument {name}."),
-    Text("Got unexpected extra argument(s) ({words})"),
-    Text("Invalid value for {name}: {message}"),
-    Text("{value} is not a valid integer."),
-    Text("{value} is not a valid integer range."),
-    Text("{value} is not in the range {bounds}."),
-    Text("Input should be a valid integer, unable to parse string as an integer"),
-    Text("Input should be greater than or equal to {least}"),
-    Text("Input should be less than or equal to {most}"),
-)
-"""Messages of typer, which arrive as finished sentences; others stay English."""
-
+REPLACED = {
+    "--calls": "npu-sim preflight FILE --timeline shows the times of a file of calls",
+    "workspace": "npu-sim plan OPERATOR --workspace shows the workspace of a call",
+}
+"""Options and commands that are gone, and what shows the same."""
 _FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
 
 
@@ -112,36 +100,37 @@ def _print(text: str) -> None:
     print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
 
 
-def _typer_text(message: str, reason: Any = None) -> str:
-    """Return a message of typer as a Text.
-
-    ``reason`` is the part that this package wrote: ``-1 is not a seed`` in ``Invalid value for
-    '--seed': -1 is not a seed``.
-    """
-    for template in TYPER_TEXTS:
-        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
-        match = re.fullmatch(pattern, message, re.DOTALL)
-        if match:
-            fields: dict[str, str] = {
-                name: Verbatim(value) for name, value in match.groupdict().items()
-            }
-            if "message" in fields:
-                known = isinstance(reason, Text)
-                fields["message"] = reason if known else _typer_text(match["message"])
-            return Text(template, **fields)
-    return reason if isinstance(reason, Text) else message
+def _typer_text(error: Any) -> str:
+    """Return the message of typer's error; what typer alone words stays English."""
+    match type(error).__name__:
+        case "NoSuchOption":
+            name = Verbatim(error.option_name)
+            near = closest(error.option_name, error.possibilities or ())
+            return Text("No such option: {name}", name=name) + near
+        case "MissingParameter":
+            return Text("Missing argument {name}.", name=Verbatim(error.param.get_error_hint()))
+        case "BadParameter":
+            name = Verbatim(error.param.get_error_hint())
+            return Text("Invalid value for {name}: {message}", error, name=name)
+    return str(error.format_message())
 
 
 def usage_error(error: Any) -> UsageError | None:
     """Return typer's error as a usage error; None if typer has printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return None
-    similar = getattr(error, "possibilities", None)  # options similar to a misspelt one
-    message = str(error.message if similar else error.format_message()).strip()
-    name = getattr(getattr(error, "param", None), "name", None) or str(
-        getattr(error, "option_name", "")
-    ).lstrip("-")
-    where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
-    near = closest(error.option_name, similar) if similar else ""
-    text = _typer_text(message, getattr(error, "message", None))
-    return UsageError(name, joined((text, near), ""), Text("for help: {where}", where=where))
+    option = str(getattr(error, "option_name", ""))
+    name = getattr(getattr(error, "param", None), "name", None) or option.lstrip("-")
+    return UsageError(name, _typer_text(error), _hint(option, error.ctx))
+
+
+def _hint(name: str, ctx: Any) -> str:
+    """Return what shows the same as an option or a command that is gone, or where help is."""
+    where = f"{ctx.command_path if ctx is not None else 'npu-sim'} --help"
+    return REPLACED.get(name) or Text("for help: {where}", where=where)
+
+
+def unknown_command(name: str, known: Iterable[str], ctx: Any) -> UsageError:
+    """Return the error of a command that is not among the known ones."""
+    message = Text("No such command: {name}", name=repr(name)) + closest(name, known)
+    return UsageError("", message, _hint(name, ctx))

@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
 from npu_sim.cli.options import require_separate_files
-from npu_sim.language import Verbatim, say, translated
-from npu_sim.registry import OperatorLoadError
+from npu_sim.language import Verbatim, joined, say, translated
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 """Default headings of positional arguments, options and commands."""
@@ -42,6 +41,21 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
 
 class NpuSimGroup(_PlainHelp, TyperGroup):
     """A group of commands."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; raise UsageError for an unknown one."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            from npu_sim.cli.errors import unknown_command
+
+            raise unknown_command(cmd_name, self.list_commands(ctx), ctx)
+        return found
+
+    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
+        """Yield heading, name and summary of the subcommands."""
+        for name in self.list_commands(ctx):
+            subcommand: Any = self.get_command(ctx, name)
+            yield COMMANDS, name, subcommand.help
 
 
 def _print_help(command: Any, ctx: Any) -> None:
@@ -79,15 +93,8 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
             default = OPTIONS if parameter.param_type_name == "option" else ARGUMENTS
             heading = parameter.rich_help_panel or default
             panels.setdefault(heading, []).extend(_lines(parameter, record[0]))
-    for name in command.list_commands(ctx) if isinstance(command, TyperGroup) else ():
-        try:
-            subcommand = command.get_command(ctx, name)
-        except OperatorLoadError as error:
-            text = say("not available: {message}", error)
-            panels.setdefault(OPERATORS, []).append((name, text))
-            continue
-        text = translated(" ".join(_paragraphs(subcommand.short_help or subcommand.help)))
-        panels.setdefault(subcommand.rich_help_panel or COMMANDS, []).append((name, text))
+    for heading, name, text in command.summaries(ctx) if isinstance(command, NpuSimGroup) else ():
+        panels.setdefault(heading, []).append((name, translated(" ".join(_paragraphs(text)))))
     return panels
 
 
@@ -95,6 +102,12 @@ def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of an option; a switch with an off form has two."""
     on, _, off = label.partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
+    if option.name == "release":
+        from npu_sim.releases import release_names
+
+        *older, newest = release_names()
+        names = say("{older} or {newest}", older=joined(older, ", "), newest=newest)
+        text = say("{text} Releases: {names}.", text=text, names=names)
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
         yield (
             on,

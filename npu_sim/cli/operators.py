@@ -1,11 +1,12 @@
 """Commands ``npu-sim ACTION OPERATOR --argument ...``, generated from the operator's arguments.
 
 The command of an operator is generated when it is used, so that ``npu-sim --help`` does not load
-the declarations.
+the declarations. What was typed becomes specs (:func:`typed_specs`) or arrays
+(:func:`typed_arrays`).
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -14,18 +15,22 @@ import typer
 
 from npu_sim.cli.help import ARGUMENTS, OPERATORS, NpuSimCommand, NpuSimGroup
 from npu_sim.cli.options import flattened
-from npu_sim.language import Verbatim, say, translated
+from npu_sim.language import Text, Verbatim, say, translated
 from npu_sim.registry import (
     OperatorEntry,
+    OperatorLoadError,
     all_operators,
     find_operator,
     load_operator,
     unknown_operator,
 )
+from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
+    from npu_sim.cores import Profile
     from npu_sim.framework.arguments import Attribute, Tensor
-    from npu_sim.questions.example_calls import ExampleCall
+    from npu_sim.framework.target import Limits
+    from npu_sim.questions.varied_calls import ExampleCall
 
 Handler = Callable[..., None]
 """Takes the operator's name, its typed arguments by name, and the options of the action."""
@@ -54,16 +59,11 @@ class Action:
     """Whether tensors, outputs too, are files and not shapes."""
     epilog: Callable[[str], str] | None = None
     """Function that returns the last lines of an operator's help; it takes the operator's name."""
-    without_operator: Callable[..., None] | None = None
-    """Function of the command's own options, called whether or not an operator follows."""
 
 
-def add_action(
-    app: typer.Typer, action: Action, *, panel: str | None = None, within: str = ""
-) -> None:
+def add_action(app: typer.Typer, action: Action, *, within: str = "") -> None:
     """Add a group with one command per operator.
 
-    - ``panel``: heading under which the help of ``app`` lists the group.
     - ``within``: name of ``app`` on the command line, if it is a group itself.
     """
     summary = " ".join((inspect.getdoc(action.handler) or "").split("\n\n", 1)[0].split())
@@ -79,16 +79,24 @@ def add_action(
                 raise unknown_operator(cmd_name)
             return operator_command(entry, named)
 
+        def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
+            """Yield the operators with their titles, and why one is not available."""
+            for entry in all_operators():
+                try:
+                    load_operator(entry.name)
+                except OperatorLoadError as error:
+                    yield OPERATORS, entry.name, say("not available: {message}", error)
+                else:
+                    yield OPERATORS, entry.name, entry.title
+
     group = typer.Typer(
         cls=OperatorGroup,
         no_args_is_help=True,
         help=summary,
         subcommand_metavar="OPERATOR [ARGS]...",
     )
-    group.callback(invoke_without_command=action.without_operator is not None)(
-        flattened(action.without_operator or _nothing)
-    )
-    app.add_typer(group, name=action.name, help=summary, rich_help_panel=panel)
+    group.callback()(_nothing)
+    app.add_typer(group, name=action.name, help=summary)
 
 
 def _nothing() -> None:
@@ -146,15 +154,13 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = handler.__doc__
     single = typer.Typer(add_completion=False)
-    single.command(
-        name=entry.name, cls=OperatorCommand, short_help=entry.title, rich_help_panel=OPERATORS
-    )(command)
+    single.command(name=entry.name, cls=OperatorCommand)(command)
     return typer.main.get_command(single)
 
 
 def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
     """Add an example of each argument to its help; return the example of the call."""
-    from npu_sim.questions.example_calls import example_call
+    from npu_sim.questions.varied_calls import example_call
 
     declared = load_operator(entry.name)
     call = example_call(declared, small=action.computes)
@@ -246,3 +252,105 @@ def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str
 
 def _with_example(text: str, value: str | None) -> str:
     return text if value is None else say("{text}; e.g. {value}", text=text, value=Verbatim(value))
+
+
+def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> dict[str, str]:
+    """Read options of the form ``name=value``; a hyphen in a name is read as an underscore.
+
+    - ``option``: name of the option.
+    - ``reserved``: names of the command's other options and arguments.
+
+    Raises UsageError when one has another form, or its name is reserved.
+    """
+    named = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
+            message = Text("{text} is not of the form name=value", text=repr(text))
+            raise UsageError(option, message, "write name=value, such as rows=4096")
+        named[name.replace("-", "_")] = value
+    for name in sorted(named.keys() & set(reserved)):
+        message = Text("{name} is not set by --{option}", name=name, option=option)
+        raise UsageError(option, message, "the command has an option or argument of this name")
+    return named
+
+
+def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with tensor files replaced by their specs; shapes stay text."""
+    from npu_sim.numbers.formats import TensorSpec
+    from npu_sim.registry import load_operator
+
+    tensors = load_operator(operator).tensor_names
+    return {
+        name: TensorSpec.of(_read(name, value))
+        if name in tensors and _is_tensor_file(value)
+        else value
+        for name, value in typed.items()
+    }
+
+
+def typed_arrays(
+    operator: str,
+    typed: dict[str, Any],
+    profile: "Profile",
+    limits: "Limits" = "documented",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return the arguments with arrays for tensors: read from files, or generated from shapes.
+
+    Data is generated only for a call that is not refused.
+
+    Raises UsageError when a file cannot be read; AclnnError with the product's status when the call
+    is refused.
+    """
+    from npu_sim.registry import load_operator
+
+    declared = load_operator(operator)
+    inputs = declared.input_names
+    values = {
+        name: _read(name, value) if name in inputs and _is_tensor_file(value) else value
+        for name, value in typed.items()
+    }
+    shapes = {name for name in inputs if isinstance(values.get(name), str)}
+    if not shapes:
+        return values
+    from npu_sim.framework.inference import arguments_of
+    from npu_sim.operators import plan
+    from npu_sim.operators.shared.generate import generate
+
+    specs = typed_specs(operator, typed)
+    plan(operator, product=profile, limits=limits, **specs)
+    built = arguments_of(declared, specs, infer=True)
+    return {
+        **specs,
+        **generate(operator, built, seed),
+        **{name: values[name] for name in values if name not in shapes},
+    }
+
+
+def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with arrays for tensors, outputs under the names of the results.
+
+    Raises UsageError when a tensor is not a file, or a file cannot be read.
+    """
+    from npu_sim.registry import load_operator
+
+    declared = load_operator(operator)
+    results = {output.name: output.output for output in declared.outputs}
+    return {
+        results.get(name, name): _read(results.get(name, name), value)
+        if name in declared.tensor_names
+        else value
+        for name, value in typed.items()
+    }
+
+
+def _is_tensor_file(text: str) -> bool:
+    """Return whether a tensor argument names a file rather than a shape."""
+    return text.endswith(".npy") or ".npy:" in text
+
+
+def _read(name: str, text: str) -> Any:
+    from npu_sim.files.tensors import read_tensor
+
+    return read_tensor(name, text)

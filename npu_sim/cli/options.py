@@ -1,60 +1,128 @@
-"""Options of commands: a command declares a frozen class whose fields are its options.
+"""Options of commands, made from the signatures and docstrings of the functions behind them.
 
-:func:`flattened` turns a handler that takes such a class into a function with one parameter per
-option, from which typer builds the command.
+:func:`command` names the function of a command and its options. An option takes its type and
+default from the parameter of that name and its help from the docstring of the function, or of
+:func:`npu_sim.run` for what all calls have; what only the command line has stands in ``OPTIONS``.
 """
 
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer import CallbackParam
 
 from npu_sim.language import Text
 
-if TYPE_CHECKING:
-    from npu_sim.cores import Profile
-
-
 OUTPUT_FILES = (
     "figure",
     *("out", "junit", "report", "rows_out", "sarif", "tiling_bytes", "trace", "write_baseline"),
 )
 """Options that name files to be written."""
+RUN = "npu_sim.operators:run"
+"""Function that describes the options of every call."""
 
 
-def flattened(handler: Callable[..., None]) -> Callable[..., None]:
-    """Return a handler whose option classes are replaced by one parameter per field."""
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, type] = {}
-    for parameter in inspect.signature(handler, eval_str=True).parameters.values():
-        group = parameter.annotation
-        if not is_dataclass(group):
-            parameters.append(parameter)
-            continue
-        assert isinstance(group, type)
-        groups[parameter.name] = group
-        hints = get_type_hints(group, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=_default_of(field),
-                annotation=hints[field.name],
-            )
-            for field in fields(group)
-        ]
+class Option(NamedTuple):
+    """Parts of an option that its function does not state; None or empty ones are as stated."""
 
-    def run(*arguments: Any, **options: Any) -> None:
-        for name, group in groups.items():
-            names = [field.name for field in fields(group)]
-            options[name] = group(**{field: options.pop(field) for field in names})
-        handler(*arguments, **options)
+    help: str = ""
+    kind: Any = None
+    """Type of the value, such as ``Path | None``."""
+    default: Any = None
+    flags: str = ""
+    """Spellings, such as ``--products,--product``; made from the name if empty."""
+    more: Mapping[str, Any] = {}
+    """Further arguments of ``typer.Option``."""
+
+
+class Command(NamedTuple):
+    """The function behind a command, ``module:name``, and its options by name."""
+
+    function: str
+    """Empty for a command without one."""
+    options: Mapping[str, Option]
+
+
+COMMANDS: dict[Callable[..., None], Command] = {}
+"""Commands by their handlers."""
+Handler = Callable[..., None]
+
+
+class Options(SimpleNamespace):
+    """Values of a command's options by name, and the function they are for.
+
+    Attributes
+    ----------
+    call
+        Values of the options that are parameters of the function.
+    """
+
+    def __init__(self, made: Command, values: dict[str, Any]) -> None:
+        super().__init__(**values)
+        self.made = made
+        taken = _parameters(made.function)
+        self.call = {name: value for name, value in values.items() if name in taken}
+
+    def answer(self, *arguments: Any, **keywords: Any) -> Any:
+        """Return the answer of the function for these arguments and the options it takes."""
+        from npu_sim.cli.output import with_progress
+
+        function, keywords = self.function, {**self.call, **keywords}
+        if "progress" not in _parameters(self.made.function):
+            return function(*arguments, **keywords)
+        return with_progress(lambda report: function(*arguments, progress=report, **keywords))
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function behind the command."""
+        return _loaded(self.made.function)
+
+    def profile(self) -> Any:
+        """Return the product with its SoC and release."""
+        from npu_sim.cores import load_profile
+
+        return load_profile(self.product, self.soc, self.release)
+
+
+def command(function: str, options: str, **own: Option) -> Callable[[Handler], Handler]:
+    """Return a decorator that gives a handler the options of a function.
+
+    - ``function``: ``module:name`` of the function behind the command.
+    - ``options``: names of the options in the order of the help.
+    - ``own``: what is not as the function or ``OPTIONS`` states it.
+    """
+    made = {name: own.get(name) or OPTIONS.get(name) or Option() for name in options.split()}
+
+    def decorated(handler: Handler) -> Handler:
+        COMMANDS[handler] = Command(function, made)
+        return handler
+
+    return decorated
+
+
+def flattened(handler: Handler) -> Handler:
+    """Return a handler with a parameter for every option, from which typer makes the command."""
+    made = COMMANDS.get(handler)
+    if made is None:
+        return handler
+    given = [
+        parameter
+        for parameter in inspect.signature(handler).parameters.values()
+        if parameter.annotation is not Options
+    ]
+    parameters = [*given, *(_parameter(made, name) for name in made.options)]
+
+    def run(*arguments: Any, **values: Any) -> None:
+        taken = dict(zip((parameter.name for parameter in given), arguments, strict=False))
+        rest = {one.name: values.pop(one.name) for one in given if one.name in values}
+        handler(**taken, **rest, options=Options(made, values))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -62,8 +130,55 @@ def flattened(handler: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _default_of(field: "Field[Any]") -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+def _parameter(made: Command, name: str) -> inspect.Parameter:
+    """Return an option as a parameter that typer reads."""
+    own, default = made.options[name], made.options[name].default
+    stated = _parameters(made.function).get(name) or _parameters(RUN).get(name)
+    if own == Option() or (default is None and own.kind is None):
+        assert stated is not None, name
+        default = stated.default
+    kind = own.kind or (str | None if default is None else type(default))
+    flag = "--" + name.replace("_", "-")
+    flags = own.flags or (f"{flag}/--no-{flag[2:]}" if default is True else flag)
+    option = typer.Option(*flags.split(","), help=option_help(made, name), **own.more)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def option_help(made: Command, name: str) -> str:
+    """Return the help of an option: its own, or the text of the docstring of its function."""
+    text = made.options[name].help or _texts(made.function).get(name) or _texts(RUN)[name]
+    while reference := re.match(r"As for :func:(?:npu_sim\.)?(\w+)", text):
+        text = _texts(f"npu_sim:{reference[1]}")[name]
+    return text
+
+
+@lru_cache
+def _loaded(function: str) -> Callable[..., Any]:
+    """Return a function by its place, ``module:name``."""
+    module, _, name = function.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(module), name)
+    return loaded
+
+
+@lru_cache
+def _parameters(function: str) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function by name; none for no function."""
+    return inspect.signature(_loaded(function)).parameters if function else {}
+
+
+@lru_cache
+def _texts(function: str) -> dict[str, str]:
+    """Return the texts of parameters in a numpy docstring, each in one line without markup."""
+    text = (function and inspect.getdoc(_loaded(function))) or ""
+    listed = text.partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    entries = re.split(r"^(?=\S)", listed, flags=re.MULTILINE)
+    return {
+        name.strip(): " ".join(text.replace("`", "").split())
+        for names, _, text in (entry.partition("\n") for entry in entries)
+        for name in names.split(",")
+    }
 
 
 def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None:
@@ -133,149 +248,38 @@ def seed_of(typed: str | int) -> int:
     return seed
 
 
-Product = Annotated[
-    str | None,
-    typer.Option(
-        "--product",
-        help=(
-            "Product or SoC by any name, or a profile file ending in .yaml; atlas_a2 when left out."
-        ),
+BOTH_MODES = Option(
+    "The determinism switch; both when left out.",
+    bool | None,
+    flags="--deterministic/--no-deterministic",
+)
+WRITES: dict[str, Any] = {"callback": require_writable}
+OPTIONS = {
+    "json": Option("Print JSON instead of text.", bool, False),
+    "csv": Option("Print CSV with raw numbers in place of text.", bool, False),
+    "seed": Option(
+        "Seed of the random core order and of generated data.",
+        int,
+        0,
+        more={"parser": seed_of, "metavar": "NUMBER"},
     ),
-]
-ProductList = Annotated[
-    str,
-    typer.Option(
-        "--products", "--product", help="all, names with commas, or profile files ending in .yaml."
+    "threads": Option("Threads the kernels use; all cores when left out.", int | None),
+    "rows": Option("List the rows that can differ between runs, the twenty worst.", bool, False),
+    "rows_out": Option(
+        "Write every row that can differ to this CSV file.", Path | None, more=WRITES
     ),
-]
-Soc = Annotated[
-    str | None,
-    typer.Option("--soc", help="SoC, such as Ascend910B3 or 910B3; it implies its product."),
-]
-Release = Annotated[
-    str | None,
-    typer.Option(
-        "--release", help="Release of the product's software: 8.3, 8.5, 9.0 or 9.1, the default."
+    "report": Option(
+        "Write a report to this HTML file; it opens offline.", Path | None, more=WRITES
     ),
-]
-Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Switch deterministic computation on.")
-]
-LimitsOption = Annotated[
-    str,
-    typer.Option(
-        "--limits",
-        help="documented: limits of the product documents; hardware: limits of the buffers.",
+    "figure": Option(
+        "Write one picture; the file is named after it: cores.svg, or cores-A2.png.",
+        Path | None,
+        more={"callback": require_picture},
     ),
-]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with raw numbers in place of text.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-CoreOrderOption = Annotated[
-    str,
-    typer.Option(
-        "--core-order",
-        help="Arrival of the cores' atomic additions: sequential, reverse, round_robin or random.",
+    "trace": Option(
+        "Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
+        Path | None,
+        more=WRITES,
     ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        parser=seed_of,
-        metavar="NUMBER",
-        help="Seed of the random core order and of generated data.",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        callback=require_writable,
-        help="File for the outputs: .npy for one, .npz for several.",
-    ),
-]
-Rows = Annotated[
-    bool,
-    typer.Option("--rows", help="List the rows that can differ between runs, the twenty worst."),
-]
-RowsOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--rows-out",
-        callback=require_writable,
-        help="Write every row that can differ to this CSV file.",
-    ),
-]
-Threads = Annotated[
-    int | None, typer.Option("--threads", help="Threads the kernels use; all cores when left out.")
-]
-
-Report = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        callback=require_writable,
-        help="Write a report to this HTML file; it opens offline.",
-    ),
-]
-Figure = Annotated[
-    Path | None,
-    typer.Option(
-        "--figure",
-        callback=require_picture,
-        help="Write one picture; the file is named after it: cores.svg, or cores-A2.png.",
-    ),
-]
-Trace = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        callback=require_writable,
-        help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
-    ),
-]
-TilingBytes = Annotated[
-    Path | None,
-    typer.Option(
-        "--tiling-bytes",
-        callback=require_writable,
-        help="Write the tiling structure to this file, byte for byte as the kernel receives it.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class DeviceOptions:
-    """Product, SoC and release."""
-
-    product: Product = None
-    soc: Soc = None
-    release: Release = None
-
-    def profile(self) -> "Profile":
-        """Return the product with its SoC and release."""
-        from npu_sim.cores import load_profile
-
-        return load_profile(self.product, self.soc, self.release)
-
-
-@dataclass(frozen=True)
-class CallOptions(DeviceOptions):
-    """Device, determinism switch and limits of a call."""
-
-    deterministic: Deterministic = False
-    limits: LimitsOption = "documented"
-
-    def keywords(self) -> dict[str, Any]:
-        """Return the options as keywords of :func:`npu_sim.plan` and other functions."""
-        return {
-            "product": self.product,
-            "soc": self.soc,
-            "release": self.release,
-            "deterministic": self.deterministic,
-            "limits": self.limits,
-        }
-
-    def keywords_on(self, profile: "Profile") -> dict[str, Any]:
-        """Return the keywords with a loaded profile in place of product, SoC and release."""
-        return {**self.keywords(), "product": profile, "soc": None, "release": None}
+}
+"""Options of several commands that are no parameters of their functions."""

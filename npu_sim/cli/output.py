@@ -1,9 +1,15 @@
-"""Output of commands: text as wide as the terminal, JSON, progress, exit code of a plan."""
+"""Output of commands: text as wide as the terminal, JSON, reports, traces, progress, exit codes.
+
+A report shows the command that reproduces it: the command as typed, with defaults written out, so
+that the line gives the same report where other defaults hold.
+"""
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.cli.interruption import INTERRUPTION
@@ -13,7 +19,12 @@ from npu_sim.language.quantities import percent_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from npu_sim.cores import Profile
+    from npu_sim.framework.execution import Result
+    from npu_sim.plans.answers import Printed
     from npu_sim.plans.model import Plan
+    from npu_sim.show.reports.document import Document
+    from npu_sim.studies.determinism import VariableRows
 
 REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
@@ -44,7 +55,7 @@ def print_json(form: str, data: Mapping[str, Any]) -> None:
 def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
     """Print records in JSON form as CSV, with a column for every field of nested records."""
     from npu_sim.plans.tables import columns_of
-    from npu_sim.show.csv_rows import csv_text
+    from npu_sim.show.layout import csv_text
 
     columns = columns_of(records)
     rows = zip(*columns.values(), strict=True)
@@ -65,6 +76,21 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
     from npu_sim.show import view_of
 
     print_text(view_of(answer))
+
+
+def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "") -> None:
+    """Write the report and the picture of an answer, as far as options name files, and print it.
+
+    - ``command``: command that reproduces the report.
+    - ``csv``: key of the records that ``--csv`` prints.
+    """
+    if options.report is not None:
+        from npu_sim.show import document_of
+
+        write_report(options.report, document_of(answer, command))
+    write_figure(getattr(options, "figure", None), answer)
+    as_csv = csv and options.csv
+    print_answer(form, answer, as_json=options.json, csv=csv if as_csv else "")
 
 
 def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
@@ -103,3 +129,100 @@ def exit_unless_runs(plan: "Plan") -> None:
     """Exit with the code of a plan that overflows; called after everything is printed."""
     if plan.overflow is not None:
         sys.exit(REFUSED)
+
+
+def reproducing_command(
+    defaults: Mapping[tuple[str, ...], object], more: Sequence[str] = ()
+) -> str:
+    """Return the running command as a line for the shell.
+
+    - ``defaults``: such as ``{("--release",): "9.1"}``; options that were not typed are added.
+    - ``more``: further arguments, added as they are.
+    """
+    line = ["npu-sim", *sys.argv[1:]]
+    typed = {argument.partition("=")[0] for argument in line}
+    for spellings, value in defaults.items():
+        if typed.isdisjoint(spellings):
+            line += [spellings[0], str(value)]
+    return shlex.join([*line, *more])
+
+
+def command_on(profile: "Profile", **others: object) -> str:
+    """Return the running command with its product, SoC and release written out.
+
+    ``others`` are further options by name.
+    """
+    device = {"product": profile.name, "soc": profile.soc, "release": profile.release}
+    options: dict[tuple[str, ...], object] = {
+        ("--" + name.replace("_", "-"),): value for name, value in (device | others).items()
+    }
+    return reproducing_command(options)
+
+
+def write_report(path: Path | None, document: "Document") -> None:
+    """Write a report as one HTML file."""
+    from npu_sim.files.writing import write_text
+    from npu_sim.show.reports.html import render
+
+    if path is not None:
+        write_text(path, render(document))
+
+
+def write_figure(path: Path | None, answer: "Printed") -> None:
+    """Write the picture of an answer that the name of the file states: ``cores.svg``."""
+    if path is not None:
+        answer.figure(path.stem.partition("-")[0]).save(path)
+
+
+def write_report_and_trace(
+    outcome: "Plan | Result",
+    profile: "Profile",
+    report: Path | None,
+    trace: Path | None,
+    command: str,
+    rows: "Sequence[VariableRows]" = (),
+) -> dict[str, Any]:
+    """Write the report and the trace of a plan or a run, as far as a path is given.
+
+    Parameters
+    ----------
+    command
+        Command line that reproduces the report.
+    rows
+        Rows of a run that can differ, to be listed.
+
+    Returns
+    -------
+    dict
+        Data shown in these files besides the outcome, for ``--json``: ``order_strips`` (a run with
+        a report) and ``timeline`` (a trace).
+    """
+    from npu_sim.plans.model import Plan
+
+    plan = outcome if isinstance(outcome, Plan) else outcome.plan
+    shown: dict[str, Any] = {}
+    if report is not None:
+        from npu_sim.files.writing import write_text
+        from npu_sim.operators.timelines import work_over_time
+        from npu_sim.show.reports.html import render
+        from npu_sim.show.reports.pictures import order_strips
+        from npu_sim.show.reports.plans import plan_report, result_report
+
+        if not isinstance(outcome, Plan):
+            shown["order_strips"] = order_strips(outcome)
+
+        work = work_over_time(plan)
+        document = (
+            plan_report(outcome, command, work)
+            if isinstance(outcome, Plan)
+            else result_report(outcome, command, rows, work)
+        )
+        write_text(report, render(document))
+    if trace is not None:
+        from npu_sim.operators.timelines import timed_plan, timeline
+        from npu_sim.questions.nearby_calls import with_changes
+        from npu_sim.timelines.tracks import write_trace
+
+        write_trace(trace, [timed_plan(plan, profile)])
+        shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
+    return shown

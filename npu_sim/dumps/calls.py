@@ -1,20 +1,29 @@
-"""The calls of our operators in a dump, rebuilt from its entries.
+"""The calls of our operators in a dump, rebuilt from its entries, and what their statistics show.
 
-A backward kernel is called by autograd, below the functions that msprobe wraps. Its arguments are
-the gradients in the backward entry (``input``: those of the outputs; ``output``: those of the
-positional inputs) and tensors of the forward entry of the same name and count.
+What concerns one operator is its hook ``in_dumps``. msprobe hooks the autograd node of a call:
+``input`` of a backward entry has the gradients of the node's outputs, ``output`` those of its
+differentiable inputs, in the order of the derivative formula. A Python ``autograd.Function`` has
+one place per tensor argument instead. Modules have gradients of their parameters in an entry of
+their own, after accumulation.
 
-Source: specification page ``msprobe_dump``, sections "Names", "Backward entries" and "Rebuilding
-our calls".
+Source: specification page ``msprobe_dump``, sections "Names", "Backward entries" and "Modes without
+tensors".
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from math import isfinite
+from typing import Any, NamedTuple
 
-from npu_sim.dumps.folder import NAME, Dump, DumpedTensor, Entry, tensors_of
+from npu_sim.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
+from npu_sim.framework.hooks import IN_DUMPS
+from npu_sim.language import Text
+from npu_sim.operators.shared.dumped import Function, InDumps, WrappedCall
+from npu_sim.registry import OPERATOR_NAMES, load_operator
 
-Arguments = dict[str, Any]
+PYTHON_FUNCTIONS = "MindSpeed."
+"""Prefix of entries whose function is a Python ``autograd.Function``."""
 
 
 @dataclass(frozen=True)
@@ -28,223 +37,221 @@ class DumpedCall:
     entry
         Entry that has the results.
     arguments
-        Arguments of :func:`npu_sim.run`; DumpedTensor in place of tensors.
+        Arguments of :func:`npu_sim.run`; StoredTensor in place of tensors.
     results
         Results by name. A gradient that autograd cast to the dtype of the input has that dtype.
+    hook
+        What can be checked of the operator's calls in dumps.
+    accumulated
+        Whether other uses of a parameter may have added to the result.
     """
 
     operator: str
     entry: str
     arguments: Mapping[str, Any]
-    results: Mapping[str, DumpedTensor]
+    results: Mapping[str, StoredTensor]
+    hook: InDumps
+    accumulated: bool = False
 
 
-class _Bound:
-    """Forward entry with its arguments by name, and the backward entry of the same count."""
+class _Wrapping(NamedTuple):
+    """A wrapped function with one of the operators that it calls."""
 
-    def __init__(self, names: tuple[str, ...], forward: Entry, backward: Entry | None) -> None:
-        self.names, self.forward, self.backward = names, forward, backward
-        self.arguments: Arguments = {
-            **forward.keywords,
-            **dict(zip(names, forward.inputs, strict=False)),
-        }
-
-    def pick(self, *names: str, **defaults: Any) -> Arguments:
-        """Return arguments by name; those with a default may be missing or None."""
-        picked = {name: self.arguments.get(name) for name in names}
-        for name, default in defaults.items():
-            value = self.arguments.get(name)
-            picked[name] = default if value is None else value
-        return picked
-
-    def output(self, place: int) -> Any:
-        """Return an output of the forward entry."""
-        return _at(self.forward.outputs, place)
-
-    def output_gradient(self, place: int = 0) -> Any:
-        """Return the gradient of an output of the forward entry."""
-        return _at(self.backward.inputs, place) if self.backward is not None else None
-
-    def gradient(self, name: str) -> Any:
-        """Return the gradient of an argument; only positional ones have one in a dump."""
-        place = self.names.index(name)
-        if self.backward is None or place >= len(self.forward.inputs):
-            return None
-        return _at(self.backward.outputs, place)
-
-    def call(self, operator: str, arguments: Arguments, **results: Any) -> DumpedCall | None:
-        """Return a forward call, if its results are in the dump."""
-        return _call(operator, self.forward, arguments, results)
-
-    def gradient_call(self, operator: str, arguments: Arguments, **results: Any) -> Any:
-        """Return a backward call, if there is a backward entry with its results."""
-        return self.backward and _call(operator, self.backward, arguments, results)
+    function: Function
+    operator: str
+    hook: InDumps
 
 
-def _at(values: tuple[Any, ...], place: int) -> Any:
-    return values[place] if place < len(values) else None
+@cache
+def _wrapped_functions() -> Mapping[str, tuple[_Wrapping, ...]]:
+    """Return the operators that functions call, by name of the function."""
+    found: dict[str, list[_Wrapping]] = {}
+    for operator in OPERATOR_NAMES:
+        hook: InDumps = load_operator(operator).hook(IN_DUMPS)
+        for function in hook.functions:
+            for name in function.names:
+                found.setdefault(name, []).append(_Wrapping(function, operator, hook))
+    return {name: tuple(wrappings) for name, wrappings in found.items()}
 
 
-def _call(
-    operator: str, entry: Entry, arguments: Arguments, results: Mapping[str, Any]
-) -> DumpedCall | None:
-    tensors = {name: value for name, value in results.items() if isinstance(value, DumpedTensor)}
-    return DumpedCall(operator, entry.name, arguments, tensors) if tensors else None
-
-
-Calls = Iterator[DumpedCall | None]
-
-
-FUNCTIONAL_EMBEDDING = (
-    *("indices", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
-)
-"""Arguments of ``torch.nn.functional.embedding``; those of ``torch.embedding`` are others."""
-
-
-def _embedding(bound: _Bound) -> Calls:
-    weight = bound.arguments.get("weight")
-    if not isinstance(weight, DumpedTensor) or bound.arguments.get("sparse"):
-        return
-    rows, padding = weight.shape[0], bound.arguments.get("padding_idx")
-    if padding is None:
-        padding = -1
-    elif bound.names is FUNCTIONAL_EMBEDDING:
-        padding %= rows  # negative ones count from the end
-    arguments = bound.pick("indices", scale_grad_by_freq=False)
-    arguments |= {"grad": bound.output_gradient(), "num_weights": rows, "padding_idx": padding}
-    yield bound.gradient_call(
-        "embedding_dense_backward", arguments, grad_weight=bound.gradient("weight")
-    )
-
-
-def _embedding_dense_backward(bound: _Bound) -> Calls:
-    arguments = bound.pick(
-        "grad", "indices", "num_weights", padding_idx=-1, scale_grad_by_freq=False
-    )
-    yield bound.call("embedding_dense_backward", arguments, grad_weight=bound.output(0))
-
-
-def _conv_tbc(bound: _Bound) -> Calls:
-    arguments = bound.pick("input", "weight", "bias", pad=0)
-    yield bound.gradient_call(
-        "conv_tbc_backward",
-        {"grad_output": bound.output_gradient()} | arguments,
-        grad_input=bound.gradient("input"),
-        grad_weight=bound.gradient("weight"),
-        grad_bias=bound.gradient("bias"),
-    )
-
-
-def _rms_norm(bound: _Bound) -> Calls:
-    y, rstd = bound.output(0), bound.output(1)
-    yield bound.call("rms_norm", bound.pick("x", "gamma", epsilon=1e-6), y=y, rstd=rstd)
-    arguments = {"dy": bound.output_gradient(), "rstd": rstd} | bound.pick("x", "gamma")
-    yield bound.gradient_call(
-        "rms_norm_grad", arguments, dx=bound.gradient("x"), dgamma=bound.gradient("gamma")
-    )
-
-
-def _moe_token_permute(bound: _Bound) -> Calls:
-    arguments = bound.pick("tokens", "indices", num_out_tokens=0, padded_mode=False)
-    permuted, sorted_indices = bound.output(0), bound.output(1)
-    yield bound.call(
-        "moe_token_permute", arguments, permuted_tokens=permuted, sorted_indices=sorted_indices
-    )
-    indices = arguments["indices"]
-    if isinstance(indices, DumpedTensor):
-        yield bound.gradient_call(
-            "moe_token_permute_grad",
-            {
-                "permuted_output_grad": bound.output_gradient(),
-                "sorted_indices": sorted_indices,
-                "num_topk": 1 if len(indices.shape) == 1 else indices.shape[-1],
-                "padded_mode": arguments["padded_mode"],
-            },
-            input_grad=bound.gradient("tokens"),
-        )
-
-
-def _moe_token_unpermute(bound: _Bound) -> Calls:
-    arguments = bound.pick(
-        "permuted_tokens", "sorted_indices", probs=None, padded_mode=False, restore_shape=None
-    )
-    yield bound.call("moe_token_unpermute", arguments, unpermuted_tokens=bound.output(0))
-    yield bound.gradient_call(
-        "moe_token_unpermute_grad",
-        arguments | {"unpermuted_tokens_grad": bound.output_gradient()},
-        permuted_tokens_grad=bound.gradient("permuted_tokens"),
-        probs_grad=bound.gradient("probs"),
-    )
-
-
-def _cross_entropy(bound: _Bound) -> Calls:
-    if bound.output_gradient(2) is not None:
-        return  # the gradient of zloss, whose other arguments are not in the dump
-    arguments = bound.pick(
-        "target", weight=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
-    )
-    arguments |= {"grad_loss": bound.output_gradient(), "log_prob": bound.output(1)}
-    yield bound.gradient_call("cross_entropy_loss_grad", arguments, x_grad=bound.gradient("input"))
-
-
-Rebuild = Callable[[_Bound], Calls]
-_CROSS_ENTROPY = ("input", "target", "weight", "reduction", "ignore_index", "label_smoothing")
-_RMS_NORM = (("x", "gamma", "epsilon"), _rms_norm)
-APIS: dict[str, tuple[tuple[str, ...], Rebuild]] = {
-    "Functional.embedding": (FUNCTIONAL_EMBEDDING, _embedding),
-    "embedding": (("weight", "indices", "padding_idx", "scale_grad_by_freq", "sparse"), _embedding),
-    "embedding_dense_backward": (
-        ("grad", "indices", "num_weights", "padding_idx", "scale_grad_by_freq"),
-        _embedding_dense_backward,
-    ),
-    "conv_tbc": (("input", "weight", "bias", "pad"), _conv_tbc),
-    "npu_rms_norm": _RMS_NORM,
-    "RmsNorm": _RMS_NORM,
-    "npu_moe_token_permute": (
-        ("tokens", "indices", "num_out_tokens", "padded_mode"),
-        _moe_token_permute,
-    ),
-    "npu_moe_token_unpermute": (
-        ("permuted_tokens", "sorted_indices", "probs", "padded_mode", "restore_shape"),
-        _moe_token_unpermute,
-    ),
-    "npu_cross_entropy_loss": (_CROSS_ENTROPY, _cross_entropy),
-}
-"""Wrapped functions: the names of their positional arguments, and how our calls are rebuilt."""
-
-
-def entry_kind(name: str) -> str:
-    """Return the key of an entry in ``APIS``, or the name without count and direction."""
+def function_of(name: str) -> str:
+    """Return the function of an entry as operators name it, or with its prefix."""
+    if match := MODULE.fullmatch(name):
+        return f"{match['prefix']}.{match['class']}"
     match = NAME.fullmatch(name)
     if match is None:
         return name
     last = match["api"].rpartition(".")[2]
     for key in (f"{match['prefix']}.{last}", last):
-        if key in APIS:
+        if key in _wrapped_functions():
             return key
     return f"{match['prefix']}.{match['api']}"
 
 
-def calls_of(dump: Dump) -> tuple[DumpedCall, ...]:
-    """Return the calls of our operators in a dump, in the order of the entries with their results.
+def is_modelled(name: str) -> bool:
+    """Return whether an entry is of a function that calls one of our operators."""
+    return function_of(name) in _wrapped_functions()
 
-    A call is left out when one of its tensors is missing in the dump.
+
+def calls_of(dump: Dump) -> tuple[tuple[DumpedCall, ...], Mapping[str, str]]:
+    """Return the calls of our operators in a dump, and entries that are no call of their function.
+
+    The calls are in the order of the entries with their results; the others have a reason. Calls
+    without any result in the dump are left out.
     """
-    found = []
+    found: list[DumpedCall] = []
+    unreadable: dict[str, str] = {}
     for name, entry in dump.entries.items():
-        kind = entry_kind(name)
-        if kind not in APIS or name.endswith(".backward"):
+        match = MODULE.fullmatch(name) or NAME.fullmatch(name)
+        if match is None or match["direction"] != "forward":
             continue
-        names, rebuild = APIS[kind]
-        backward = dump.entries.get(name.removesuffix("forward") + "backward")
-        found += [call for call in rebuild(_Bound(names, entry, backward)) if call is not None]
+        for wrapping in _wrapped_functions().get(function_of(name), ()):
+            rebuild = _module_call if MODULE.fullmatch(name) else _function_call
+            try:
+                found += rebuild(dump, entry, wrapping)
+            except ValueError as error:
+                unreadable[name] = error.args[0]
     places = {name: position for position, name in enumerate(dump.entries)}
-    return tuple(sorted(found, key=lambda call: places[call.entry]))
+    return tuple(sorted(found, key=lambda call: places[call.entry])), unreadable
 
 
-def inputs_of(dump: Dump, entry: Entry) -> Iterator[DumpedTensor]:
-    """Yield all tensors that an entry depends on; a backward one also on its forward entry."""
-    yield from tensors_of((entry.inputs, tuple(entry.keywords.values())))
-    forward = dump.entries.get(entry.name.removesuffix("backward") + "forward")
-    if forward is not None and entry.name.endswith(".backward"):
-        yield from tensors_of((forward.inputs, tuple(forward.keywords.values()), forward.outputs))
+def arguments_of(entry: Entry) -> dict[str, Any]:
+    """Return the arguments of a forward entry by name, ``input 0`` for instance if unknown."""
+    wrappings = _wrapped_functions().get(function_of(entry.name))
+    names = wrappings[0].function.arguments if wrappings else ()
+    given = (
+        (names[place] if place < len(names) else f"input {place}", value)
+        for place, value in enumerate(entry.inputs)
+    )
+    return {**entry.keywords, **entry.parameters, **dict(given)}
+
+
+def _function_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[DumpedCall]:
+    backward = dump.partner(forward.name, "backward")
+    arguments, gradients = arguments_of(forward), wrapping.function.gradients
+    if forward.name.startswith(PYTHON_FUNCTIONS):
+        gradients = tuple(
+            name
+            for name in wrapping.function.arguments
+            if isinstance(arguments.get(name), StoredTensor)
+        )
+    returned = backward.returned if backward is not None else ()
+    wrapped = WrappedCall(
+        name=forward.name,
+        arguments=arguments,
+        outputs=forward.returned,
+        output_gradients=backward.inputs if backward is not None else None,
+        gradients=dict(zip(gradients, returned, strict=False)),
+    )
+    yield from _rebuilt(wrapped, wrapping, forward, backward)
+
+
+def _module_call(dump: Dump, forward: Entry, wrapping: _Wrapping) -> Iterator[DumpedCall]:
+    """Rebuild a call from a module that is called once, and whose parameters no other one has."""
+    match = MODULE.fullmatch(forward.name)
+    assert match is not None
+    entries = [dump.entries[name] for name in dump.modules[match["module"]]]
+    forwards = [entry for entry in entries if entry.parameters]
+    gradients = [entry for entry in entries if ".parameters_grad" in entry.name]
+    backward = dump.partner(forward.name, "backward")
+    if len(forwards) != 1 or len(gradients) != 1 or backward is None:
+        return
+    if any(_shares_parameter(forward, entry) for entry in dump.entries.values()):
+        return
+    wrapped = WrappedCall(
+        name=forward.name,
+        arguments=arguments_of(forward),
+        outputs=forward.returned,
+        output_gradients=backward.inputs,
+        gradients=gradients[0].outputs,
+    )
+    yield from _rebuilt(wrapped, wrapping, forward, gradients[0])
+
+
+def _shares_parameter(module: Entry, other: Entry) -> bool:
+    """Return whether another module may have the same parameter: equal as far as is recorded."""
+    if other is module:
+        return False
+    return any(
+        (own.shape, own.dtype, own.statistics, own.checksum)
+        == (another.shape, another.dtype, another.statistics, another.checksum)
+        for own in module.parameters.values()
+        for another in other.parameters.values()
+        if isinstance(own, StoredTensor) and isinstance(another, StoredTensor)
+    )
+
+
+def _rebuilt(
+    wrapped: WrappedCall, wrapping: _Wrapping, forward: Entry, last: Entry | None
+) -> Iterator[DumpedCall]:
+    """Yield the call of an operator, if the dump has one of its results.
+
+    - ``last``: the entry with the gradients.
+    """
+    rebuilt = wrapping.hook.call(wrapped)
+    if rebuilt is None:
+        return
+    arguments, values = rebuilt
+    results = {name: value for name, value in values.items() if isinstance(value, StoredTensor)}
+    entry = last
+    if any(result is output for result in results.values() for output in forward.returned):
+        entry = forward
+    if results and entry is not None:
+        accumulated = ".parameters_grad" in entry.name
+        yield DumpedCall(
+            wrapping.operator, entry.name, arguments, results, wrapping.hook, accumulated
+        )
+
+
+def contradictions(call: DumpedCall) -> tuple[str, ...]:
+    """Return what cannot be in a call whose inputs and results have statistics."""
+    arguments, results = (
+        {
+            name: value
+            for name, value in values.items()
+            if not isinstance(value, StoredTensor) or value.extremes is not None
+        }
+        for values in (call.arguments, call.results)
+    )
+    ranges = call.hook.index_ranges(call.arguments)
+    outside = (
+        _outside(name, arguments[name], *legal)
+        for name, legal in ranges.items()
+        if isinstance(arguments.get(name), StoredTensor)
+    )
+    found = tuple(text for text in outside if text)
+    return (*found, *call.hook.contradictions(arguments, results))
+
+
+def _outside(name: str, indices: StoredTensor, size: int, others: tuple[int, ...]) -> str:
+    """Return the text of indices beyond their range; empty when all are legal."""
+    least, most = indices.extremes or (0.0, 0.0)
+    if all(0 <= index < size or index in others for index in (least, most)):
+        return ""
+    return Text(
+        "{name} goes from {least} to {most}; legal: 0 to {last}",
+        name=name,
+        least=f"{least:.17g}",
+        most=f"{most:.17g}",
+        last=size - 1,
+    )
+
+
+def remarks(call: DumpedCall) -> tuple[str, ...]:
+    """Return what is possible but deserves a look: inf or nan that arose here, results of zeros."""
+    inputs = [value for value in call.arguments.values() if isinstance(value, StoredTensor)]
+    found = []
+    for name, result in call.results.items():
+        if not _is_finite(result) and all(map(_is_finite, inputs)):
+            found.append(Text("{output} has inf or nan, the inputs have none", output=name))
+        if _is_zero(result) and not any(map(_is_zero, inputs)):
+            found.append(Text("{output} is 0 everywhere, no input is", output=name))
+    return tuple(found)
+
+
+def _is_finite(tensor: StoredTensor) -> bool:
+    return all(map(isfinite, tensor.extremes or ()))  # norms of fp16 values may overflow
+
+
+def _is_zero(tensor: StoredTensor) -> bool:
+    return tensor.extremes == (0, 0)

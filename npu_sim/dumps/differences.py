@@ -1,16 +1,21 @@
-"""The first call of two dumps whose outputs differ although its inputs are equal."""
+"""Two dumps compared: entries whose outputs differ, and how their inputs compare."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.dumps.calls import inputs_of
-from npu_sim.dumps.folder import Dump, DumpedTensor, Entry, tensors_of
+from npu_sim.dumps.calls import arguments_of
+from npu_sim.dumps.folder import MODULE, Dump, Entry, StoredTensor
+from npu_sim.language import Text, joined
+from npu_sim.status import UsageError, shown
 
 
 class Comparison(IntEnum):
-    """How two tensors compare, by the most certain evidence in both dumps.
+    """How two values compare, by the most certain evidence in both dumps.
 
     Answers give the name in lower case.
     """
@@ -24,84 +29,312 @@ class Comparison(IntEnum):
     DIFFERENT = 3
 
 
+class Compared(NamedTuple):
+    """How a value compares, and what differs, or why values were not compared."""
+
+    comparison: Comparison
+    text: str = ""
+
+
+EQUAL = Compared(Comparison.EQUAL)
+
+
 @dataclass(frozen=True)
 class Difference:
     """An entry whose outputs differ.
 
     Attributes
     ----------
-    place, entry
-        Step and rank, and the name of the entry.
+    entry, counterpart
+        Its name in each dump.
     outputs
-        Places of the outputs that differ, among the tensors of the entry.
-    tensors
-        These outputs in the first dump.
+        The outputs that differ, by name: the values of both dumps, and what differs.
     inputs
-        The least certain comparison of the inputs; DIFFERENT when the difference came from outside.
+        Inputs, arguments and parameters that are not equal, by name.
+    """
+
+    entry: str
+    counterpart: str
+    outputs: Mapping[str, tuple[Any, Any, Compared]]
+    inputs: Mapping[str, tuple[Any, Any, Compared]]
+
+    @property
+    def comparison(self) -> Comparison:
+        """How the inputs compare: the least certain of them."""
+        found = (compared.comparison for _, _, compared in self.inputs.values())
+        return max(found, default=Comparison.EQUAL)
+
+    @property
+    def arguments(self) -> Mapping[str, str]:
+        """Arguments other than tensors that differ, by name."""
+        return {
+            name: compared.text
+            for name, (first, second, compared) in self.inputs.items()
+            if compared.comparison is Comparison.DIFFERENT
+            and not isinstance(first, StoredTensor | tuple)
+            and not isinstance(second, StoredTensor | tuple)
+        }
+
+    @property
+    def is_origin(self) -> bool:
+        """Whether the difference may have arisen in this call: no input tensor differs."""
+        different = [
+            name
+            for name, (_, _, compared) in self.inputs.items()
+            if compared.comparison is Comparison.DIFFERENT
+        ]
+        return len(different) == len(self.arguments)
+
+
+@dataclass(frozen=True)
+class DumpComparison:
+    """Two dumps of one step and rank.
+
+    Attributes
+    ----------
+    differences
+        Entries whose outputs differ, in order.
+    tensors
+        Number of output tensors by how they compare.
+    notes
+        Why values were not compared, by entry.
+    only_first, only_second
+        Entries without a counterpart.
     """
 
     place: str
-    entry: str
-    outputs: tuple[int, ...]
-    tensors: tuple[DumpedTensor, ...]
-    inputs: Comparison
+    differences: tuple[Difference, ...]
+    tensors: Mapping[Comparison, int]
+    notes: Mapping[str, str]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
 
 
-def compare_tensors(first: DumpedTensor, second: DumpedTensor) -> Comparison:
-    """Compare two tensors by values, else by checksums, else by statistics."""
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return Comparison.DIFFERENT
-    if first.file is not None and second.file is not None:
-        array, other = first.values(), second.values()
-        same = array.dtype == other.dtype and _same_bits(array, other)
-        return Comparison.EQUAL if same else Comparison.DIFFERENT
-    if first.checksum is not None and second.checksum is not None:
-        same = first.checksum == second.checksum
-        return Comparison.EQUAL if same else Comparison.DIFFERENT
-    if not first.statistics or first.statistics.keys() != second.statistics.keys():
-        return Comparison.UNKNOWN
-    same = _same_bits(_numbers(first), _numbers(second))
-    return Comparison.SIMILAR if same else Comparison.DIFFERENT
-
-
-def _same_bits(first: np.ndarray, second: np.ndarray) -> bool:
-    return np.ascontiguousarray(first).tobytes() == np.ascontiguousarray(second).tobytes()
-
-
-def _numbers(tensor: DumpedTensor) -> np.ndarray:
-    return np.array(list(tensor.statistics.values()))
-
-
-def first_difference(first: Dump, second: Dump) -> Difference | None:
-    """Return the first entry with different outputs and equal inputs.
-
-    If there is none, return the first entry with different outputs: its inputs differ as well.
-    """
-    inherited = None
+def compare_dumps(first: Dump, second: Dump) -> DumpComparison:
+    """Compare the entries of two dumps by name."""
+    differences: list[Difference] = []
+    tensors, notes = Counter[Comparison](), dict[str, str]()
     for name, entry in first.entries.items():
-        other = second.entries.get(name)
+        other = second.counterpart(name)
         if other is None:
             continue
-        different = _different_outputs(entry, other)
-        if not different:
-            continue
-        inputs = _compare_inputs(first, entry, second, other)
-        found = Difference(first.place, name, tuple(different), tuple(different.values()), inputs)
-        if inputs != Comparison.DIFFERENT:
-            return found
-        inherited = inherited or found
-    return inherited
+        outputs = _differing(entry.outputs, other.outputs)
+        for value in (*entry.outputs, *other.outputs.keys() - entry.outputs.keys()):
+            found = outputs.get(value)
+            tensors[found[2].comparison if found else Comparison.EQUAL] += _has_tensor(
+                entry.outputs.get(value), other.outputs.get(value)
+            )
+        different = {}
+        for output, found in outputs.items():
+            if found[2].comparison is Comparison.DIFFERENT:
+                different[output] = found
+            elif found[2].text:
+                notes[name] = found[2].text
+        if different and not _is_copy(name, different, differences):
+            inputs = _differing(_inputs(first, entry), _inputs(second, other))
+            differences.append(Difference(name, other.name, different, inputs))
+    return DumpComparison(
+        first.place,
+        tuple(differences),
+        tensors,
+        notes,
+        _missing(first, second),
+        _missing(second, first),
+    )
 
 
-def _different_outputs(entry: Entry, other: Entry) -> dict[int, DumpedTensor]:
-    pairs = zip(tensors_of(entry.outputs), tensors_of(other.outputs), strict=False)
-    return {
-        position: output
-        for position, (output, another) in enumerate(pairs)
-        if compare_tensors(output, another) is Comparison.DIFFERENT
+def _missing(dump: Dump, other: Dump) -> tuple[str, ...]:
+    """Return the entries of a dump without a counterpart in another one."""
+    return tuple(
+        name
+        for name in dump.entries
+        if name not in other.unreadable and other.counterpart(name) is None
+    )
+
+
+def _has_tensor(*values: Any) -> bool:
+    return any(
+        isinstance(value, StoredTensor) or (isinstance(value, tuple) and _has_tensor(*value))
+        for value in values
+    )
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of two maps that are not equal, with how they compare."""
+    found = {}
+    for name in dict.fromkeys((*first, *second)):
+        value, other = first.get(name), second.get(name)
+        compared = compare_values(value, other)
+        if compared.comparison is not Comparison.EQUAL:
+            found[name] = (value, other, compared)
+    return found
+
+
+def _is_copy(name: str, outputs: Mapping[str, Any], earlier: Sequence[Difference]) -> bool:
+    """Return whether a module returns what a call in it returned: that difference is the same."""
+    found = [values for difference in earlier for values in difference.outputs.values()]
+    return MODULE.fullmatch(name) is not None and all(
+        any(
+            max(_recorded(own, copied), _recorded(other, source)) <= Comparison.SIMILAR
+            for copied, source, _ in found
+        )
+        for own, other, _ in outputs.values()
+    )
+
+
+def _recorded(first: Any, second: Any) -> Comparison:
+    """Compare two tensors of one dump."""
+    if not isinstance(first, StoredTensor) or not isinstance(second, StoredTensor):
+        return Comparison.DIFFERENT
+    return compare_tensors(first, second).comparison
+
+
+def _inputs(dump: Dump, entry: Entry) -> dict[str, Any]:
+    """Return all that an entry depends on; a gradient also on the forward call."""
+    match = MODULE.fullmatch(entry.name)
+    if match is not None and match["direction"] == "parameters_grad":
+        others = (dump.entries[name] for name in dump.modules[match["module"]])
+        calls = [other for other in others if other.name != entry.name]
+        return {
+            f"{call.name} {name}": value for call in calls for name, value in _given(call).items()
+        }
+    given = _given(entry)
+    forward = dump.partner(entry.name, "forward")
+    if forward is None or forward is entry:
+        return given
+    outputs = {
+        Text("{output} of the forward call", output=name): value
+        for name, value in forward.outputs.items()
     }
+    return given | _given(forward) | outputs
 
 
-def _compare_inputs(first: Dump, entry: Entry, second: Dump, other: Entry) -> Comparison:
-    pairs = zip(inputs_of(first, entry), inputs_of(second, other), strict=False)
-    return max((compare_tensors(*pair) for pair in pairs), default=Comparison.EQUAL)
+def _given(entry: Entry) -> dict[str, Any]:
+    """Return what an entry was given, by name."""
+    if ".backward" in entry.name:
+        return {
+            Text("gradient of output {place}", place=place): value
+            for place, value in enumerate(entry.inputs)
+        }
+    return arguments_of(entry)
+
+
+def compare_values(first: Any, second: Any) -> Compared:
+    """Compare two values: tensors, numbers, strings, None, or tuples of values."""
+    if isinstance(first, StoredTensor) and isinstance(second, StoredTensor):
+        return compare_tensors(first, second)
+    if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
+        found = [compare_values(*pair) for pair in zip(first, second, strict=True)]
+        return max(found, key=lambda compared: compared.comparison, default=EQUAL)
+    same = first == second or (first != first and second != second)  # nan
+    if same and isinstance(first, StoredTensor) == isinstance(second, StoredTensor):
+        return EQUAL
+    text = Text("{first} against {second}", first=_text(first), second=_text(second))
+    return Compared(Comparison.DIFFERENT, text)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, StoredTensor):
+        return Text("a tensor")
+    return Text("nothing") if value is None else shown(value)
+
+
+def compare_tensors(first: StoredTensor, second: StoredTensor) -> Compared:
+    """Compare two tensors by values, else by checksums, else by statistics."""
+    for one, other in ((first.dtype, second.dtype), (_shape(first), _shape(second))):
+        if one != other:
+            text: str = Text("{first} against {second}", first=one, second=other)
+            return Compared(Comparison.DIFFERENT, text)
+    try:
+        if (same := _same_values(first, second)) is not None:
+            return EQUAL if same else Compared(Comparison.DIFFERENT, _statistics(first, second))
+        note = ""
+    except UsageError as error:  # a damaged or missing file: what is recorded remains
+        note = error.message
+    if text := _statistics(first, second):
+        return Compared(Comparison.DIFFERENT, text)
+    recorded = first.statistics.keys() & second.statistics.keys()
+    return Compared(Comparison.SIMILAR if recorded else Comparison.UNKNOWN, note)
+
+
+def _shape(tensor: StoredTensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "scalar"
+
+
+def _same_values(first: StoredTensor, second: StoredTensor) -> bool | None:
+    """Return whether two tensors have equal bits, by values or checksums; None if unknown.
+
+    Raises UsageError when a file is damaged or missing.
+    """
+    for tensor in (first, second):
+        if tensor.name and tensor.file is None:
+            tensor.values()  # raises
+    if first.file is not None and second.file is not None:
+        arrays = [np.ascontiguousarray(tensor.values()) for tensor in (first, second)]
+        return arrays[0].dtype == arrays[1].dtype and arrays[0].tobytes() == arrays[1].tobytes()
+    for recorded, other in ((first, second), (second, first)):
+        if recorded.checksum and (other.checksum or other.file is not None):
+            checksums = other.checksums(recorded.checksum)
+            if checksums:
+                return recorded.checksum in checksums
+    return None
+
+
+def _statistics(first: StoredTensor, second: StoredTensor) -> str:
+    """Return the statistics that differ; empty when those in both are equal."""
+    numbers = first.statistics, second.statistics
+    return joined(
+        [
+            Text(
+                "{statistic} {first} against {second}",
+                statistic=name,
+                first=f"{one:.6g}",
+                second=f"{other:.6g}",
+            )
+            for name in numbers[0].keys() & numbers[1].keys()
+            if (one := numbers[0][name]) != (other := numbers[1][name])
+            and not (one != one and other != other)
+        ],
+        ", ",
+    )
+
+
+def matched(
+    first: Sequence[Dump], second: Sequence[Dump]
+) -> tuple[list[tuple[Dump, Dump]], list[Dump]]:
+    """Return the pairs of dumps of one step and rank, and the dumps without a counterpart.
+
+    The only dumps of a step are a pair whatever their ranks are called, and so are two single dumps
+    whatever their steps are: a process without a rank is ``rank`` in older versions of msprobe and
+    ``proc<pid>`` in newer ones.
+    """
+    if len(first) == len(second) == 1:
+        return [(first[0], second[0])], []
+    pairs, left = [], [list(first), list(second)]
+    for same in (_place, _step):
+        for dump in list(left[0]):
+            rivals = [[other for other in side if same(other) == same(dump)] for side in left]
+            if len(rivals[0]) == len(rivals[1]) == 1:
+                pairs.append((dump, rivals[1][0]))
+                left[0].remove(dump)
+                left[1].remove(rivals[1][0])
+    order = {dump.place: position for position, dump in enumerate(first)}
+    return sorted(pairs, key=lambda pair: order[pair[0].place]), [*left[0], *left[1]]
+
+
+def _place(dump: Dump) -> str:
+    return dump.place
+
+
+def _step(dump: Dump) -> str:
+    return dump.place.rpartition("/")[0]
+
+
+def differing_elements(first: StoredTensor, second: StoredTensor) -> np.ndarray:
+    """Return the mask of elements whose bits differ; raises UsageError for damaged files."""
+    bits = [
+        np.ascontiguousarray(values).view(f"u{values.itemsize}")
+        for values in (first.values(), second.values())
+    ]
+    mask: np.ndarray = bits[0] != bits[1]
+    return mask.reshape(first.shape)

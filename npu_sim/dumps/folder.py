@@ -1,14 +1,17 @@
 """Folders that msprobe writes: ``dump.json`` of every step and rank, and its tensor files.
 
-Source: specification page ``msprobe_dump``, sections "Tree", "dump.json" and "Names".
+Source: specification page ``msprobe_dump``, sections "Tree", "dump.json", "Names" and
+"md5 = CRC-32".
 """
 
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,38 +22,48 @@ from npu_sim.dumps.tensor_files import read_dumped_tensor
 from npu_sim.files.reading import read_limited
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
-from npu_sim.status import UsageError
+from npu_sim.operators.shared.dumped import DumpedTensor
+from npu_sim.status import UsageError, shown
 
 DUMP_BYTES = 1 << 28
 """Largest ``dump.json``."""
+MOST_ELEMENTS = 1 << 62
+"""Largest number of elements of a tensor; a shape with more is no shape of a tensor."""
 HINT = "name a folder that msprobe wrote, with a dump.json for each step and rank"
 NAME = re.compile(
     r"(?P<prefix>\w+)\.(?P<api>.+)\.(?P<count>\d+)\.(?P<direction>forward|backward)", re.ASCII
 )
-"""Name of an entry; that of a module ends with its count and does not name an operator."""
+"""Name of the entry of a function."""
+MODULE = re.compile(
+    r"(?P<module>(?P<prefix>Module|Cell)\..+\.(?P<class>\w+))"
+    r"\.(?P<direction>forward|backward|parameters_grad)"
+    r"(\.(?P<count>\d+))?",
+    re.ASCII,
+)
+"""Name of the entry of a module (MindSpore: cell), or of the gradients of its parameters."""
+LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+STATISTICS = ("Max", "Min", "Mean", "Norm")
+CHECKSUM = re.compile("(?P<crc>[0-9a-f]{8})|(?P<xor>0x[0-9a-f]{16})")
+"""Forms of checksums: a CRC-32, or the XOR of the tensor's 64-bit words.
+
+In place of a XOR, a tensor without axes has its value.
+"""
 
 
 @dataclass(frozen=True)
-class DumpedTensor:
+class StoredTensor(DumpedTensor):
     """A tensor in a dump: its shape, and what the dump holds of its values.
 
     Attributes
     ----------
-    dtype, shape
-        Canonical dtype, or the tool's name of another one; empty and ``()`` if not recorded.
-    statistics
-        ``Max``, ``Min``, ``Mean`` and ``Norm``, as far as they are numbers. Mean and Norm were
-        computed in the tensor's own dtype.
     checksum
-        CRC-32 of the bytes (key ``md5``), or an XOR checksum in newer dumps without statistics.
-    file
-        File of the values, if there is one.
+        CRC-32 of the bytes, or their XOR, both under the key ``md5``.
+    name, file
+        Name of the file of the values, and its path; empty and None where there is none.
     """
 
-    dtype: str
-    shape: tuple[int, ...]
-    statistics: Mapping[str, float] = field(default_factory=dict)
-    checksum: str | None = None
+    checksum: str = ""
+    name: str = ""
     file: Path | None = None
 
     @property
@@ -59,9 +72,20 @@ class DumpedTensor:
         return TensorSpec(self.shape, self.dtype)
 
     def values(self) -> np.ndarray:
-        """Return the values; raises UsageError when the file is damaged or of another shape."""
+        """Return the values.
+
+        Raises
+        ------
+        UsageError
+            When there is no file, or it is damaged or of another shape.
+        """
         if self.file is None:
-            raise UsageError("dump", "the dump has no tensor files", "dump with task tensor")
+            message = (
+                Text("{file} is missing", file=self.name)
+                if self.name
+                else Text("the dump has no tensor files")
+            )
+            raise UsageError("dump", message, "dump with task tensor")
         array = read_dumped_tensor(self.file)
         if array.shape != self.shape:
             raise UsageError(
@@ -77,46 +101,123 @@ class DumpedTensor:
         # MindSpore saves bfloat16 as float32, which is exact.
         return array.astype(numpy_dtype("bfloat16")) if self.dtype == "bfloat16" else array
 
+    def checksums(self, like: str) -> frozenset[str]:
+        """Return the checksums of the form of ``like``; from the values if none is recorded.
+
+        Older versions of msprobe took the CRC-32 of bfloat16 values widened to float32: of values,
+        both are returned. Raises UsageError when they cannot be read.
+        """
+        form = _form(like)
+        if self.checksum:
+            return frozenset([self.checksum] if _form(self.checksum) == form else ())
+        array = np.ascontiguousarray(self.values())
+        if form == "xor":
+            data = array.tobytes()
+            words = np.frombuffer(data + bytes(-len(data) % 8), np.uint64)
+            return frozenset([f"0x{int(np.bitwise_xor.reduce(words)):016x}"])
+        if form == "crc":
+            wide = [array.astype(np.float32)] if self.dtype == "bfloat16" else []
+            return frozenset(f"{zlib.crc32(values.tobytes()):08x}" for values in (array, *wide))
+        return frozenset([str(array.item()).lower()] if array.size == 1 else ())
+
+
+def _form(checksum: str) -> str | None:
+    match = CHECKSUM.fullmatch(checksum)
+    return match.lastgroup if match else None
+
 
 @dataclass(frozen=True)
 class Entry:
     """One call in a ``dump.json``, in one direction.
 
-    Values are DumpedTensor, tuples of values, Python numbers, strings and None.
+    Values are StoredTensor, tuples of values, Python numbers, strings and None.
+
+    Attributes
+    ----------
+    inputs, keywords
+        Positional and keyword arguments; of a backward entry, the gradients of the outputs.
+    parameters
+        Parameters of a module by name.
+    outputs
+        What it returned by name, ``output 0`` for instance; gradients of parameters by theirs.
     """
 
     name: str
     inputs: tuple[Any, ...]
     keywords: Mapping[str, Any]
-    outputs: tuple[Any, ...]
+    parameters: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+    @property
+    def returned(self) -> tuple[Any, ...]:
+        """The outputs in their order."""
+        return tuple(self.outputs.values())
 
 
 @dataclass(frozen=True)
 class Dump:
-    """One ``dump.json``: calls of one step and rank, in their order."""
+    """One ``dump.json``: calls of one step and rank, in their order.
+
+    Attributes
+    ----------
+    place
+        Folder below the given one, e.g. ``step0/rank1``.
+    unreadable
+        Entries that are not of msprobe's form, with the reason.
+    files
+        Names of all tensor files.
+    """
 
     place: str
-    """Folder below the given one, e.g. ``step0/rank1``."""
     task: str
     entries: Mapping[str, Entry]
+    unreadable: Mapping[str, str]
     files: tuple[str, ...]
-    """Names of all tensor files."""
 
     @cached_property
     def unnamed_files(self) -> tuple[str, ...]:
         """Tensor files that no entry names: those of calls before a crash, for instance."""
         named = {
-            tensor.file.name
-            for entry in self.entries.values()
-            for tensor in tensors_of((entry.inputs, tuple(entry.keywords.values()), entry.outputs))
-            if tensor.file is not None
+            tensor.name for entry in self.entries.values() for tensor in tensors_of(_values(entry))
         }
         return tuple(name for name in self.files if name not in named)
 
+    @cached_property
+    def modules(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the entries of every module."""
+        found: dict[str, list[str]] = {}
+        for name in self.entries:
+            if match := MODULE.fullmatch(name):
+                found.setdefault(match["module"], []).append(name)
+        return {module: tuple(names) for module, names in found.items()}
 
-def tensors_of(value: Any) -> Iterator[DumpedTensor]:
+    def counterpart(self, name: str) -> Entry | None:
+        """Return the entry that has a name in another dump.
+
+        The first gradients of parameters have a count in newer versions of msprobe only.
+        """
+        for other in (name, f"{name}.0", name.removesuffix(".0")):
+            if other in self.entries and (other == name or ".parameters_grad" in other):
+                return self.entries[other]
+        return None
+
+    def partner(self, name: str, direction: str) -> Entry | None:
+        """Return the entry of the same call in the other direction, ``forward`` or ``backward``."""
+        if match := NAME.fullmatch(name):
+            return self.entries.get(name.removesuffix(match["direction"]) + direction)
+        if (match := MODULE.fullmatch(name)) and match["count"]:
+            return self.entries.get(f"{match['module']}.{direction}.{match['count']}")
+        return None
+
+
+def _values(entry: Entry) -> tuple[Any, ...]:
+    given = (*entry.keywords.values(), *entry.parameters.values())
+    return (*entry.inputs, *given, *entry.returned)
+
+
+def tensors_of(value: Any) -> Iterator[StoredTensor]:
     """Yield the tensors in a value, in order."""
-    if isinstance(value, DumpedTensor):
+    if isinstance(value, StoredTensor):
         yield value
     elif isinstance(value, tuple):
         for part in value:
@@ -129,7 +230,8 @@ def read_dumps(folder: str | os.PathLike[str]) -> tuple[Dump, ...]:
     Raises
     ------
     UsageError
-        When the folder has no ``dump.json``, or one of them is damaged or larger than DUMP_BYTES.
+        When the folder has no ``dump.json``, or one of them is no JSON of msprobe, or larger than
+        DUMP_BYTES.
     """
     root = Path(folder)
     paths = sorted(
@@ -145,71 +247,125 @@ def _read_dump(root: Path, path: Path) -> Dump:
     tensors = path.parent / "dump_tensor_data"
     try:
         files = tuple(sorted(file.name for file in tensors.iterdir())) if tensors.is_dir() else ()
-        document = json.loads(content)
-        parse = _Parser(tensors, frozenset(files))
+        document = json.loads(content.decode("utf-8-sig"))
+        if LONE_SURROGATE.search(content):  # no character of a name or string; "?" takes its place
+            readable = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+            document = json.loads(readable)
         data = document["data"]
-        return Dump(
-            path.parent.relative_to(root).as_posix(),
-            str(document.get("task", "")),
-            MappingProxyType({name: parse.entry(name, data[name]) for name in data}),
-            files,
-        )
+        if not isinstance(data, dict):
+            raise ValueError("data is not a map of entries")
+        task = str(document.get("task", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
             "folder", Text("{path} is not a dump: {error}", path=path, error=reason), HINT
         ) from None
+    parser = _Parser(tensors, frozenset(files))
+    entries, unreadable = {}, {}
+    for name, values in data.items():
+        try:
+            entries[name] = parser.entry(name, values)
+        except ValueError as error:
+            unreadable[name] = error.args[0]
+        except RecursionError:
+            unreadable[name] = Text("nested too deeply")
+    place = path.parent.relative_to(root).as_posix().encode("utf-8", "replace").decode()
+    return Dump(place, task, MappingProxyType(entries), MappingProxyType(unreadable), files)
 
 
 @dataclass(frozen=True)
 class _Parser:
-    """Reads the values of entries."""
+    """Reads the values of entries; raises ValueError for what msprobe does not write."""
 
     folder: Path
     files: frozenset[str]
 
-    def entry(self, name: str, values: Mapping[str, Any]) -> Entry:
+    def entry(self, name: str, values: Any) -> Entry:
         """Return an entry; backward ones have ``input`` in place of ``input_args``."""
-        if not isinstance(values, dict):  # parameters' gradients are lists
-            return Entry(name, (), {}, self._tuple(values))
-        keywords = values.get("input_kwargs") or {}
+        if isinstance(values, list):  # gradients of parameters in older versions
+            values = {"output": values}
+        if not isinstance(values, dict):
+            raise ValueError(Text("it is not a map"))
+        match = MODULE.fullmatch(name)
+        if match is not None and match["direction"] == "parameters_grad" and "output" not in values:
+            gradients = {key: self.value(values[key]) for key in values}
+            return Entry(name, (), {}, {}, {key: _single(gradients[key]) for key in gradients})
+        outputs = self._list(values, "output")
         return Entry(
             name,
-            self._tuple(values.get("input_args", values.get("input"))),
-            MappingProxyType({key: self.value(keywords[key]) for key in keywords}),
-            self._tuple(values.get("output")),
+            self._list(values, "input_args" if "input_args" in values else "input"),
+            self._map(values, "input_kwargs"),
+            self._map(values, "parameters"),
+            {f"output {place}": output for place, output in enumerate(outputs)},
         )
 
-    def _tuple(self, values: Any) -> tuple[Any, ...]:
-        return tuple(self.value(value) for value in values) if isinstance(values, list) else ()
+    def _list(self, values: Mapping[str, Any], key: str) -> tuple[Any, ...]:
+        listed = values.get(key)
+        if listed is None:
+            return ()
+        if not isinstance(listed, list):
+            raise ValueError(Text("{key} is not a list", key=key))
+        return tuple(self.value(value) for value in listed)
+
+    def _map(self, values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        mapped = values.get(key) or {}
+        if not isinstance(mapped, dict):
+            raise ValueError(Text("{key} is not a map", key=key))
+        return MappingProxyType({name: self.value(mapped[name]) for name in mapped})
 
     def value(self, value: Any) -> Any:
-        """Return a value; None for kinds that no simulated operator takes."""
+        """Return a tensor, a number, a string, None, or a tuple of values."""
         if isinstance(value, list):
-            return self._tuple(value)
+            return tuple(self.value(part) for part in value)
         if not isinstance(value, dict):
             return value
         if str(value.get("type", "")).rpartition(".")[2] == "Tensor":
             return self._tensor(value)
-        plain = value.get("value")
-        return plain if isinstance(plain, bool | int | float | str) else None
+        if "type" in value and "value" in value:
+            return self.value(value["value"])
+        return tuple((key, self.value(value[key])) for key in value)
 
-    def _tensor(self, value: Mapping[str, Any]) -> DumpedTensor:
+    def _tensor(self, value: Mapping[str, Any]) -> StoredTensor:
         # Of the file's name only the last part counts: paths are those of another machine.
-        name = Path(str(value.get("data_name", ""))).name
-        statistics = {
-            key: float(value[key])
-            for key in ("Max", "Min", "Mean", "Norm")
-            if isinstance(value.get(key), bool | int | float)
-        }
-        shape = value.get("shape") or []
-        return DumpedTensor(
-            dtype=_dtype(str(value.get("dtype", ""))),
-            shape=tuple(int(size) for size in shape),
-            statistics=MappingProxyType(statistics),
-            checksum=value.get("md5") if isinstance(value.get("md5"), str) else None,
+        name = Path(str(value.get("data_name") or "")).name
+        recorded = {key: _number(key, value.get(key)) for key in STATISTICS}
+        return StoredTensor(
+            dtype=_dtype(str(value.get("dtype") or "")),
+            shape=_shape(value.get("shape")),
+            statistics=MappingProxyType(
+                {key: number for key, number in recorded.items() if number is not None}
+            ),
+            checksum=str(value.get("md5") or "").lower(),
+            name=name,
             file=self.folder / name if name in self.files else None,
         )
+
+
+def _single(gradients: Any) -> Any:
+    """Return the gradient of a parameter, which stands in a list of one."""
+    single = isinstance(gradients, tuple) and len(gradients) == 1
+    return gradients[0] if single else gradients
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    if sizes is None:
+        return ()
+    legal = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)
+    if not legal or prod(size for size in sizes if size) > MOST_ELEMENTS:
+        raise ValueError(Text("shape {shape} is not a shape", shape=shown(sizes)))
+    return tuple(sizes)
+
+
+def _number(key: str, value: Any) -> float | None:
+    """Return a statistic; NaN and infinity may be strings."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool | int | float | str):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(Text("{key} is not a number: {value}", key=key, value=shown(value)))
 
 
 def _dtype(name: str) -> str:

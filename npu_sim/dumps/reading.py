@@ -1,105 +1,59 @@
-"""Reading of a dump: its calls, planned and checked, and the first difference from another dump."""
+"""Reading of a dump: its calls, planned and checked, and where it differs from another dump."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.dumps.calls import APIS, DumpedCall, calls_of, entry_kind
-from npu_sim.dumps.checks import contradictions, remarks
-from npu_sim.dumps.differences import Comparison, Difference, first_difference
-from npu_sim.dumps.folder import NAME, Dump, DumpedTensor, read_dumps
-from npu_sim.dumps.verification import verify_call
+from npu_sim.dumps.calls import (
+    DumpedCall,
+    calls_of,
+    contradictions,
+    function_of,
+    is_modelled,
+    remarks,
+)
+from npu_sim.dumps.causes import (
+    RUNS,
+    UNREADABLE,
+    CallInDump,
+    DescribedCall,
+    FirstDifference,
+    judged,
+)
+from npu_sim.dumps.differences import Comparison, DumpComparison, compare_dumps, matched
+from npu_sim.dumps.folder import NAME, Dump, StoredTensor, read_dumps
 from npu_sim.language import Text
 from npu_sim.operators import plan
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.status import NO_PLAN, NpuSimError, UsageError, without_internal_frames
 from npu_sim.verdicts.answers import Verification
+from npu_sim.verdicts.verify import verify
 
-RUNS = "runs"
-UNREADABLE = "unreadable"
-"""Outcome of a call whose entry has no valid arguments."""
 Progress = Callable[[str, float], None]
+MOST_PLACES = 4
+"""Steps and ranks that an error lists."""
 
 
-class CallInDump(Frozen):
-    """One call of one of our operators.
-
-    Attributes
-    ----------
-    operator, entry, place
-        Name in npu_sim, name of the entry with the results, and step and rank.
-    arguments, results
-        Shapes and dtypes as text, and attributes.
-    outcome, message
-        ``runs``, ``refused`` or ``not_modelled`` by the plan of the call, or ``unreadable``; why.
-    path
-        Path that the product takes.
-    timing
-        Results that depend on the timing of cores, with the reason.
-    contradictions
-        Values that the product cannot have written.
-    remarks
-        What is possible but deserves a look.
-    verdicts
-        Of a call whose tensors are all in the dump: ``equal``, ``reachable``, ``undecided`` or
-        ``unreachable`` by result, see :func:`npu_sim.verify`.
-    explanations
-        Alternatives that give the bits of unreachable results.
-    details
-        What :func:`npu_sim.verify` found, by result that is not ``equal``: counts, worst elements.
-    """
-
-    operator: str
-    entry: str
-    place: str
-    arguments: FrozenDict[Any]
-    results: FrozenDict[str]
-    outcome: str
-    message: TextField = ""
-    path: TextField = ""
-    timing: FrozenDict[TextField] = Field(default_factory=ReadOnlyDict)
-    contradictions: tuple[TextField, ...] = ()
-    remarks: tuple[TextField, ...] = ()
-    verdicts: FrozenDict[str] = Field(default_factory=ReadOnlyDict)
-    explanations: tuple[TextField, ...] = ()
-    details: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
-
-    @property
-    def impossible(self) -> bool:
-        """Whether the product cannot have written a value of this call."""
-        return bool(self.contradictions) or "unreachable" in self.verdicts.values()
-
-
-class FirstDifference(Frozen):
-    """First entry of a dump whose outputs differ from those of another dump.
+class EntryNote(Frozen):
+    """An entry that was not read or not compared.
 
     Attributes
     ----------
-    place, entry, outputs
-        Step and rank, name of the entry, and which of its outputs differ.
-    inputs
-        How the inputs compare: ``equal``, ``similar`` (statistics only), ``unknown``, or
-        ``different``: then the difference came in from outside this call.
-    operator
-        Our operator, or None for a call that npu_sim does not have.
-    can_differ
-        Whether all outputs that differ can differ between two runs of the call on this product;
-        None if that is not known.
+    folder, place, entry
+        The dump, as given, step and rank, and the name of the entry; empty for all entries.
     reason
-        What this means, and how to make the call deterministic.
+        Why.
     """
 
+    folder: str
     place: str
     entry: str
-    outputs: tuple[int, ...]
-    inputs: str
-    operator: str | None
-    can_differ: bool | None
     reason: TextField
 
 
@@ -110,22 +64,34 @@ class DumpReading(Printed, Frozen):
     ----------
     folder, against
         The dumps, as given.
-    product, soc, release
-        Target of the plans.
+    product, soc, release, deterministic
+        Target of all plans and verdicts. What is not given is that of the combination under which
+        the most calls are possible.
+    other_target
+        Target of the other dump, where the calls of both are possible on no common one; else empty.
     places, tasks
         Steps and ranks, and the dump task of each.
     entries
         Number of entries of all places.
-    calls
-        Calls of our operators, in order.
+    calls, other_calls
+        Calls of our operators, in order, of the dump and of the other one.
     not_modelled
         Number of the other forward entries, by name of the function.
+    unreadable
+        Entries of both dumps that are not of msprobe's form.
     unnamed_files
         Number of tensor files without an entry.
     differences
-        For each place whose outputs differ, the first entry.
+        Entries whose outputs differ although no input tensor does, in order. A place that has none
+        of them has the first entry whose outputs differ.
     compared
         Number of places found in both dumps.
+    tensors
+        Number of output tensors in both dumps that are ``equal``, ``similar``, ``unknown`` or
+        ``different``.
+    unmatched
+        Steps, ranks and entries that only one of the dumps has, and entries whose values could not
+        be compared.
     """
 
     folder: str
@@ -133,18 +99,64 @@ class DumpReading(Printed, Frozen):
     product: str
     soc: str
     release: str
+    deterministic: bool
+    other_target: TextField = ""
     places: tuple[str, ...]
     tasks: tuple[str, ...]
     entries: int
     calls: tuple[CallInDump, ...]
+    other_calls: tuple[CallInDump, ...] = ()
     not_modelled: FrozenDict[int]
+    unreadable: tuple[EntryNote, ...]
     unnamed_files: int
     differences: tuple[FirstDifference, ...] = ()
     compared: int = 0
+    tensors: FrozenDict[int] = Field(default_factory=ReadOnlyDict)
+    unmatched: tuple[EntryNote, ...] = ()
+
+    @property
+    def nothing_compared(self) -> bool:
+        """Whether there is another dump, and no output could be compared with it."""
+        counts = (count for name, count in self.tensors.items() if name != "unknown")
+        return self.against is not None and not any(counts)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a value is impossible, an output differs, or nothing could be compared."""
+        impossible = any(call.impossible for call in (*self.calls, *self.other_calls))
+        return impossible or bool(self.differences) or self.nothing_compared
 
     def as_dict(self) -> dict[str, Any]:
         """Return the reading as plain data, the form ``--json`` prints."""
         return self.model_dump(mode="json")
+
+
+class _Target(NamedTuple):
+    """What a dump does not state: the device, and the determinism switch."""
+
+    profile: Profile
+    deterministic: bool
+
+    @property
+    def text(self) -> str:
+        """Product, SoC, release and mode."""
+        mode = Text("on") if self.deterministic else Text("off")
+        return Text(
+            "{product}, {soc}, {release}, deterministic computation {mode}",
+            product=self.profile.name,
+            soc=self.profile.soc,
+            release=self.profile.release,
+            mode=mode,
+        )
+
+
+class _Side(NamedTuple):
+    """One of the two folders: its dumps, the calls in each, and what could not be read."""
+
+    folder: str
+    dumps: tuple[Dump, ...]
+    calls: tuple[tuple[Dump, DumpedCall], ...]
+    unreadable: tuple[EntryNote, ...]
 
 
 @without_internal_frames
@@ -155,7 +167,7 @@ def read_dump(
     product: str | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
     verify: bool = True,
     progress: Progress | None = None,
 ) -> DumpReading:
@@ -163,92 +175,253 @@ def read_dump(
 
     Parameters
     ----------
-    folder, against
-        Folders with a ``dump.json`` for each step and rank; tasks tensor, statistics and md5.
+    folder
+        Folder with a ``dump.json`` for each step and rank; tasks tensor, statistics and md5.
+    against
+        Another dump: the first differences are found.
     product, soc, release, deterministic
-        Target of the plans, which a dump does not state; as for :func:`npu_sim.plan`.
+        As for :func:`npu_sim.plan`: the target of plans and verdicts, which a dump does not state.
+        Where they are None and results are verified, the combination under which the most calls are
+        possible is taken, else that of :func:`npu_sim.plan`. A dump has one target.
     verify
-        Whether to check results with :func:`npu_sim.verify` where all tensors are in the dump: on
-        the given SoC and release, on all where they are None, and in both determinism modes,
-        whatever ``deterministic`` is.
+        Check results bit by bit where all tensors are in the dump.
     progress
         Called with the entry and the fraction done.
 
     Raises
     ------
     UsageError
-        For a folder without dumps, a damaged ``dump.json`` or tensor file, or an unknown target.
+        For a folder without dumps, a ``dump.json`` that is no JSON, or an unknown target.
     """
     profile = load_profile(product, soc, release)
-    report = progress or (lambda stage, fraction: None)
-    dumps = read_dumps(folder)
-    others = {dump.place: dump for dump in read_dumps(against)} if against is not None else {}
-    found_calls = [(dump, call) for dump in dumps for call in calls_of(dump)]
-    target = {"product": product, "soc": soc, "release": release} if verify else None
-    calls: list[CallInDump] = []
-    for number, (dump, call) in enumerate(found_calls):
-        report(call.entry, number / len(found_calls))
-        calls.append(_described(call, dump, profile, deterministic, target))
-    pairs = _pairs(dumps, others)
-    found = [(dump, first_difference(dump, other)) for dump, other in pairs]
+    default = _Target(profile, bool(deterministic))
+    sides = [_side(folder)] if against is None else [_side(folder), _side(against)]
+    report = _Progress(progress, sum(len(side.calls) for side in sides))
+    targets = [default for _ in sides]
+    if verify:
+        given = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
+        targets = _targets(sides, default, given, report)
+    pairs = _Pairs.of(sides)
+    described = [
+        _described_calls(side, target, verify, pairs.different_entries, report)
+        for side, target in zip(sides, targets, strict=True)
+    ]
+    first, target = sides[0], targets[0]
     return DumpReading(
-        folder=str(folder),
+        folder=first.folder,
         against=None if against is None else str(against),
-        product=profile.name,
-        soc=profile.soc,
-        release=profile.release,
-        places=tuple(dump.place for dump in dumps),
-        tasks=tuple(dict.fromkeys(dump.task for dump in dumps)),
-        entries=sum(len(dump.entries) for dump in dumps),
-        calls=tuple(calls),
-        not_modelled=ReadOnlyDict(_not_modelled(dumps)),
-        unnamed_files=sum(len(dump.unnamed_files) for dump in dumps),
-        differences=tuple(
-            _explained(combination, found_calls, calls) for _, combination in found if combination
-        ),
-        compared=len(pairs),
+        product=target.profile.name,
+        soc=target.profile.soc,
+        release=target.profile.release,
+        deterministic=target.deterministic,
+        other_target=targets[-1].text if targets[-1] != target else "",
+        places=tuple(dump.place for dump in first.dumps),
+        tasks=tuple(dict.fromkeys(dump.task for dump in first.dumps)),
+        entries=sum(len(dump.entries) for dump in first.dumps),
+        calls=tuple(call.answer for call in described[0].values()),
+        other_calls=tuple(call.answer for call in described[-1].values()) if against else (),
+        not_modelled=ReadOnlyDict(_not_modelled(first.dumps)),
+        unreadable=tuple(note for side in sides for note in side.unreadable),
+        unnamed_files=sum(len(dump.unnamed_files) for dump in first.dumps),
+        differences=tuple(pairs.judged(described)),
+        compared=len(pairs.pairs),
+        tensors=pairs.tensors,
+        unmatched=tuple(pairs.unmatched()),
     )
 
 
-def _pairs(dumps: Sequence[Dump], others: dict[str, Dump]) -> list[tuple[Dump, Dump]]:
-    """Return dumps of the same step and rank; two single dumps are a pair in any case.
+@dataclass(frozen=True)
+class _Pairs:
+    """The dumps of both sides by step and rank, compared; none when there is one side.
 
-    Raises
-    ------
-    UsageError
-        When there are other dumps and none fits.
+    Attributes
+    ----------
+    alone
+        Dumps without a counterpart.
     """
-    if len(dumps) == len(others) == 1:
-        return [(dumps[0], next(iter(others.values())))]
-    pairs = [(dump, others[dump.place]) for dump in dumps if dump.place in others]
-    if others and not pairs:
-        raise UsageError(
-            "against",
-            "against: the two dumps have no step and rank in common",
-            Text("they have {places}", places=", ".join(sorted(others)[:4])),
-        )
-    return pairs
+
+    sides: Sequence[_Side]
+    pairs: Sequence[tuple[Dump, Dump]]
+    comparisons: Sequence[DumpComparison]
+    alone: Sequence[Dump]
+
+    @classmethod
+    def of(cls, sides: Sequence[_Side]) -> "_Pairs":
+        """Compare two sides; raises UsageError when no step and rank is in both."""
+        if len(sides) == 1:
+            return cls(sides, (), (), ())
+        pairs, alone = matched(sides[0].dumps, sides[1].dumps)
+        if not pairs:
+            places = ", ".join(dump.place for dump in sides[1].dumps[:MOST_PLACES])
+            raise UsageError(
+                "against",
+                "against: the two dumps have no step and rank in common",
+                Text("they have {places}", places=places),
+            )
+        return cls(sides, pairs, [compare_dumps(*pair) for pair in pairs], alone)
+
+    @property
+    def different_entries(self) -> set[str]:
+        """Names of the entries whose outputs differ."""
+        found = [difference for one in self.comparisons for difference in one.differences]
+        return {name for one in found for name in (one.entry, one.counterpart)}
+
+    @property
+    def tensors(self) -> Mapping[str, int]:
+        """Number of output tensors by how they compare."""
+        counts = sum((Counter(one.tensors) for one in self.comparisons), Counter[Comparison]())
+        kinds = Comparison if self.pairs else ()
+        return ReadOnlyDict({kind.name.lower(): counts[kind] for kind in kinds})
+
+    def judged(
+        self, described: Sequence[Mapping[tuple[str, str], DescribedCall]]
+    ) -> Iterator[FirstDifference]:
+        """Yield the differences with their causes."""
+        folders = [side.folder for side in self.sides]
+        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
+            yield from judged(comparison, pair, described, folders)
+
+    def unmatched(self) -> Iterator[EntryNote]:
+        """Yield what only one of the dumps has, and entries whose values were not compared."""
+        reason = Text("it has no counterpart in the other dump")
+        for dump in self.alone:
+            side = next(side for side in self.sides if any(dump is one for one in side.dumps))
+            yield EntryNote(folder=side.folder, place=dump.place, entry="", reason=reason)
+        for pair, comparison in zip(self.pairs, self.comparisons, strict=True):
+            for entry, note in comparison.notes.items():
+                folder, place = self.sides[0].folder, comparison.place
+                yield EntryNote(folder=folder, place=place, entry=entry, reason=note)
+            missing = (comparison.only_first, comparison.only_second)
+            for side, dump, names in zip(self.sides, pair, missing, strict=True):
+                for name in names:
+                    yield EntryNote(folder=side.folder, place=dump.place, entry=name, reason=reason)
+
+
+class _Progress:
+    """Reports calls as they are verified."""
+
+    def __init__(self, report: Progress | None, calls: int) -> None:
+        self.report, self.done, self.of = report, 0, 2 * max(calls, 1)
+
+    def __call__(self, entry: str) -> None:
+        self.done += 1
+        if self.report is not None:
+            self.report(entry, min(1.0, self.done / self.of))
+
+
+def _side(folder: str | os.PathLike[str]) -> _Side:
+    """Read a folder."""
+    dumps = read_dumps(folder)
+    calls: list[tuple[Dump, DumpedCall]] = []
+    notes: list[EntryNote] = []
+    for dump in dumps:
+        found, unreadable = calls_of(dump)
+        calls += [(dump, call) for call in found]
+        notes += [
+            EntryNote(folder=str(folder), place=dump.place, entry=entry, reason=reason)
+            for entry, reason in {**dump.unreadable, **unreadable}.items()
+        ]
+    return _Side(str(folder), dumps, tuple(calls), tuple(notes))
 
 
 def _not_modelled(dumps: Iterable[Dump]) -> Counter[str]:
     """Count the forward entries of functions that are not ours; modules contain other entries."""
     return Counter(
-        kind
+        function_of(name)
         for dump in dumps
         for name in dump.entries
-        if NAME.fullmatch(name) and name.endswith(".forward")
-        if (kind := entry_kind(name)) not in APIS
+        if NAME.fullmatch(name) and name.endswith(".forward") and not is_modelled(name)
     )
 
 
-def _described(
-    call: DumpedCall,
-    dump: Dump,
-    profile: Profile,
-    deterministic: bool,
-    target: dict[str, Any] | None,
-) -> CallInDump:
-    """Return a call with its plan, contradictions and, if ``target`` is given, verdicts."""
+def _targets(
+    sides: Sequence[_Side], default: _Target, given: dict[str, Any], report: _Progress
+) -> list[_Target]:
+    """Return the target of each side: a common one where all calls are possible on it."""
+    is_open = given["soc"] is None or given["release"] is None or given["deterministic"] is None
+    if not is_open or (
+        isinstance(given["product"], Profile) and given["deterministic"] is not None
+    ):
+        return [default for _ in sides]
+    votes = [_votes(side, given, report) for side in sides]
+    joint = sum((Counter(counts) for counts, _ in votes), Counter[Any]())
+    common = _most_voted(joint, default)
+    if joint[common] == sum(calls for _, calls in votes):
+        return [_target(common, default) for _ in sides]
+    return [_target(_most_voted(counts, default), default) for counts, _ in votes]
+
+
+def _votes(
+    side: _Side, given: dict[str, Any], report: _Progress
+) -> tuple[Counter[tuple[str, str, str, bool]], int]:
+    """Return the number of calls that are possible by combination, and of all verified calls."""
+    votes: Counter[tuple[str, str, str, bool]] = Counter()
+    calls = 0
+    for _, call in side.calls:
+        report(call.entry)
+        verification = _verification(call, given, explain=False)
+        if not isinstance(verification, Verification) or call.accumulated:
+            continue
+        calls += 1
+        for found in verification.possible:
+            votes.update(
+                (found.product, soc, release, found.deterministic)
+                for soc in found.socs
+                for release in found.releases
+            )
+    return votes, calls
+
+
+def _most_voted(votes: Counter[Any], default: _Target) -> Any:
+    """Return the combination with the most votes; of several, the default or the first."""
+    profile = default.profile
+    chosen = (profile.name, profile.soc, profile.release, default.deterministic)
+    for combination, count in votes.items():
+        if count > votes[chosen]:
+            chosen = combination
+    return chosen
+
+
+def _target(combination: tuple[str, str, str, bool], default: _Target) -> _Target:
+    product, soc, release, deterministic = combination
+    profile = default.profile if default.profile.name == product else load_profile(product)
+    return _Target(profile.with_soc(soc).with_release(release), deterministic)
+
+
+def _verification(call: DumpedCall, target: Mapping[str, Any], explain: bool) -> Any:
+    """Return the verification of a call, or the text why there is none."""
+    values = {**call.arguments, **call.results}
+    tensors = [value for value in values.values() if isinstance(value, StoredTensor)]
+    if not any(tensor.name for tensor in tensors):
+        return ""
+    try:
+        arrays: dict[str, Any] = {
+            name: value.values() if isinstance(value, StoredTensor) else value
+            for name, value in values.items()
+        }
+        return verify(call.operator, explain=explain, **target, **arrays)
+    except NO_PLAN:
+        return ""  # the outcome of the plan says why
+    except (NpuSimError, ValueError, TypeError, OverflowError) as error:
+        return getattr(error, "message", str(error))
+
+
+def _described_calls(
+    side: _Side, target: _Target, verified: bool, wanted: set[str], report: _Progress
+) -> dict[tuple[str, str], DescribedCall]:
+    """Return the calls of a side by place and entry."""
+    found = {}
+    for dump, call in side.calls:
+        report(call.entry)
+        described = _described(call, dump, target, verified)
+        if call.entry not in wanted:
+            described = DescribedCall(call, described.answer, None)
+        found[dump.place, call.entry] = described
+    return found
+
+
+def _described(call: DumpedCall, dump: Dump, target: _Target, verified: bool) -> DescribedCall:
+    """Return a call with its plan, contradictions and verdicts."""
     answer = CallInDump(
         operator=call.operator,
         entry=call.entry,
@@ -256,22 +429,47 @@ def _described(
         arguments=ReadOnlyDict({name: _text(value) for name, value in call.arguments.items()}),
         results=ReadOnlyDict({name: _text(value) for name, value in call.results.items()}),
         outcome=RUNS,
-        contradictions=contradictions(call),
-        remarks=remarks(call),
     )
+    found: dict[str, Any]
     try:
-        planned = _plan(call, profile, deterministic)
+        planned = _plan(call, target)
     except NO_PLAN as error:
-        return answer.model_copy(update={"outcome": error.outcome, "message": error.message})
-    except (NpuSimError, ValueError) as error:
+        found = {"outcome": error.outcome, "message": error.message, **_statistics(call)}
+        return DescribedCall(call, answer.model_copy(update=found), None)
+    except (NpuSimError, ValueError, TypeError, OverflowError) as error:
         message = getattr(error, "message", str(error))
-        return answer.model_copy(update={"outcome": UNREADABLE, "message": message})
+        found = {"outcome": UNREADABLE, "message": message}
+        return DescribedCall(call, answer.model_copy(update=found), None)
     timing = {order.output: order.reason for order in planned.order if not order.fixed}
-    found: dict[str, Any] = {"path": planned.path, "timing": ReadOnlyDict(timing)}
-    if target is not None and (verification := verify_call(call, target)) is not None:
-        found |= _verified(verification)
-        found["remarks"] = (*answer.remarks, *_casts(verification))
-    return answer.model_copy(update=found)
+    found = {"path": planned.path, "timing": ReadOnlyDict(timing), **_statistics(call)}
+    verification = ""
+    if verified:
+        device = {"product": target.profile, "deterministic": target.deterministic}
+        verification = _verification(call, device, explain=True)
+    if not isinstance(verification, Verification):
+        found["unverified"] = verification
+        return DescribedCall(call, answer.model_copy(update=found), None)
+    found |= _verified(verification)
+    found["remarks"] = (*found.get("remarks", ()), *_casts(verification))
+    if call.accumulated and "unreachable" in found["verdicts"].values():
+        undecided = dict.fromkeys(found["verdicts"], "undecided")
+        found |= {"verdicts": ReadOnlyDict(undecided), "details": ReadOnlyDict()}
+        found |= {"explanations": ()}
+        found["remarks"] += (
+            Text(
+                "the gradient is not that of this call alone: the weight may have other uses, or "
+                "the module options that a dump does not hold (padding_idx, scale_grad_by_freq)"
+            ),
+        )
+    return DescribedCall(call, answer.model_copy(update=found), verification)
+
+
+def _statistics(call: DumpedCall) -> dict[str, Any]:
+    """Return what the statistics of a call show; nothing for arguments of a wrong type."""
+    try:
+        return {"contradictions": contradictions(call), "remarks": remarks(call)}
+    except (AttributeError, ValueError, TypeError, ArithmeticError):
+        return {}
 
 
 def _verified(verification: Verification) -> dict[str, Any]:
@@ -305,67 +503,20 @@ def _casts(verification: Verification) -> Iterator[str]:
             )
 
 
-def _plan(call: DumpedCall, profile: Profile, deterministic: bool) -> Plan:
+def _plan(call: DumpedCall, target: _Target) -> Plan:
     arguments: dict[str, Any] = {
-        name: value.spec if isinstance(value, DumpedTensor) else value
+        name: value.spec if isinstance(value, StoredTensor) else value
         for name, value in call.arguments.items()
     }
-    return plan(call.operator, product=profile, deterministic=deterministic, **arguments)
+    return plan(
+        call.operator, product=target.profile, deterministic=target.deterministic, **arguments
+    )
 
 
 def _text(value: Any) -> Any:
-    if not isinstance(value, DumpedTensor):
+    """Return an argument with shape and dtype in place of tensors."""
+    if isinstance(value, tuple):
+        return tuple(_text(part) for part in value)
+    if not isinstance(value, StoredTensor):
         return value
     return f"{'x'.join(map(str, value.shape)) or 'scalar'}:{value.dtype}"
-
-
-def _explained(
-    difference: Difference, dumped: Sequence[tuple[Dump, DumpedCall]], calls: Sequence[CallInDump]
-) -> FirstDifference:
-    """Return a difference with the call of ours that it belongs to, if there is one.
-
-    - ``dumped``, ``calls``: the calls with their tensors and as described, in the same order.
-    """
-    place = (difference.place, difference.entry)
-    found = ((dumped_call, call) for (_, dumped_call), call in zip(dumped, calls, strict=True))
-    dumped_call, call = next(
-        (pair for pair in found if (pair[1].place, pair[1].entry) == place), (None, None)
-    )
-    timing: tuple[str, ...] | None = None
-    if dumped_call is not None and call is not None and call.outcome == RUNS:
-        results = {id(tensor): name for name, tensor in dumped_call.results.items()}
-        different = [results.get(id(tensor), "") for tensor in difference.tensors]
-        timing = tuple(different) if all(name in call.timing for name in different) else ()
-    return FirstDifference(
-        place=difference.place,
-        entry=difference.entry,
-        outputs=difference.outputs,
-        inputs=difference.inputs.name.lower(),
-        operator=call.operator if call is not None else None,
-        can_differ=None if timing is None else bool(timing),
-        reason=_reason(difference, timing),
-    )
-
-
-def _reason(difference: Difference, timing: tuple[str, ...] | None) -> str:
-    """Return what a difference means.
-
-    - ``timing``: the outputs that differ, if all depend on timing; None if that is not known.
-    """
-    if difference.inputs is Comparison.DIFFERENT:
-        return (
-            "its inputs differ as well, and no earlier call has equal inputs: the difference came "
-            "in from outside the dumped calls"
-        )
-    if timing is None:
-        return "npu_sim does not model this call: whether it can differ by itself is not known"
-    if timing:
-        return Text(
-            "two runs of this call can differ on this product: {outputs}; "
-            "torch.use_deterministic_algorithms(True) makes it deterministic",
-            outputs=", ".join(timing),
-        )
-    return (
-        "two runs of this call cannot differ on this product: look for another input (weights, "
-        "random numbers), another release or product, or memory that something else wrote"
-    )

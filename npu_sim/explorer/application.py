@@ -22,13 +22,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.explorer.access import LOOPBACK, Access
 from npu_sim.explorer.answers import (
     failure,
+    nearest_answer,
     plan_answer,
     plan_json,
     refusal,
@@ -36,17 +37,14 @@ from npu_sim.explorer.answers import (
     trace_json,
     work_answer,
 )
-from npu_sim.explorer.computations import Task
 from npu_sim.explorer.dropped import PRODUCT, DroppedFiles, kind_of, without_folder
-from npu_sim.explorer.jobs import MOST_WAITING, Jobs
-from npu_sim.explorer.nearest import nearest_answer
+from npu_sim.explorer.jobs import MOST_WAITING, Jobs, Task
 from npu_sim.explorer.state import State, catalog, language_of
 from npu_sim.explorer.texts import LANGUAGES, page_texts
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.files.schemas import schema
 from npu_sim.language import Text, language, translated, using_language
-from npu_sim.show.reports.html import DRAWING_SCRIPTS
-from npu_sim.show.reports.picture_texts import picture_texts
+from npu_sim.show.reports.html import DRAWING_SCRIPTS, picture_texts
 from npu_sim.status import NpuSimError
 
 BACKLOG = 64
@@ -61,7 +59,8 @@ BODY_SECONDS = 20
 HEADERS = MappingProxyType(
     {
         "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'",
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
         "Referrer-Policy": "no-referrer",
@@ -278,7 +277,11 @@ def _on_http_error(request: Request, error: Exception) -> Response:
 
 def json_answer(content: Mapping[str, Any]) -> Response:
     """Return data in the form of the page."""
-    return JSONResponse({"schema": schema("explorer"), **content})
+    text = json.dumps(
+        {"schema": schema("explorer"), **content}, ensure_ascii=False, allow_nan=False
+    )
+    # A name in a dropped file may have lone surrogates, which are no UTF-8.
+    return Response(text.encode("utf-8", "backslashreplace"), media_type=JSON)
 
 
 async def _respond(handler: Handler, explorer: Explorer, state: State) -> Response:

@@ -111,6 +111,5 @@ def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
         return type(text)(text.replace(f"{folder}{os.sep}", ""))
 
     message, hint = (with_changed_fields(text, without) for text in (error.message, error.hint))
-    if isinstance(error, AclnnError):
-        return AclnnError(error.status, error.argument, message, hint)
-    return UsageError(error.argument, message, hint)
+    status = (error.status,) if isinstance(error, AclnnError) else ()
+    return type(error)(*status, error.argument, message, hint)

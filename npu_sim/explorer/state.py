@@ -3,26 +3,68 @@
 A state maps names to text: ``operator``, ``product``, ``soc``, ``release``, ``deterministic``,
 ``limits``, and each axis, attribute or tensor of the operator. Sliders move axes
 (:mod:`npu_sim.framework.axes`); a tensor given as text replaces the one that the axes imply.
-Numbers are written as :mod:`npu_sim.explorer.numerals` describes. A missing axis takes its default;
-an empty one is refused.
+Integers are written in the notations of sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``. A missing
+axis takes its default; an empty one is refused.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.explorer.numerals import whole_number
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
+from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, Text, language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator, loadable_operators
 from npu_sim.releases import default_release, release_names
-from npu_sim.status import UsageError
+from npu_sim.status import UsageError, shown
+
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+"""Factor of a letter after a number: 4K is 4096."""
+FACTOR = re.compile(
+    r"\s*(\d{1,20}(?:\.\d{1,20})?(?:e\d{1,2})?)\s*([kmg]?)\s*", re.ASCII | re.IGNORECASE
+)
+MAX_CHARACTERS = 100
+"""Longest text that is read as an integer."""
+EXAMPLES = "an integer, such as 4096, 4K (4096), 7168*2 or 1e4"
+
+
+def whole_number(name: str, text: str) -> int:
+    """Return the integer that a text denotes.
+
+    Factors are separated by ``*``; each is a decimal number, optionally with an exponent and with
+    K, M or G for powers of 1024.
+
+    Raises UsageError if the text denotes no integer.
+    """
+    unsigned = text.strip().removeprefix("-")
+    factors = (
+        [FACTOR.fullmatch(part) for part in unsigned.split("*")]
+        if len(text) <= MAX_CHARACTERS
+        else [None]
+    )
+    product = Fraction(1)
+    for factor in factors:
+        if factor is None:
+            raise _error(name, text)
+        product *= Fraction(factor[1]) * UNITS[factor[2].lower()]
+    if product.denominator != 1:
+        raise _error(name, text)
+    return -product.numerator if text.strip().startswith("-") else product.numerator
+
+
+def _error(name: str, text: str) -> UsageError:
+    return UsageError(
+        name, Text("{name} = {text} is not an integer", name=name, text=shown(text)), EXAMPLES
+    )
+
 
 State = Mapping[str, str]
 TRUE_WORDS = ("true", "1", "yes", "on")
@@ -105,7 +147,7 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
             values[axis.name] = axis_value(axis, state[axis.name])
     arguments = {
         name: str(value) if isinstance(value, TensorSpec) else value
-        for name, value in operator.call(values).items()
+        for name, value in call_with(operator, values).items()
     }
     axes = {axis.name for axis in operator.axes}
     for argument in operator.arguments:

@@ -12,9 +12,14 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from npu_sim.failures.device_log import kernel_parts
-from npu_sim.failures.exception_dump import ExceptionDump, is_exception_dump, read_exception_dump
+from npu_sim.failures.device_exceptions import (
+    ExceptionDump,
+    is_exception_dump,
+    kernel_parts,
+    read_exception_dump,
+)
 from npu_sim.failures.forms import (
+    BEFORE,
     CODES,
     COLLECTIVE,
     COMPILE,
@@ -22,6 +27,7 @@ from npu_sim.failures.forms import (
     DISPATCH,
     ERROR_BITS,
     INNER,
+    INNER_NULLPTR,
     LAUNCH,
     NOT_OPERATORS,
     PACKAGE,
@@ -29,16 +35,16 @@ from npu_sim.failures.forms import (
     QUEUE,
     SELECTION,
     SHAPE,
+    SHORTENED_NAME,
     STAGES,
     START,
     TILING,
-    TORCH_NPU_CHECK,
     Proof,
 )
-from npu_sim.failures.reader import Reading, is_own_code, lines_of_file, read_lines
+from npu_sim.failures.reader import Finding, Reading, is_own_code, lines_of_file, read_lines
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text, joined
+from npu_sim.language import Joined, Text, joined
 from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
@@ -54,7 +60,7 @@ from npu_sim.status import (
 )
 from npu_sim.tiling.structures import decode_tiling, find_structure, flattened
 
-BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, TORCH_NPU_CHECK)
+BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""
 
 
@@ -124,7 +130,7 @@ def diagnose(
     operator
         Operator of the call, when the text does not name one of ours.
     product, soc, release, deterministic, **arguments
-        The call that failed, as for :func:`npu_sim.plan`; without arguments nothing is planned.
+        As for :func:`npu_sim.plan`: the call that failed; without arguments nothing is planned.
 
     Raises
     ------
@@ -149,10 +155,7 @@ def diagnose(
         facts |= _facts_of_dump(dump, facts)
     planned = PlannedCall()
     if arguments:
-        name = operator or facts["operator"]
-        if name is None or find_operator(name) is None:
-            message = Text("operator: the text names none that npu_sim has")
-            raise UsageError("operator", message, "name the operator of the call")
+        name = _operator_of_call(operator, facts)
         call = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
         planned = _planned(name, call, arguments)
     stated_release = facts["release"] if facts["release"] in release_names() else None
@@ -169,6 +172,21 @@ def diagnose(
     return diagnosis.model_copy(update={"lines": tuple(_lines(diagnosis, planned, reading))})
 
 
+def _operator_of_call(given: str | None, facts: Mapping[str, Any]) -> str:
+    """Return the operator of the given call; raise UsageError if it is not the one that failed."""
+    named = facts["operator"]
+    name = given or named
+    if name is None or find_operator(name) is None:
+        message = Text("operator: the text names none that npu_sim has")
+        raise UsageError("operator", message, "name the operator of the call")
+    if facts["blamed"] and find_operator(name) != find_operator(named):
+        message = Text(
+            "operator = {given}, but the text says that {blamed} failed", given=name, blamed=named
+        )
+        raise UsageError("operator", message, "the call that failed, or no call")
+    return name
+
+
 def _facts(reading: Reading) -> dict[str, Any]:
     """Return the fields of a diagnosis that the text alone proves."""
     numbers = [finding.value for finding in reading.values("code")]
@@ -181,13 +199,12 @@ def _facts(reading: Reading) -> dict[str, Any]:
     inner = (
         finding.value
         for finding in reading.values("operator")
-        if finding.form.proof == Proof.KERNEL and finding.value != name
+        if finding.form.proof == Proof.KERNEL and finding.value != name and not _is_piece(finding)
     )
     exceptions = (log.as_dict() for log in reading.exceptions.values())
     return {
         "operator": entry.name if entry else name,
-        "blamed": proof == Proof.EXCEPTION
-        or (proof in (Proof.CALL, Proof.KERNEL, Proof.PLACE) and stage in BLAMING_STAGES),
+        "blamed": proof == Proof.EXCEPTION or (proof <= Proof.FILE and stage in BLAMING_STAGES),
         "kernel": kernel or next(inner, None),
         "code": code,
         "codes": tuple(dict.fromkeys([*numbers, *reading.codes])),
@@ -220,22 +237,19 @@ def _facts_of_dump(dump: ExceptionDump, facts: Mapping[str, Any]) -> dict[str, A
     return changed
 
 
-INNER_NULLPTR = "561103"
-"""Number of a failed inner step: its message proves it even beside a block with another code."""
-
-
 def _code(reading: Reading, numbers: list[str]) -> str | None:
     """Return the code of a failure: the most specific one that the text states or proves."""
-    stated = next((number for number in numbers if not number.startswith("0x")), None)
+    exact = [number for number in numbers if len(number) == 6 and number.isdigit()]
+    others = (number for number in numbers if number not in exact)
+    stated = next(iter(exact), None)
     implied = [finding.form.code for finding in reading.findings if finding.form.code]
     proven = INNER_NULLPTR if INNER_NULLPTR in implied else None
     block = next((code for code in reading.codes if not code.startswith("ERR")), None)
     own_codes = (code for code in reading.codes if code.startswith("ERR") and is_own_code(code))
     tiling = any(finding.form.stage == TILING for finding in reading.findings)
     of_tiling = "EZ9999" if tiling else None
-    inner = next((number for number in numbers if number.startswith("0x")), None)
-    # A number of aclnn is exact, the code of a block only names its module, 0x is the runtime's.
-    choices = (stated, proven, block, next(own_codes, None), *implied[:1], of_tiling, inner)
+    # A number of aclnn is exact, the code of a block only names its module, others are inner codes.
+    choices = (stated, proven, block, next(own_codes, None), *implied[:1], of_tiling, *others)
     return next(filter(None, choices), None)
 
 
@@ -264,18 +278,42 @@ def _stage(code: str | None, reading: Reading) -> str | None:
 
 def _operator(reading: Reading, kernel: str | None) -> tuple[str | None, Proof]:
     """Return the operator that the text names, with the kind of evidence."""
-    if kernel and (parts := kernel_parts(kernel)):
-        entry = operator_of_launch(parts["op"])
-        return (entry.name if entry else parts["op"]), Proof.EXCEPTION
-    found = [
-        finding
-        for finding in reading.values("operator")
-        if finding.form.proof != Proof.FUNCTION or not NOT_OPERATORS.search(finding.value)
-    ]
-    if not found:
-        return None, Proof.NONE
-    surest = min(found, key=lambda finding: finding.form.proof)
-    return _own_name(surest.value), surest.form.proof
+    if kernel and (launched := kernel_parts(kernel).get("op") or _shortened_launch(kernel)):
+        entry = operator_of_launch(launched)
+        return (entry.name if entry else launched), Proof.EXCEPTION
+    named = _named_operators(reading)
+    return min(named, key=lambda found: found[1], default=(None, Proof.NONE))
+
+
+def _shortened_launch(kernel: str) -> str | None:
+    """Return the operator of a kernel's name whose hash was shortened; None for other names."""
+    found = SHORTENED_NAME.match(kernel)
+    return found["op"] if found and operator_of_launch(found["op"]) else None
+
+
+def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
+    """Yield the operators that the text names, with the kind of evidence."""
+    for finding in reading.values("operator"):
+        proof, name = finding.form.proof, _own_name(finding.value)
+        if proof == Proof.FILE:
+            launched = "".join(word.capitalize() for word in finding.value.split("_"))
+            name = next(filter(find_operator, map(_own_name, (launched, f"aclnn{launched}"))), "")
+        elif _is_piece(finding) or (
+            proof == Proof.FUNCTION and NOT_OPERATORS.search(finding.value)
+        ):
+            name = ""
+        if name:
+            yield name, proof
+
+
+def _is_piece(finding: Finding) -> bool:
+    """Return whether a name may be a piece of one that an end of the text cuts."""
+    if finding.begins and not finding.value.startswith(("aclnn", "npu_")):
+        return True
+    if not finding.ends or find_operator(_own_name(finding.value)):
+        return False
+    start = plain_name(finding.value.removeprefix("aclnn").removeprefix("npu_"))
+    return any(plain_name(operator.title).startswith(start) for operator in OPERATORS)
 
 
 def _own_name(name: str) -> str:
@@ -411,11 +449,8 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         yield "code", Text("{code}: {words}", found, words=meaning)
     yield "stage", STAGES[found.stage] if found.stage else Text("the text does not show the stage")
     yield "operator", _operator_text(found)
-    others = {
-        _own_name(finding.value)
-        for finding in reading.values("operator")
-        if finding.form.proof == Proof.CALL
-    } - {found.operator}
+    others = {name for name, proof in _named_operators(reading) if proof == Proof.CALL}
+    others.discard(found.operator or "")
     if others:
         yield (
             "also named",
@@ -429,7 +464,8 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
     for finding in reading.values("cause")[:1]:
         yield "cause", Text("{cause}", cause=finding.value)
     if found.argument:
-        yield "argument", _argument_text(found.operator, found.argument)
+        about_dtype = reading.values("argument")[0].form.about_dtype
+        yield "argument", _argument_text(found.operator, found.argument, about_dtype)
     if len(found.ranks) > 1:
         yield "ranks", Text("{count} processes in the text", count=len(found.ranks))
     if found.release:
@@ -447,8 +483,10 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         )
     if planned.error:
         yield "call", Text("the call is refused: {error}", error=planned.error.message)
-        if planned.error.hint:
-            yield "legal", planned.error.hint
+        hint = planned.error.hint
+        for part in hint.fields["parts"] if isinstance(hint, Joined) else (hint,):
+            if part:
+                yield "legal", part
         where = joined(planned.runs_on, ", ") if planned.runs_on else "nowhere"
         yield "accepted", Text("{where}", where=where)
     if reading.dropped:
@@ -471,12 +509,22 @@ def _operator_text(found: Diagnosis) -> str:
     )
 
 
-def _argument_text(operator: str | None, name: str) -> str:
-    """Return an argument with its documented shape and dtypes where npu_sim has the operator."""
+def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
+    """Return an argument with its documented shape or dtypes where npu_sim has the operator."""
     entry = find_operator(operator) if operator else None
-    argument = load_operator(entry.name).by_name.get(name) if entry else None
-    if not isinstance(argument, Tensor) or not isinstance(argument.shape, str):
+    declared: Operator | None = load_operator(entry.name) if entry else None
+    argument = declared.by_name.get(name) if declared else None
+    if declared is None or not isinstance(argument, Tensor) or not isinstance(argument.shape, str):
         return Text("{argument}", argument=name)
+    if about_dtype:
+        axis = next((axis for axis in declared.axes if axis.name == argument.dtype), None)
+        dtypes = ", ".join(getattr(axis, "words", (argument.dtype,)))
+        return Text(
+            "{argument} ({help}): documented dtypes {dtypes}",
+            argument,
+            argument=name,
+            dtypes=dtypes,
+        )
     return Text("{argument} ({help}): documented shape ({shape})", argument, argument=name)
 
 

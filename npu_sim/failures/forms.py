@@ -2,7 +2,7 @@
 
 Source: specification pages ``error_texts`` and ``plog``. A form applies to a line that contains its
 ``key``; the named groups of its pattern are ``code``, ``operator``, ``kernel``, ``argument`` and
-``cause``. No pattern repeats a repeated group, so that matching takes linear time.
+``cause``. Every repetition of a pattern is bounded, so that reading a line takes linear time.
 """
 
 import re
@@ -21,9 +21,10 @@ class Proof(IntEnum):
     CALL = 1
     KERNEL = 2
     PLACE = 3
-    QUEUE = 4
-    FUNCTION = 5
-    NONE = 6
+    FILE = 4
+    QUEUE = 5
+    FUNCTION = 6
+    NONE = 7
 
 
 class Form(NamedTuple):
@@ -41,6 +42,8 @@ class Form(NamedTuple):
     """Code that the form implies when the text has none."""
     release: str = ""
     """Releases that write this form, where certain."""
+    about_dtype: bool = False
+    """Whether the dtype of ``argument`` is refused."""
 
 
 PARAMETER, SELECTION, PACKAGE, SHAPE, TILING = (
@@ -51,7 +54,7 @@ PARAMETER, SELECTION, PACKAGE, SHAPE, TILING = (
     "tiling",
 )
 INNER, LAUNCH, DEVICE, QUEUE, COLLECTIVE = "inner", "launch", "device", "queue", "collective"
-COMPILE, TORCH_NPU_CHECK, DISPATCH, START = "compile", "before", "dispatch", "start"
+COMPILE, BEFORE, DISPATCH, START = "compile", "before", "dispatch", "start"
 STAGES = {
     SELECTION: "selection of the kernel, first phase: no binary for this SoC, dtype or format",
     PACKAGE: "kernel package, first phase: it is missing, incomplete or unreadable",
@@ -64,19 +67,29 @@ STAGES = {
     COMPILE: "compilation of a graph or of an operator (aclop)",
     START: "initialisation of the device",
     DISPATCH: "dispatcher of PyTorch, before aclnn: the tensors are on the wrong device",
-    TORCH_NPU_CHECK: "check of torch_npu itself, before aclnn",
+    BEFORE: "check of torch_npu itself, before aclnn",
     QUEUE: "asynchronous report of the task queue: the failure happened earlier",
     INNER: "first phase, inner step",
 }
 """Stages as text. Where forms prove several, the first of them is reported."""
 
+TILING_ERROR = "561002"
+INNER_NULLPTR = "561103"
+"""Number of a failed inner step: its message proves it even beside a block with another code."""
+
 FORMS: tuple[Form, ...] = (
-    Form("error code is", r"error code is\s*:?\s*(?P<code>\d{6})\b"),
-    Form("errno", r"errno[:\[]\s*(?P<code>\d{6})\b"),
-    Form("failed", r"failed:\s*(?P<code>\d{6})\b"),
-    Form("return:", r"failed, return:\s*(?P<code>\d{6})\b"),
-    Form("error code:", r"error code:\s*(?P<code>\d{6})\b"),
+    Form("error code is", r"error code is\s{0,8}:?\s{0,8}(?P<code>\d{6})\b"),
+    Form("errno", r"errno[:\[]\s{0,8}(?P<code>\d{6})\b"),
+    Form("failed", r"failed:\s{0,8}(?P<code>\d{6})\b"),
+    Form("return:", r"failed, return:\s{0,8}(?P<code>\d{6})\b"),
+    Form("error code:", r"error code:\s{0,8}(?P<code>\d{6})\b"),
     Form("ERROR: ", r"failed\. ERROR: (?P<code>\d{6})\b"),
+    Form("rror ", r"\b[Ee]rror (?P<code>(?:161|361|500|507|561)\d{3})\b"),
+    Form("", r"^\s{0,8}(?P<code>(?:161|361|500|507|561)\d{3})\s{0,8}$"),
+    Form(
+        "HCCL function error", r"HCCL function error: .{1,300}, error code is (?P<code>\d{1,6})\b"
+    ),
+    Form("errcode:", r"\berrcode:\s{0,8}(?P<code>\d{1,6})\b"),
     Form("aclnn", r"\b(?P<operator>aclnn\w{1,200}): (?P<code>\d{6})\b", proof=Proof.CALL),
     Form("kernel_name=", r"fault kernel_name=(?P<kernel>[^,\s]{1,300})", DEVICE),
     Form("call ", rf"\bcall (?P<operator>{NAME}) failed", proof=Proof.CALL),
@@ -85,7 +98,7 @@ FORMS: tuple[Form, ...] = (
         r"\b(?P<operator>aclnn\w{1,200}?)GetWorkspaceSize failed",
         proof=Proof.CALL,
     ),
-    Form("OpName:[", r"OpName:\[(?P<operator>aclnn\w{1,200}?)(?:_\d+)?\]", proof=Proof.CALL),
+    Form("OpName:[", r"OpName:\[(?P<operator>aclnn\w{1,200}?)(?:_\d{1,20})?\]", proof=Proof.CALL),
     Form("OPS function error", rf"OPS function error: (?P<operator>{NAME})", COMPILE, Proof.CALL),
     Form("Check aclnn", r"\bCheck (?P<operator>aclnn\w{1,200})\(", proof=Proof.CALL),
     Form("aclnn", r"\b(?P<operator>aclnn\w{1,200}) failed", proof=Proof.CALL),
@@ -98,21 +111,21 @@ FORMS: tuple[Form, ...] = (
     ),
     Form("Cannot find bin", rf"bin of op (?P<operator>{NAME})", SELECTION, Proof.KERNEL),
     Form("launch failed for", rf"launch failed for (?P<operator>{NAME})", proof=Proof.KERNEL),
-    Form("Kernel Run failed", rf"opType: \d+, (?P<operator>{NAME})", proof=Proof.KERNEL),
+    Form("Kernel Run failed", rf"opType: \d{1, 9}, (?P<operator>{NAME})", proof=Proof.KERNEL),
     Form("support opType [", rf"support opType \[(?P<operator>{NAME})\]", SELECTION, Proof.KERNEL),
     Form("optype [", rf"optype \[(?P<operator>{NAME})\]", COMPILE, Proof.KERNEL),
-    Form("ADD_TO_LAUNCHER_LIST", r"ADD_TO_LAUNCHER_LIST_AICORE failed", code="561103"),
-    Form(
-        "run meta for", r"run meta for npu\.(?P<operator>\w{1,200})\.", TORCH_NPU_CHECK, Proof.PLACE
-    ),
-    Form("converter is not", r"of: npu\.(?P<operator>\w{1,200})\.", TORCH_NPU_CHECK, Proof.PLACE),
+    Form("ADD_TO_LAUNCHER_LIST", r"ADD_TO_LAUNCHER_LIST_AICORE failed", code=INNER_NULLPTR),
+    Form("run meta for", r"run meta for npu\.(?P<operator>\w{1,200})\.", BEFORE, Proof.PLACE),
+    Form("converter is not", r"of: npu\.(?P<operator>\w{1,200})\.", BEFORE, Proof.PLACE),
     Form("not in libopapi", r"\b(?P<operator>aclnn\w{1,200}) or aclnn", PACKAGE, Proof.CALL),
-    Form("Could not run", r"Could not run '\w+::(?P<operator>\w{1,200})'", DISPATCH, Proof.PLACE),
     Form(
-        "only support",
-        rf"Error: (?P<operator>{NAME}) (?:now )?only support",
-        TORCH_NPU_CHECK,
+        "Could not run",
+        r"Could not run '\w{1,200}::(?P<operator>\w{1,200})'",
+        DISPATCH,
         Proof.PLACE,
+    ),
+    Form(
+        "only support", rf"Error: (?P<operator>{NAME}) (?:now )?only support", BEFORE, Proof.PLACE
     ),
     Form(
         "working operator name is",
@@ -123,10 +136,14 @@ FORMS: tuple[Form, ...] = (
     Form("Inner error is reported", r"Inner error is reported as above", QUEUE),
     Form(
         "NPU function error",
-        r"(?:^|\s)(?P<operator>[A-Za-z]\w{1,200}):\S{1,300}:\d+(?: NPU|$)",
+        r"(?:^|\s)(?P<operator>[A-Za-z]\w{1,200}):\S{1,300}:\d{1,9}(?: NPU|$)",
         "",
         Proof.FUNCTION,
     ),
+    Form("npu_", r"\b(?:torch_npu|ops\.npu)\.(?P<operator>npu_\w{1,200})\(", "", Proof.FUNCTION),
+    Form("_tiling.cpp]", r"\[FILE:(?P<operator>\w{1,200})_tiling\.cpp\]", TILING, Proof.FILE),
+    Form("_infershape", r"\[FILE:(?P<operator>\w{1,200})_infershape\.cpp\]", SHAPE, Proof.FILE),
+    Form("_checker", r"\[FILE:(?P<operator>\w{1,200})_checker\.cpp\]", PARAMETER, Proof.FILE),
     Form("regInfo failed", r"Get regInfo failed", SELECTION),
     Form("binary_info_config.json failed", r"binary_info_config\.json failed", PACKAGE),
     Form("dynamic kernel config fail", r"Parse dynamic kernel config fail", PACKAGE),
@@ -134,20 +151,24 @@ FORMS: tuple[Form, ...] = (
     Form("ParseDynamicKernels", r"Failed to ParseDynamicKernels", PACKAGE),
     Form("NnopbaseCollecterWork", r"NnopbaseCollecterWork", PACKAGE),
     Form("NnopbaseInit", r"NnopbaseInit", PACKAGE),
-    Form("NnopbaseExecutorDoTiling", r"DoTiling\(executor\) failed", TILING, code="561002"),
+    Form("NnopbaseExecutorDoTiling", r"DoTiling\(executor\) failed", TILING, code=TILING_ERROR),
     Form("error from device", r"The error from device", DEVICE),
     Form("error occurs on the device", r"An error occurs on the device", DEVICE, code="EZ2001"),
-    Form("kernel execut", r"[Kk]ernel execut\w+ failed", DEVICE),
+    Form("kernel execut", r"[Kk]ernel execut\w{1,20} failed", DEVICE),
     Form("exception", r"aicore exception|vector core exception", DEVICE),
     Form("error code=0x", r"error code=(?P<code>0x\w{1,8})\b", DEVICE),
     Form("retCode=0x", r"retCode=(?P<code>0x\w{1,8})\b", DEVICE),
-    Form("Launch", r"rtKernelLaunch\w* failed|aclrtLaunchKernel\w* failed", LAUNCH),
+    Form("Launch", r"(?:rtKernelLaunch|aclrtLaunchKernel)\w{0,60} failed", LAUNCH),
     Form("KernelLaunch failed", r"KernelLaunch failed", LAUNCH),
     Form("hccl", r"call hccl api failed|HCCL function error", COLLECTIVE),
     Form("call ge api", r"call ge api failed", COMPILE),
     Form("null for argument", r"null for argument (?P<argument>[\w.]{1,200})"),
-    Form("not implemented for", r"(?P<argument>[\w.]{1,200}) not implemented for DT_"),
-    Form("same dtype", r"same dtype, but found (?P<argument>[\w.]{1,200}) DT_"),
+    Form(
+        "not implemented for",
+        r"(?<![\w.])(?P<argument>[\w.]{1,200}) not implemented for DT_",
+        about_dtype=True,
+    ),
+    Form("same dtype", r"same dtype, but found (?P<argument>[\w.]{1,200}) DT_", about_dtype=True),
     Form(
         "Expected tensor for", r"Expected tensor for (?P<argument>[\w.]{1,200}) to have same size"
     ),
@@ -159,7 +180,7 @@ FORMS: tuple[Form, ...] = (
         "Parameter", r"Parameters? (?P<argument>[\w.]{1,100}(?:(?:, | and )[\w.]{1,100}){0,8}) of"
     ),
     Form("Input ", r"Input (?P<argument>[\w/]{1,100})'?s? (?:shape|dim)"),
-    Form("elf dtype", r"\b(?P<argument>[Ss]elf) dtype"),
+    Form("elf dtype", r"\b(?P<argument>[Ss]elf) dtype", about_dtype=True),
     Form("psilon", r"(?P<argument>[Ee]psilon) less than zero"),
     Form("logProb", r"\b(?P<argument>logProb) dim"),
     Form("permutedTokens", r"(?P<argument>permutedTokens)'s (?:shape|hiddensize)"),
@@ -168,14 +189,14 @@ FORMS: tuple[Form, ...] = (
     Form("index shape", r"expected (?P<argument>index) shape"),
     Form(
         "[FILE:",
-        r"(?:\]\s+[\d:.-]{10,40}\s+|^\s*)(?:\w{0,40}\(E\w{5,6}\):\s+)?(?P<cause>[^\[\]]{1,500})"
-        r"\[FUNC:\w+\]\[FILE:\w+_tiling\.cpp\]",
+        r"(?:\]\s{1,8}[\d:.-]{10,40}\s{1,8}|^\s{0,40})(?:\w{0,40}\(E\w{5,6}\):\s{1,8})?"
+        r"(?P<cause>[^\[\]]{1,500})\[FUNC:\w{1,200}\]\[FILE:\w{1,200}_tiling\.cpp\]",
     ),
     Form("Error!", r"EZ9999: Internal error!", release=Text("newer than 9.1")),
     Form("invaild", r"Input (?:gamma|dy/x|rstd) shape invaild", release=Text("8.5 or 9.0")),
     Form(
         "(EZ00",
-        r"\(EZ00\d\d\):.{0,200}\b(?:of|for) \S*(?:Norm|Loss|Tbc)",
+        r"\(EZ00\d\d\):.{0,200}\b(?:of|for) \S{0,100}(?:Norm|Loss|Tbc)",
         release=Text("9.1 or later"),
     ),
     Form("/ascend-toolkit/", r"/ascend-toolkit/(?P<release>\d\.\d\.\w{1,8})/"),
@@ -193,19 +214,24 @@ NOT_OPERATORS = re.compile(
 )
 """Functions of torch_npu that are not operators."""
 PREFIX = re.compile(
-    r"\s*(?:"
-    r"\((?P<process>[A-Z]\w{2,40})(?: rank=(?P<process_rank>\d+))? pid=(?P<pid>\d+)[^)]{0,80}\)"
-    r"|\[rank(?P<rank>\d+)\]:"
-    r"|(?:ERROR|WARNING|INFO|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w/.]{1,200}:\d+\]"
-    r"|\[[EWI][^\]\n]{0,80}\.(?:ts|cpp|h):\d+\]"
-    r"|[EWI]\d{4} [\d:.]+ \d+ \S{1,300}\]"
-    r"|\[\d+/\d+\]"
-    r"|\[\d{4}-\d\d-\d\d[ T][\d:.,]+\]"
+    r"\s{0,200}(?:"
+    r"\((?P<process>[A-Z]\w{2,40})(?: rank=(?P<process_rank>\d{1,9}))?"
+    r" pid=(?P<pid>\d{1,20})[^)]{0,80}\)"
+    r"|\[rank(?P<rank>\d{1,9})\]:"
+    r"|(?:ERROR|WARNING|INFO|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w/.]{1,200}:\d{1,9}\]"
+    r"|\[[EWI][^\]\n]{0,80}\.(?:ts|cpp|h):\d{1,9}\]"
+    r"|[EWI]\d{4} [\d:.]{1,40} \d{1,20} \S{1,300}\]"
+    r"|\[\d{1,9}/\d{1,9}\]"
+    r"|\[\d{4}-\d\d-\d\d[ T][\d:.,]{1,40}\]"
     r"|E   (?=\S)|>(?= )"
     r")"
 )
 """One prefix of a log line; a line can have several."""
-RANK = re.compile(r"\(PID:(?P<pid>\d+), Device:(?P<device>-?\d+), RankID:(?P<rank>-?\d+)\)")
+SHORTENED_NAME = re.compile(r"(?P<op>[A-Z][A-Za-z0-9]{2,60})_(?:[0-9a-f]{1,64}\b|\.\.|high_|mix_)")
+"""Name of a kernel without its whole hash."""
+RANK = re.compile(
+    r"\(PID:(?P<pid>\d{1,20}), Device:(?P<device>-?\d{1,9}), RankID:(?P<rank>-?\d{1,9})\)"
+)
 COLOUR = re.compile(r"(?:\x1b|\^\[)\[[\d;]{0,20}m|\^M|\r")
 
 CODES: tuple[tuple[str, str, str], ...] = (
@@ -213,9 +239,13 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("161002", PARAMETER, "ACLNN_ERR_PARAM_INVALID: a dtype, shape, format or value is refused"),
     ("361", LAUNCH, "ACLNN_ERR_RUNTIME_ERROR: a call of the runtime failed"),
     ("561001", SHAPE, "ACLNN_ERR_INNER_INFERSHAPE_ERROR: no output shape could be inferred"),
-    ("561002", TILING, "ACLNN_ERR_INNER_TILING_ERROR: the planner of the kernel failed"),
+    (TILING_ERROR, TILING, "ACLNN_ERR_INNER_TILING_ERROR: the planner of the kernel failed"),
     ("561003", SELECTION, "ACLNN_ERR_INNER_FIND_KERNEL_ERROR: no kernel for this combination"),
-    ("561103", INNER, "ACLNN_ERR_INNER_NULLPTR: an inner step failed; its reason is in the block"),
+    (
+        INNER_NULLPTR,
+        INNER,
+        "ACLNN_ERR_INNER_NULLPTR: an inner step failed; its reason is in the block",
+    ),
     ("561107", PACKAGE, "the environment variable ASCEND_OPP_PATH is not set"),
     ("56110", INNER, "an inner step of aclnn failed"),
     ("56111", PACKAGE, "the description of the kernel package cannot be read"),
@@ -244,7 +274,7 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("EH", INNER, "the acl interface reports an error"),
     ("0x", DEVICE, "the runtime's inner code of a failed task"),
     ("ERR02", COLLECTIVE, "torch_npu: collective communication"),
-    ("ERR", TORCH_NPU_CHECK, "a check of torch_npu itself"),
+    ("ERR", BEFORE, "a check of torch_npu itself"),
     ("E", COMPILE, "compilation of a graph or of a kernel failed"),
 )
 """Stage and meaning by the beginning of a code; the first that matches applies."""

@@ -7,10 +7,11 @@ Prefixes are removed from every line, lines are grouped by process, and every fo
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from npu_sim.failures.device_log import HEAD, ExceptionLog
+from npu_sim.failures.device_exceptions import HEAD, TEXT_HINT, ExceptionLog
 from npu_sim.failures.forms import (
     CALL_FAILED,
     COLOUR,
@@ -29,18 +30,27 @@ MOST_FINDINGS = 512
 """Maximum number of distinct findings."""
 MOST_PROCESSES = 256
 """Maximum number of processes that are distinguished."""
+EXCEPTION = re.compile(r"\b[A-Z]\w{2,60}Error: ")
+"""Beginning of the sentence of a Python exception."""
 PREFIXES = 8
 """Most prefixes of one line."""
 _COMPILED = tuple((form, re.compile(form.pattern)) for form in FORMS)
 
 
 class Finding(NamedTuple):
-    """One value that a form found: position of the form, its kind, value and process."""
+    """One value that a form found."""
 
     rank: int
+    """Position of the form."""
     name: str
+    """Kind of the value: a group of the form's pattern, or ``form``."""
     value: str
     process: str
+    raised: bool = False
+    """Whether the line states a Python exception."""
+    begins: bool = False
+    ends: bool = False
+    """Whether the text begins or ends with the value, which may be a piece of a longer one then."""
 
     @property
     def form(self) -> Form:
@@ -59,10 +69,10 @@ class Reading:
     dropped: int = 0
 
     def values(self, name: str) -> list[Finding]:
-        """Return the findings of one name, by form and then by position in the text."""
+        """Return the findings of one name: of exceptions first, then by form and position."""
         return sorted(
             (finding for finding in self.findings if finding.name == name),
-            key=lambda finding: finding.rank,
+            key=lambda finding: (not finding.raised, finding.rank),
         )
 
     def _add(self, finding: Finding) -> None:
@@ -84,8 +94,11 @@ class Reading:
             self.ranks.setdefault(key, {k: v for k, v in entry.items() if v is not None})
         return key
 
-    def read(self, line: str, process: str) -> str:
-        """Read one line without line break; return the process it belongs to."""
+    def read(self, line: str, process: str, *, first: bool = False, last: bool = False) -> str:
+        """Read one line without line break; return the process it belongs to.
+
+        ``first`` and ``last``: whether the text begins or ends with it.
+        """
         line, process = self._peeled(line, process)
         if head := HEAD.search(line):
             key = head["pid"]
@@ -93,13 +106,17 @@ class Reading:
                 self.exceptions.setdefault(key, ExceptionLog()).read(line, head["module"])
         else:
             self.exceptions.setdefault("", ExceptionLog()).read(line, "")
+        raised = EXCEPTION.search(line) is not None
         for position, (form, pattern) in enumerate(_COMPILED):
             if form.key in line:
                 for found in pattern.finditer(line):
                     self._add(Finding(position, "form", "", process))
                     for name, value in found.groupdict().items():
                         if value is not None:
-                            self._add(Finding(position, name, value.strip(), process))
+                            begin, end = found.span(name)
+                            cut = (first and begin == 0, last and end == len(line))
+                            finding = Finding(position, name, value.strip(), process, raised, *cut)
+                            self._add(finding)
         if "E" in line:
             self._codes(line, process)
         return process
@@ -142,16 +159,18 @@ def is_own_code(code: str) -> bool:
 
 def read_lines(lines: Iterable[str]) -> Reading:
     """Return the findings of a text, given as lines."""
-    reading, process = Reading(), ""
-    for line in lines:
-        for part in _unescaped(line):
-            process = reading.read(part, process)
+    reading, process, first = Reading(), "", True
+    parts = (part for line in lines for part in _unescaped(line))
+    for part, following in pairwise(chain(parts, (None,))):
+        assert part is not None
+        process = reading.read(part, process, first=first, last=following is None)
+        first = False
     return reading
 
 
 def lines_of_file(path: Path) -> Iterator[str]:
     """Yield the lines of a text file; raises UsageError when it cannot be read."""
-    with open_plain("file", path, "name a text file, or - for standard input") as file:
+    with open_plain("file", path, TEXT_HINT) as file:
         yield from decoded(file)
 
 

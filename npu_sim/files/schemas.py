@@ -30,7 +30,6 @@ VERSIONS = MappingProxyType(
         "timeline": 2,
         "usage": 1,
         "verification": 1,
-        "workspace": 1,
     }
 )
 """A version increases when a key is removed or changes its meaning, not for new keys."""

@@ -55,7 +55,7 @@ def require_target(path: Path, argument: str = "out") -> None:
                 folder=_shown(folder),
             )
             raise UsageError(argument, message, HINT)
-        if path.exists() and not path.is_file():
+        if (path.exists() and not path.is_file()) or _is_open_stream(path):
             raise UsageError(argument, Text("{path} is not a plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -63,6 +63,13 @@ def require_target(path: Path, argument: str = "out") -> None:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise cannot_write(argument, path, error) from None
+
+
+def _is_open_stream(path: Path) -> bool:
+    """Return whether a path names an open file, such as ``/dev/stdout``; it is not replaced."""
+    if not os.path.islink(path):  # noqa: PTH114 - False where is_symlink raises: a name too long
+        return False
+    return "/proc" in (os.path.realpath(path.parent)[:5], str(path.readlink())[:5])
 
 
 def require_separate(outputs: Mapping[str, Path], inputs: Iterable[Path]) -> None:

@@ -70,6 +70,10 @@ class Tensor:
         """Name of the parameter in the product document."""
         return self.document or camel_case(self.name)
 
+    def pattern(self, arguments: Mapping[str, Any]) -> str:
+        """Return the pattern of its axes, which attributes may decide."""
+        return self.shape(arguments) if callable(self.shape) else self.shape
+
 
 @dataclass(frozen=True)
 class Output(Tensor):

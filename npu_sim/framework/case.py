@@ -1,17 +1,55 @@
 """A call during its checks, and the checked call that plans and kernels are made for."""
 
+from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, get_type_hints
+
+import numpy as np
 
 from npu_sim.cores import Device, Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Arguments, Output, Tensor
+from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
+from npu_sim.framework.inference import axis_value, dtype_of, size_of
+from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, Target
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, contiguous_copy
+from npu_sim.status import UsageError, shown
+
+
+@cache
+def row_type(operator: Operator) -> Any:
+    """Return the NamedTuple of a call as integers: its axes, then the numbers derived from them."""
+    entries = (*operator.axes, *COMMON_AXES, *operator.derived)
+    return namedtuple("Row", [entry.name for entry in entries])
+
+
+def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
+    """Return the tiling of a call.
+
+    Raises UsageError when the planner of an operator of one's own returns none.
+    """
+    if operator.tile.__module__.startswith("npu_sim."):
+        return operator.tile(row, device, rules)
+    try:
+        tiling = operator.tile(row, device, rules)
+        fields = get_type_hints(operator.tiling)
+        is_tiling = isinstance(tiling, operator.tiling) and all(
+            kind is not int or isinstance(getattr(tiling, name), int | np.integer)
+            for name, kind in fields.items()
+        )
+    except SystemExit as end:
+        tiling, is_tiling = end, False
+    if is_tiling and (tiling.status or getattr(tiling, "block_dim", 1) != 0):
+        return tiling
+    message = Text("{name}: its planner returns {value}", operator, value=shown(tiling))
+    hint = Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__)
+    raise UsageError("tile", message, hint)
 
 
 @dataclass
@@ -33,7 +71,7 @@ class Inspection:
         Names of the tensors that have bound their sizes so far.
     """
 
-    operator: Any
+    operator: Operator
     arguments: Arguments
     target: Target
     specs: dict[str, TensorSpec]
@@ -63,7 +101,7 @@ class Inspection:
         if read is not None:
             return int(read(self.specs))
         known = self.sizes.values.get(name)
-        return int(self.operator.size(name, self.sizes, self.arguments)) if known is None else known
+        return size_of(self.operator, name, self.sizes, self.arguments) if known is None else known
 
     def number(self, name: str) -> int:
         """Return a size as :meth:`size` does, or a rule of the product."""
@@ -72,7 +110,7 @@ class Inspection:
 
     def pattern(self, tensor: Tensor) -> str:
         """Return the pattern of a tensor's axes, which attributes may decide."""
-        return str(self.operator.pattern(tensor, self.arguments))
+        return tensor.pattern(self.arguments)
 
     def expected(self, tensor: Tensor, given: tuple[int, ...] = ()) -> tuple[int, ...] | None:
         """Return the shape of a tensor by the sizes known so far; None when they do not decide it.
@@ -116,12 +154,27 @@ class Inspection:
             assert expected is not None, f"{where}: no tensor checked before it implies its sizes"
             shape = expected
             patterns.bind(pattern, shape, known)  # later outputs need not derive them again
-        return TensorSpec.known(shape, self.operator.dtype_of(output, self.specs))
+        return TensorSpec.known(shape, dtype_of(self.operator, output, self.specs))
 
     @cached_property
     def row(self) -> Any:
         """The call as integers, the input of planners and sweeps."""
-        return self.operator.row_of(self)
+        operator = self.operator
+        values = [
+            self.size(axis.name) if isinstance(axis, Number) else self._code(axis)
+            for axis in operator.axes
+        ]
+        common = [int(self.limits == "hardware"), int(self.deterministic)]
+        return row_type(operator)(
+            *values, *common, *(self.size(derived.name) for derived in operator.derived)
+        )
+
+    def _code(self, axis: Word | Switch) -> int:
+        try:
+            value = axis_value(self.operator, axis, self.sizes, self.arguments)
+        except KeyError:  # the dtype of an optional tensor that was left out
+            value = axis.default
+        return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
 
     def case(self, *, empty: bool) -> "Case":
         """Return the checked call, tiled unless it is empty."""
@@ -132,7 +185,7 @@ class Inspection:
             elif output.name not in self.specs:
                 self.specs[output.name] = self.imply(output)
         row, device, rules = self.row, self.device, self.rules
-        tiling = None if empty else operator.tile(row, device, rules)
+        tiling = None if empty else tiled(operator, row, device, rules)
         specs = dict(self.specs)
         return Case(operator, self.arguments, self.target, row, tiling, specs, device, rules, empty)
 
@@ -160,9 +213,11 @@ class Case:
         The integers of the SoC and of the product that planners take.
     empty
         Whether there is nothing to compute.
+    searches_flips
+        Whether decisions of its plan search the values that flip them.
     """
 
-    operator: Any
+    operator: Operator
     arguments: Arguments
     target: Target
     row: Any
@@ -171,10 +226,7 @@ class Case:
     device: Device
     rules: Any
     empty: bool = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the call, which is checked again: rows are of classes made at run time."""
-        return self.operator.check, (self.arguments, self.target)
+    searches_flips: bool = True
 
     @property
     def profile(self) -> Profile:
@@ -233,7 +285,7 @@ class Case:
         Its tensors, arguments and derived integers stay as they are.
         """
         row = self.row._replace(**sizes)
-        return replace(self, row=row, tiling=self.operator.tile(row, self.device, self.rules))
+        return replace(self, row=row, tiling=tiled(self.operator, row, self.device, self.rules))
 
     def with_determinism(self, deterministic: bool) -> "Case":
         """Return the call with the determinism switch on or off, tiled anew."""

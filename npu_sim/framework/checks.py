@@ -18,6 +18,7 @@ from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output
 from npu_sim.framework.axes import NOT_DOCUMENTED
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.expressions import evaluate, in_row, names
+from npu_sim.framework.inference import dtype_of, stated_elsewhere
 from npu_sim.framework.target import require_bool
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
@@ -101,7 +102,7 @@ class Supported(Check):
 
 
 class DtypeCheck(Check):
-    """A check of dtypes alone: sweeps run it once per combination, see ``Operator.dtype_mask``."""
+    """A check of dtypes alone: :mod:`npu_sim.framework.checking` runs it once per combination."""
 
     status = INVALID
 
@@ -306,7 +307,7 @@ class NothingToDo(Check):
     condition: str
 
     def __call__(self, call: Inspection) -> None:
-        """Refuse nothing; ``Operator.checked`` evaluates :meth:`holds`."""
+        """Refuse nothing: :meth:`holds` ends the checks."""
 
     def holds(self, call: Inspection) -> bool:
         """Return whether the call has no work."""
@@ -397,7 +398,7 @@ class DtypeTable(DtypeCheck):
         given = tuple(
             call.specs[name].dtype
             if name in call.specs
-            else call.operator.dtype_of(outputs[name], call.specs)
+            else dtype_of(call.operator, outputs[name], call.specs)
             for name in names
         )
         rows = [tuple(row) for row in self.rows(call.profile)]
@@ -575,7 +576,7 @@ class Shapes(Check):
     def _bind(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
         """Bind the sizes of a tensor; return whether its shape agrees with those bound before."""
         pattern = call.pattern(tensor)
-        for name in call.operator.stated_elsewhere(tensor, pattern):
+        for name in stated_elsewhere(call.operator, tensor, pattern):
             with suppress(KeyError):
                 call.sizes.values.setdefault(name, call.size(name))
         if not patterns.bind(pattern, spec.shape, call.sizes):

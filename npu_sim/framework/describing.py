@@ -1,24 +1,63 @@
-"""Parts of a plan made from a tiling: cores, buffers, tiling fields, and conditions as data."""
+"""What an operator states of a plan: its description, and conditions as data."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from npu_sim.cores import Device
 from npu_sim.framework.axes import Number
 from npu_sim.framework.case import Case
+from npu_sim.framework.hooks import Hook
 from npu_sim.language import Text
+from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
     Caveat,
     CoreWork,
     Decision,
     Flip,
+    Later,
+    Launch,
     Memory,
     OutputOrder,
+    Workspace,
     WorkspacePart,
 )
-from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.workspace import executor_workspace, kernel_workspace
 from npu_sim.tiling.fields import vendor_fields
+
+Range = tuple[int, int]
+"""Half-open."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What an operator states of the plan of a call, under the names of the plan's fields.
+
+    Without ``launches`` one kernel runs; without ``evidence`` it is that of the declaration.
+    """
+
+    path: str
+    kernel: str = ""
+    path_reason: str = ""
+    tiling_key: int | None = None
+    schedule_mode: int | None = None
+    block_dim: int = 0
+    cores_note: str = ""
+    per_core: str = ""
+    tiling: Mapping[str, Any] = field(default_factory=dict)
+    cores: Later[CoreWork] = ()
+    memories: Later[Memory] = ()
+    decisions: Later[Decision] = ()
+    workspace: Workspace = Workspace(total_bytes=0, kernel_bytes=0, parts=())
+    launches: Later[Launch] | None = None
+    order: Later[OutputOrder] = ()
+    caveats: tuple[Caveat, ...] = ()
+    evidence: Evidence | None = None
+
+
+DESCRIBE: Hook[Callable[[Case], Description]] = Hook("describe", "plan")
+DESCRIBE_EMPTY: Hook[Callable[[Case], Description]] = Hook("describe_empty", "plan")
 
 
 @dataclass(frozen=True)
@@ -36,88 +75,65 @@ class Condition:
     yes, no
         What follows when it holds, and when it does not.
     vary
-        Axes of which the nearest value that flips it is searched.
+        Axes, or aliases of axes, of which the nearest value that flips it is searched.
+    candidates
+        ``candidates(row, device, rules)`` yields values to try, nearest first, by axis of ``vary``.
+        Other axes are searched by bisection, which misses flips that do not last until the end of
+        the axis.
     """
 
     name: str
     text: str
-    holds: Callable[[Any, Any, Any], bool]
+    holds: Callable[[Any, Device, Any], bool]
     yes: str
-    no: str
+    no: str = ""
     vary: tuple[str, ...] = ()
+    candidates: Mapping[str, Callable[[Any, Device, Any], Iterable[int]]] = field(
+        default_factory=dict
+    )
 
 
-def decision(case: Case, condition: Condition, **values: int | str | bool) -> Decision:
-    """Return a condition as the plan shows it; ``values`` add to the fields of the row."""
+def decision(case: Case, condition: Condition, **values: int | float | str | bool) -> Decision:
+    """Return a condition as the plan shows it; ``values`` are the numbers that its text names."""
     outcome = bool(condition.holds(case.row, case.device, case.rules))
-    tested = {
-        name: getattr(case.row, name)
-        for name in case.row._fields
-        if name in condition.text.replace("(", " ").replace(")", " ").split()
-    }
     return Decision(
         name=condition.name,
         condition=condition.text,
-        values={**tested, **values},
+        values=values,
         outcome=outcome,
         effect=condition.yes if outcome else condition.no,
         flips=tuple(
-            flip for name in condition.vary for flip in _flips(case, condition, name, outcome)
+            flip
+            for name in condition.vary
+            if case.searches_flips
+            for flip in _flips(case, condition, name, outcome)
         ),
     )
 
 
-def decided(
-    name: str,
-    condition: str,
-    values: Mapping[str, int | float | str | bool],
-    outcome: bool,
-    effects: tuple[str, str],
-    *flips: tuple[str, int | str],
-) -> Decision:
-    """Return a decision whose outcome and flips the caller has computed; else see :func:`decision`.
-
-    ``effects`` are what follows when it holds and when not, ``flips`` arguments and values that
-    flip it.
-    """
-    return Decision(
-        name=name,
-        condition=condition,
-        values=values,
-        outcome=outcome,
-        effect=effects[not outcome],
-        flips=tuple(Flip(argument=argument, value=value) for argument, value in flips),
-    )
-
-
 def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[Flip]:
-    """Search the nearest value of one axis, on both sides, that flips a condition."""
-    axis, now = case.operator.axis(name), int(getattr(case.row, name))
+    """Search the nearest value of one axis that flips a condition."""
+    axis = case.operator.axis(name)
+    now = int(getattr(case.row, axis.name))
 
     def flipped(value: int) -> bool:
-        return (
-            bool(condition.holds(case.row._replace(**{name: value}), case.device, case.rules))
-            != outcome
-        )
+        row = case.row._replace(**{axis.name: value})
+        return bool(condition.holds(row, case.device, case.rules)) != outcome
 
-    if not isinstance(axis, Number):
-        words = range(len(getattr(axis, "words", (False, True))))
-        return [
-            Flip(argument=name, value=str(axis.value(code)).lower())
-            for code in words
-            if code != now and flipped(code)
-        ][:1]
-    found = [
-        value
-        for value in (
-            nearest_change(flipped, now, axis.low),
-            nearest_change(flipped, now, axis.high),
-        )
-        if value is not None
-    ]
-    return (
-        [Flip(argument=name, value=min(found, key=lambda value: abs(value - now)))] if found else []
-    )
+    if name in condition.candidates:
+        found = filter(flipped, condition.candidates[name](case.row, case.device, case.rules))
+        return [Flip(argument=name, value=value) for value in found][:1]
+    if isinstance(axis, Number):
+        ends = (nearest_change(flipped, now, end) for end in (axis.low, axis.high))
+        changes = [value for value in ends if value is not None]
+        nearest = sorted(changes, key=lambda value: abs(value - now))
+        return [Flip(argument=name, value=value) for value in nearest[:1]]
+    codes = range(len(getattr(axis, "words", (False, True))))
+    # Of two words as near, the later one.
+    nearest = sorted(filter(flipped, codes), key=lambda code: (abs(code - now), -code))
+    attribute = case.operator.by_name.get(axis.name)
+    kind = int if getattr(attribute, "kind", None) is int else str
+    return [Flip(argument=name, value=kind(str(axis.value(code)).lower())) for code in nearest[:1]]
 
 
 def nearest_change(flipped: Callable[[int], bool], now: int, end: int) -> int | None:
@@ -198,68 +214,108 @@ def ub_memory(
     return Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=allocations)
 
 
+def kernel_parts(case: Case, sizes: Mapping[str, int]) -> tuple[WorkspacePart, ...]:
+    """Return the workspace of a kernel: the system's, and its own parts by name."""
+    system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
+    parts = (WorkspacePart(name=name, bytes=size, kind="kernel") for name, size in sizes.items())
+    return (system, *parts)
+
+
 def vector_plan(
     case: Case,
     *,
     path: str,
-    buffers: Mapping[str, int],
-    ranges: Sequence[tuple[int, int]],
+    ranges: Sequence[Range],
     unit: str = "row",
+    buffers: Mapping[str, int] | None = None,
+    notes: Mapping[str, str] | None = None,
+    memories: Later[Memory] | None = None,
     path_reason: str = "",
     per_core: str = "",
     kernel: str = "",
+    tiling: Any = None,
+    fields: Mapping[str, Any] | None = None,
+    cores: Later[CoreWork] = (),
     workspace: Sequence[WorkspacePart] = (),
-    conditions: Sequence[Decision] = (),
-    order: Sequence[OutputOrder] = (),
-    caveats: Sequence[Caveat] = (),
-    notes: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return the fields of the plan of an operator with one vector kernel.
+    launches: Sequence[Launch] | None = None,
+    conditions: Later[Decision] = (),
+    order: Later[OutputOrder] = (),
+    caveats: Iterable[Caveat] = (),
+    evidence: Evidence | None = None,
+) -> Description:
+    """Return the description of a plan whose kernel runs on vector cores.
 
     Parameters
     ----------
     case
-        The checked call; its tiling has ``block_dim``, and ``tiling_key`` and ``schedule_mode``
-        where the kernel has them.
-    path, path_reason, per_core, conditions, order, caveats
+        The checked call.
+    tiling
+        The tiling of the kernel, by default that of the case: a NamedTuple with ``block_dim``, and
+        ``tiling_key`` and ``schedule_mode`` where the kernel has them.
+    fields
+        Tiling fields under the vendor's names; by default those of the table of fields.
+    path, path_reason, per_core, conditions, order, caveats, evidence
         As in the plan; without ``order`` no output depends on timing, as every part belongs to one
         core.
     buffers, notes
         Bytes in the Unified Buffer of a core by name, and remarks; what has no bytes is left out.
+    memories
+        The Unified Buffer by phase, in place of ``buffers``.
     ranges, unit
         What every core works on, half-open, and what it is called.
+    cores
+        The work of every core where it has ranges besides ``ranges``.
     kernel
         Name of the kernel; the operator's title when empty.
     workspace
         The kernel's own workspace by part; the system workspace alone when empty.
+    launches
+        The launches of an operator with several kernels, which have the workspace.
     """
-    tiling, title = case.tiling, kernel or case.operator.title
-    system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
-    fixed = (
-        OutputOrder(
-            output=output.output,
-            fixed=True,
-            reason=Text("every {unit} belongs to one core", unit=unit),
-        )
-        for output in case.outputs
-    )
+    tiling, title = case.tiling if tiling is None else tiling, kernel or case.operator.title
     mode = getattr(tiling, "schedule_mode", -1)
-    return {
-        "kernel": title,
-        "path": path,
-        "path_reason": path_reason,
-        "tiling_key": getattr(tiling, "tiling_key", None),
-        "schedule_mode": mode if mode >= 0 else None,
-        "block_dim": tiling.block_dim,
-        "cores_note": spread([stop - start for start, stop in ranges], unit),
-        "per_core": per_core,
-        "tiling": vendor_fields(tiling, case.rules),
-        "cores": lambda: tuple(
-            CoreWork(core=core, ranges={plural(unit): units}) for core, units in enumerate(ranges)
+    parts = tuple(workspace) or kernel_parts(case, {})
+
+    def fixed() -> Iterable[OutputOrder]:
+        reason = Text("every {unit} belongs to one core", unit=unit)
+        return (
+            OutputOrder(output=output.output, fixed=True, reason=reason) for output in case.outputs
+        )
+
+    return Description(
+        kernel=title,
+        path=path,
+        path_reason=path_reason,
+        tiling_key=getattr(tiling, "tiling_key", None),
+        schedule_mode=mode if mode >= 0 else None,
+        block_dim=tiling.block_dim,
+        cores_note=spread([stop - start for start, stop in ranges], unit),
+        per_core=per_core,
+        tiling=vendor_fields(tiling, case.rules) if fields is None else fields,
+        cores=cores or (lambda: core_works({plural(unit): ranges})),
+        memories=memories or (lambda: (ub_memory(case, buffers or {}, notes=notes),)),
+        decisions=conditions,
+        workspace=(
+            kernel_workspace(parts, case.copies, title)
+            if launches is None
+            else executor_workspace(launches, getattr(tiling, "workspace_bytes", 0))
         ),
-        "memories": (ub_memory(case, buffers, notes=notes),),
-        "decisions": tuple(conditions),
-        "workspace": kernel_workspace(tuple(workspace) or (system,), case.copies, title),
-        "order": tuple(order) or tuple(fixed),
-        "caveats": tuple(caveats),
-    }
+        launches=launches,
+        order=order or fixed,
+        caveats=tuple(caveats),
+        evidence=evidence,
+    )
+
+
+def core_works(ranges: Mapping[str, Sequence[Range]], cores: int = 0) -> list[CoreWork]:
+    """Return the work of every core from the ranges of the first cores by unit.
+
+    There are ``cores`` cores, by default as many as ranges of one unit.
+    """
+    return [
+        CoreWork(
+            core=core,
+            ranges={unit: known[core] for unit, known in ranges.items() if core < len(known)},
+        )
+        for core in range(cores or max(map(len, ranges.values())))
+    ]

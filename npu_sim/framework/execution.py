@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from npu_sim.framework import hooks
 from npu_sim.framework.case import Case
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
@@ -23,8 +24,7 @@ from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlap
 from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns, storage_view
 from npu_sim.plans.answers import Printed
-from npu_sim.plans.model import Caveat, Plan
-from npu_sim.plans.workspace import Areas, contiguous
+from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest
 
 SCAN_ELEMENTS = 1 << 18
@@ -302,13 +302,17 @@ def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
             for start in range(0, bits.size, SCAN_ELEMENTS)
         )
         if found:
-            message = Text(
-                "{name} has {found} elements that are inf or nan, which this product does not "
-                "support: results are a model",
-                name=name,
-                found=found,
+            caveats.append(
+                caveat(
+                    "inf_or_nan_input",
+                    name,
+                    "{name} has {found} elements that are inf or nan, which this product does not "
+                    "support: results are a model",
+                    name=name,
+                    found=found,
+                    not_modelled="*",
+                )
             )
-            caveats.append(Caveat(code="inf_or_nan_input", argument=name, message=message))
     return tuple(caveats)
 
 
@@ -326,8 +330,6 @@ class Run:
     ``Tensor.addresses``."""
     outputs: dict[str, Array]
     """The results by name: contiguous arrays to write to."""
-    areas: Areas | None
-    """The workspace, when the call has one in memory; None otherwise."""
     watch: Stopwatch
     """Collects time by stage."""
     masks: dict[str, Array | Callable[[], Array]] = field(default_factory=dict)
@@ -342,15 +344,8 @@ class Run:
         return self.case.target.order
 
     def stored(self, name: str) -> Array:
-        """Return an input as kernels read it: contiguous, in native order, 16-bit values as stored.
-
-        The caller can write to the workspace: addresses are copied there, but not read from there.
-        """
-        given = self.tensors[name]
-        if self.areas is None:
-            return kernel_input(given)
-        placed = contiguous(name, given, self.areas)
-        return kernel_input(given if name in self.case.operator.addressing else placed)
+        """Return an input as kernels read it: contiguous, native order, 16-bit values as stored."""
+        return kernel_input(self.tensors[name])
 
     def written(self, name: str) -> Array:
         """Return a result as kernels write it; integers as they are."""
@@ -367,13 +362,11 @@ def compute_case(
     case: Case,
     tensors: Mapping[str, Array],
     outs: tuple[Any, ...] = (),
-    areas: Areas | None = None,
     watch: Stopwatch | None = None,
 ) -> Result:
     """Compute a checked call; see :func:`npu_sim.run`.
 
     - ``outs``: arrays to write the results to, one for every output in order; new ones where None.
-    - ``areas``: the workspace in memory: tensors that the plan places there then pass through it.
 
     Raises
     ------
@@ -381,7 +374,7 @@ def compute_case(
         361001 when the data is out of bounds; no output is written then.
     """
     watch = watch or Stopwatch()
-    run, results = _compute(case, tensors, outs, areas, watch)
+    run, results = _compute(case, tensors, outs, watch)
     return Result(results, partial(_plan, case), _order_masks(run), watch.seconds, run.caveats)
 
 
@@ -392,11 +385,7 @@ def _plan(case: Case) -> Plan:
 
 
 def _compute(
-    case: Case,
-    tensors: Mapping[str, Array],
-    outs: tuple[Any, ...] = (),
-    areas: Areas | None = None,
-    watch: Stopwatch = UNTIMED,
+    case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...] = (), watch: Stopwatch = UNTIMED
 ) -> tuple[Run, dict[str, Array]]:
     """Compute a checked call; return the run, and by name the arrays that the caller gets.
 
@@ -409,13 +398,13 @@ def _compute(
     written = {name: array.written for name, array in arrays.items()}
     with watch.stage("check"):
         copied = own_copies(operator.addressing, tensors)
-    run = Run(case, copied, written, areas, watch)
-    if case.empty and operator.fill is None:
+    run = Run(case, copied, written, watch)
+    if case.empty and not operator.has_hook(hooks.FILL):
         for array in written.values():
             array.fill(0)
     else:
         with watch.stage("load"):
-            compute = operator.hook("fill" if case.empty else "compute")
+            compute = operator.hook(hooks.FILL if case.empty else hooks.COMPUTE)
         compute(run)
         _require_outputs(run, arrays)
     with watch.stage("compute"):
@@ -479,18 +468,9 @@ def memory_bytes() -> int:
 
 
 def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
-    """Check that ``compute`` kept the arrays of its outputs.
-
-    With a workspace in memory it may put one from there in their place, of the same form.
-    """
+    """Check that ``compute`` kept the arrays of its outputs."""
     for name, array in arrays.items():
-        found, written = run.outputs.get(name), array.written
-        same_form = (
-            run.areas is not None
-            and isinstance(found, np.ndarray)
-            and (found.shape, found.dtype) == (written.shape, written.dtype)
-        )
-        if found is not written and not same_form:
+        if run.outputs.get(name) is not array.written:
             message = Text(
                 "{operator}: compute removed or replaced its output {name}",
                 operator=run.case.operator.name,

@@ -6,6 +6,8 @@ from typing import Any
 
 from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Value, Values
 from npu_sim.framework.case import Case
+from npu_sim.framework.checking import checked_call
+from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
 from npu_sim.numbers.formats import TensorSpec
@@ -36,7 +38,7 @@ class FixedCall:
         """Return the arguments of the call, some values changed."""
         arguments = {
             **self.attributes,
-            **self.operator.call({**self.values, **(changed or {})}, self.groups),
+            **call_with(self.operator, {**self.values, **(changed or {})}, self.groups),
         }
         for name, (contiguous, storage_format) in self.marks.items():
             if isinstance(arguments.get(name), TensorSpec):
@@ -55,7 +57,7 @@ class FixedCall:
         switch = bool(value) if axis is DETERMINISTIC else self.deterministic
         target = replace(target, deterministic=switch)
         changed = self.arguments({} if axis in COMMON_AXES else {axis.name: value})
-        return self.operator.check(self.operator.build(changed), target)
+        return checked_call(self.operator, changed, target)
 
 
 def fixed_call(
@@ -74,10 +76,10 @@ def fixed_call(
             natural[axis.name] = axis.value(axis.code(value))
     attributes = [attribute.name for attribute in operator.attributes]
     shared = {name: natural.get(name, axes[name].default) for name in attributes if name in axes}
-    built = operator.build(
-        {**shared, **{name: value for name, value in given.items() if name in known}}
+    built = arguments_of(
+        operator, {**shared, **{name: value for name, value in given.items() if name in known}}
     )
-    read, groups = operator.read(built)
+    read, groups = read_call(operator, built)
     specs = {name: built[name] for name in operator.tensor_names}
     return FixedCall(
         operator,

@@ -1,68 +1,27 @@
 """One operator, one declaration: its arguments, its contract, and the functions it names.
 
-Everything else about an operator is derived from these fields. :class:`Operator` reads the
-arguments of a call, infers those that are left out, and checks the call.
+Everything else about an operator is derived from these fields: :mod:`npu_sim.framework.inference`
+reads the arguments of a call, :mod:`npu_sim.framework.checking` checks it.
 """
 
-import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
+from importlib import import_module
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.framework import patterns
-from npu_sim.framework.arguments import (
-    Argument,
-    Arguments,
-    Attribute,
-    Output,
-    Signature,
-    Tensor,
-    build_arguments,
-    cache_key,
-    require_known,
-)
-from npu_sim.framework.axes import (
-    COMMON_AXES,
-    NOT_DOCUMENTED,
-    Axis,
-    Derived,
-    Number,
-    Switch,
-    Value,
-    Values,
-    Word,
-)
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import Check, DtypeCheck, NothingToDo
-from npu_sim.framework.expressions import evaluate
-from npu_sim.framework.rows import RowPlanner, row_planner
-from npu_sim.framework.target import Target
+from npu_sim.framework.arguments import Argument, Attribute, Output, Tensor
+from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
+from npu_sim.framework.hooks import Function, Hook, find_hook
 from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.releases import default_release, is_older, release_switches
-from npu_sim.status import TILING_FAILURE, AclnnError, NotModelledError, Status, UsageError, closest
-from npu_sim.tiling.fields import SUCCESS
+from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest
 
-CACHED_CALLS = 256
-"""Number of checked calls that are cached."""
-
-Hook = Callable[..., Any]
-"""A function of a declaration that serves one purpose."""
-
-TIMELINE_HOOKS = ("program", "steps", "instructions")
-"""Hooks that ``timeline_hooks`` may return; ``study_hooks`` may return the other optional ones."""
-
-GIVEN_BY_HOOKS = {
-    "program": "timeline",
-    "claims": "summation trees",
-    "formula": "formula to compare with",
-    "terms": "terms of an element",
-}
-"""Nouns for what hooks return."""
+Given = Callable[..., Any] | None
+"""A hook of a declaration, see :mod:`npu_sim.framework.hooks`; None: that of the package."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +49,7 @@ class Assumed:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """The declaration of an operator, which also reads and checks its calls.
+    """The declaration of an operator.
 
     Attributes
     ----------
@@ -115,8 +74,8 @@ class Operator:
     assumed
         Numbers that its planner assumes instead of reading them from the chip.
     describe
-        ``describe(case)`` returns the fields of the plan that depend on the call. Those in
-        ``plans.model.DEFERRED`` may be functions, which are called when the field is first read.
+        ``describe(case)`` returns what the operator states of the plan of a call, as a
+        :class:`~npu_sim.framework.describing.Description`.
     compute
         ``compute(run)`` writes the outputs of a :class:`~npu_sim.framework.execution.Run`.
     formula
@@ -125,9 +84,6 @@ class Operator:
         ``data(arguments, seed)`` returns realistic inputs; None draws normal numbers.
     program
         ``program(plan)`` returns the timeline.
-    steps
-        ``steps(plan)`` returns what the tiles of the timeline hold and add
-        (:mod:`npu_sim.timelines.steps`); None where only their names are known.
     instructions
         ``instructions(plan)`` returns the vector instructions of every core; None where no list is
         published.
@@ -178,16 +134,17 @@ class Operator:
         and hint.
     bounds
         Functions of the largest values in a sweep, by the names that bounds of fields use.
-    architectures
-        For other architectures, by number, a function that returns the fields that differ there:
-        another family of products has other planners and kernels. None where the family has the
-        operator and npu_sim does not model it. Architectures that are not named have no difference.
-    architecture
-        Number of the one architecture that the declaration serves; set by :meth:`on_architecture`.
-    timeline_hooks, study_hooks
-        ``timeline_hooks()`` returns the hooks of the timeline by name, ``study_hooks()`` those of
-        studies. Each runs when one of its hooks is first needed, and imports their modules then:
-        planning and computing do not need them.
+    package
+        Package that has the hooks which are not given (:mod:`npu_sim.framework.hooks`); empty for a
+        declaration that gives all of them.
+    families
+        Families of products (``registry.FAMILIES``) that have the operator with other planners and
+        kernels: the module of a family gives, as ``FIELDS``, the fields that differ there.
+    families_not_modelled
+        Families that have the operator, and npu_sim does not model it there. The declaration serves
+        families that neither names.
+    family
+        The one family that the declaration serves; set by :meth:`on_family`.
     """
 
     name: str
@@ -198,22 +155,22 @@ class Operator:
     checks: tuple[Callable[[Any], None], ...]
     tiling: type
     tile: Callable[[Any, Any, Any], Any]
-    describe: Hook
-    compute: Hook
-    formula: Hook | None = None
-    data: Hook | None = None
-    program: Hook | None = None
-    steps: Hook | None = None
-    instructions: Hook | None = None
-    claims: Hook | None = None
-    terms: Hook | None = None
-    parts: Hook | None = None
-    writes: Hook | None = None
-    open_rules: Hook | None = None
-    miscounted: Hook | None = None
-    causes: Hook | None = None
-    variants: Hook | None = None
-    changes: Hook | None = None
+    describe: Given = None
+    compute: Given = None
+    formula: Given = None
+    data: Given = None
+    program: Given = None
+    instructions: Given = None
+    claims: Given = None
+    terms: Given = None
+    parts: Given = None
+    writes: Given = None
+    open_rules: Given = None
+    miscounted: Given = None
+    causes: Given = None
+    variants: Given = None
+    changes: Given = None
+    in_dumps: Given = None
     derived: tuple[Derived, ...] = ()
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
@@ -224,21 +181,19 @@ class Operator:
     evidence: Evidence = Evidence.MODEL
     on_cube: bool = False
     empty: str = "empty: nothing runs"
-    describe_empty: Hook | None = None
-    fill: Hook | None = None
+    describe_empty: Given = None
+    fill: Given = None
     planner_failure: Status = TILING_FAILURE
     planner_message: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
-    architectures: Mapping[int, Callable[[], Mapping[str, Any]] | None] = field(
-        default_factory=dict
-    )
-    architecture: int | None = None
-    timeline_hooks: Callable[[], Mapping[str, Any]] | None = None
-    study_hooks: Callable[[], Mapping[str, Any]] | None = None
+    package: str = ""
+    families: tuple[str, ...] = ()
+    families_not_modelled: tuple[str, ...] = ()
+    family: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: every process has the same operators."""
-        return _loaded, (self.name, self.architecture)
+        return _loaded, (self.name, self.family)
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -386,304 +341,39 @@ class Operator:
         """Return the default value of every axis of the operator."""
         return {axis.name: axis.default for axis in self.axes}
 
-    def has_hook(self, name: str) -> bool:
-        """Return whether the declaration has a hook."""
-        return self._hook(name) is not None
+    def has_hook(self, hook: Hook[Any]) -> bool:
+        """Return whether the operator has a hook."""
+        return find_hook(self, hook) is not None
 
-    def hook(self, name: str) -> Any:
-        """Return a hook of the declaration.
+    def hook(self, hook: Hook[Function]) -> Function:
+        """Return a hook of the operator.
 
         Raises
         ------
         UsageError
             When the operator has none; the message names what is missing.
         """
-        found = self._hook(name)
+        found: Function | None = find_hook(self, hook)
         if found is None:
-            kind = GIVEN_BY_HOOKS.get(name, name)
-            hint = Text("its declaration needs {name}=, see docs/add_an_operator.md", name=name)
-            raise UsageError("operator", Text("{name} has no {kind}", self, kind=kind), hint)
+            hint = Text("its declaration needs {name}=, see docs/add_an_operator.md", hook)
+            message = Text("{name} has no {kind}", self, kind=hook.noun or hook.name)
+            raise UsageError("operator", message, hint)
         return found
 
-    def _hook(self, name: str) -> Any:
-        hook = getattr(self, name)
-        if hook is not None:
-            return hook
-        deferred = self._timeline_hooks if name in TIMELINE_HOOKS else self._study_hooks
-        return deferred.get(name)
-
     @cached_property
-    def _timeline_hooks(self) -> Mapping[str, Any]:
-        return {} if self.timeline_hooks is None else self.timeline_hooks()
-
-    @cached_property
-    def _study_hooks(self) -> Mapping[str, Any]:
-        return {} if self.study_hooks is None else self.study_hooks()
-
-    def call(
-        self, values: Mapping[str, Value], groups: Mapping[str, patterns.Shape] | None = None
-    ) -> dict[str, Any]:
-        """Return the arguments of a call with these values of axes.
-
-        ``groups`` are the axes of a given call; its tensors keep their ranks.
-        """
-        sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
-        needed = {
-            name for tensor in self.inputs for name in patterns.names(self.pattern(tensor, values))
-        }
-        swept = {derived.name: derived.swept for derived in self.derived}
-
-        def size_of(name: str) -> int:
-            is_known = name in sizes or name not in swept
-            return sizes[name] if is_known else int(evaluate(swept[name], size_of))
-
-        sizes |= {name: max(size_of(name), 0) for name in swept if name in needed}
-        is_given = {switched: values[name] for name, switched in self.switches.items()}
-        call: dict[str, Any] = {}
-        for tensor in self.inputs:
-            if is_given.get(tensor.name, not tensor.optional):
-                shape = patterns.build(self.pattern(tensor, values), sizes, groups)
-                dtype = str(values.get(tensor.dtype, tensor.dtype))
-                call[tensor.name] = TensorSpec(shape, dtype)
-        named = {axis.name for axis in self.axes}
-        return call | {
-            attribute.name: attribute.kind(values[attribute.name])
-            for attribute in self.attributes
-            if attribute.name in named
-        }
-
-    def plan_arguments(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """Return all keyword arguments of :func:`npu_sim.plan` but the profile."""
-        sizes = {axis.name: values[axis.name] for axis in self.axes}
-        return {
-            "deterministic": values["deterministic"],
-            "limits": values["limits"],
-            **self.call(sizes),
-        }
-
-    def read(self, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:
-        """Return the values of axes that a call determines, and the axes of its groups."""
-        sizes = self.bound(arguments)
-        values: Values = {}
-        for axis in self.axes:
-            try:
-                values[axis.name] = self._value(axis, sizes, arguments)
-            except (KeyError, TypeError, ValueError, ArithmeticError):
-                continue
-        return values, sizes.groups
-
-    def _value(self, axis: Axis, sizes: patterns.Sizes, arguments: Arguments) -> Value:
-        if isinstance(axis, Number):
-            return self.size(axis.name, sizes, arguments)
-        if isinstance(axis, Switch) and axis.tensor:
-            return arguments[axis.tensor] is not None
-        if axis.name in arguments:
-            value = arguments[axis.name]
-            return str(value) if isinstance(axis, Word) else bool(value)
-        return self._dtype_named(axis.name, arguments)
-
-    def pattern(self, tensor: Tensor, arguments: Mapping[str, Any]) -> str:
-        """Return the pattern of a tensor's axes, which attributes may decide."""
-        return tensor.shape(arguments) if callable(tensor.shape) else tensor.shape
-
-    def stated_elsewhere(self, tensor: Tensor, pattern: str) -> tuple[str, ...]:
-        """Return the sizes of a tensor's pattern that are attributes or follow from others.
-
-        An axis of an input decides its size, even where an expression exists for it.
-        """
-        decided = () if isinstance(tensor, Output) else [axis.name for axis in self.axes]
-        follows = self.expressions.keys() - decided | self.by_name.keys()
-        return tuple(name for name in patterns.names(pattern) if name in follows)
-
-    def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
-        """Return the sizes that the given tensors bind; contradicting tensors are skipped."""
-        sizes = patterns.Sizes()
-        given = [
-            (self.pattern(tensor, arguments), spec.shape)
-            for tensor in self.inputs
-            if (spec := arguments.get(tensor.name)) is not None
-        ]
-        for pattern, shape in sorted(
-            dict.fromkeys(given), key=lambda entry: patterns.openness(entry[0])
-        ):
-            patterns.bind(pattern, shape, sizes, guess)
-        return sizes
-
-    def size(
-        self, name: str, sizes: patterns.Sizes, arguments: Arguments, pending: tuple[str, ...] = ()
-    ) -> int:
-        """Return a size, an integer attribute, 1 or 0 for a given tensor, or a number that follows.
-
-        ``pending`` are the names whose expressions led here: two that only follow from each other
-        are both unknown.
-
-        Raises
-        ------
-        KeyError
-            When nothing determines it.
-        """
-        if name in sizes.values:
-            return sizes.values[name]
-        if name in arguments:
-            return int(arguments[name])
-        if name in self.switches:
-            return int(arguments[self.switches[name]] is not None)
-        if name not in self.expressions or name in pending:
-            raise KeyError(name)
-        return int(
-            evaluate(
-                self.expressions[name],
-                lambda other: self.size(other, sizes, arguments, (*pending, name)),
-            )
-        )
-
-    def build(self, values: Mapping[str, Any], *, infer: bool = False) -> Arguments:
-        """Build arguments from those of a caller; ``infer`` fills in inputs that others imply.
-
-        Raises
-        ------
-        UsageError
-            For an unknown argument, a value that is not a tensor, and a missing argument.
-        """
-        built = build_arguments(self.by_name, values)
-        missing = (
-            [tensor for tensor in self.inputs if not tensor.optional and tensor.name not in values]
-            if infer
-            else []
-        )
-        if missing:
-            given = built
-            built = self.inferred(given, missing)
-            unknown = {tensor.name for tensor in missing if built[tensor.name] is None}
-            if unknown and None not in [values.get(name, 0) for name in self.input_names]:
-                self._require_fitting(given)
-            self.require_given(set(self.input_names) - unknown)
-        return built
-
-    def _require_fitting(self, arguments: Arguments) -> None:
-        """Check that the shapes of given inputs do not contradict each other.
-
-        Raises
-        ------
-        UsageError
-            For the first input whose shape contradicts that of an input before it.
-        """
-        given: list[Tensor] = []
-        for tensor in self.inputs:
-            spec = arguments[tensor.name]
-            if spec is None:
-                continue
-            for other in given:
-                sizes = patterns.Sizes()
-                patterns.bind(self.pattern(other, arguments), arguments[other.name].shape, sizes)
-                pattern = self.pattern(tensor, arguments)
-                alone = patterns.bind(pattern, spec.shape, patterns.Sizes())
-                if alone and not patterns.bind(pattern, spec.shape, sizes):
-                    message = Text(
-                        "{name} {spec} does not fit {other} {other_spec}",
-                        tensor,
-                        spec=spec,
-                        other=other.name,
-                        other_spec=arguments[other.name],
-                    )
-                    raise UsageError(tensor.name, message, Text("{name}: {help}", tensor))
-            given.append(tensor)
-
-    def require_given(self, names: Collection[str]) -> None:
-        """Check that a call gives every required tensor; None counts, as the null pointer.
-
-        Raises
-        ------
-        UsageError
-            For an unknown name, which may be meant for a missing one; else for the first missing.
-        """
-        missing = [
-            tensor for tensor in self.inputs if not tensor.optional and tensor.name not in names
-        ]
-        if missing:
-            require_known(self.by_name, names)
-        for tensor in sorted(missing, key=lambda tensor: tensor.name in self.implied):
-            # Sorted: an input that no other implies is named first.
-            raise UsageError(
-                tensor.name, Text("{name} is missing", tensor), Text("{name}: {help}", tensor)
-            )
-
-    @cached_property
-    def implied(self) -> frozenset[str]:
-        """Inputs that may be left out when planning, as others imply them."""
-        call = self.call(self.defaults())
-        whole = {
-            **{tensor.name: None for tensor in self.tensors},
-            **{attribute.name: attribute.default for attribute in self.attributes},
-            **call,
-        }
-        return frozenset(
-            tensor.name
-            for tensor in self.inputs
-            if self.inferred(Arguments({**whole, tensor.name: None}), [tensor])[tensor.name]
-            is not None
-        )
-
-    def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
-        """Return the arguments with the missing tensors that follow from the others."""
-        filled, sizes = dict(arguments.items()), None
-        specs = {name: spec for name in self.tensor_names if (spec := filled[name]) is not None}
-        for tensor in missing:
-            same_form = [name for name in self.inputs_of_same_form[tensor.name] if name in specs]
-            if same_form:
-                filled[tensor.name] = specs[same_form[0]]
-                continue
-            sizes = self.bound(arguments, guess=False) if sizes is None else sizes
-            try:
-                pattern = self.pattern(tensor, filled)
-                values = {
-                    name: self.size(name, sizes, arguments) for name in patterns.names(pattern)
-                }
-                filled[tensor.name] = TensorSpec(
-                    patterns.build(pattern, values, sizes.groups), self.dtype_of(tensor, specs)
-                )
-            except (KeyError, TypeError, ValueError, ArithmeticError):
-                continue  # nothing determines it
-        return Arguments(filled)
-
-    def dtype_of(self, tensor: Tensor, specs: Mapping[str, TensorSpec]) -> str:
-        """Return the dtype of a tensor that the others imply.
-
-        Raises
-        ------
-        KeyError
-            When no given tensor determines it.
-        """
-        if tensor.dtype not in self.dtype_names:
-            return tensor.dtype
-        return self._dtype_named(tensor.dtype, specs)
-
-    def _dtype_named(self, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:
-        for name in self._inputs_of_dtype[axis]:
-            spec = specs.get(name)
-            if spec is not None:
-                return spec.dtype
-        raise KeyError(axis)
-
-    @cached_property
-    def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
+    def inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
         """Inputs by the dtype axis that they have."""
         return {
             name: tuple(tensor.name for tensor in self.inputs if tensor.dtype == name)
             for name in self.dtype_names
         }
 
-    @cached_property
-    def planner(self) -> RowPlanner:
-        """Contract and planner as functions of integers."""
-        return row_planner(self)
-
     def supported_by(self, profile: Profile) -> bool:
         """Return whether a product has the operator."""
         return self.name in profile.product.operators or profile.name in self.products
 
     def on(self, profile: Profile) -> "Operator":
-        """Return the declaration that serves a product's architecture.
+        """Return the declaration that serves a product.
 
         Raises
         ------
@@ -706,154 +396,37 @@ class Operator:
             raise NotModelledError(
                 "release", message, Text("release {oldest}", oldest=product.oldest_release)
             )
-        return self.on_architecture(profile.npu_arch, product.title)
+        return self.on_family(profile.family, product.title)
 
-    def on_architecture(self, number: int, product_title: str = "") -> "Operator":
-        """Return the declaration that serves an architecture.
+    def on_family(self, family: str, product_title: str = "") -> "Operator":
+        """Return the declaration that serves a family of products; empty for the common one.
 
         Raises
         ------
         NotModelledError
             When no declaration models it there.
         """
-        if self.architecture == number:
+        if self.family == family:
             return self
-        base = self if self.architecture is None else load_operator(self.name)
-        if number not in base.architectures:
-            return base
-        if base.architectures[number] is None:
+        base: Operator = load_operator(self.name) if self.family else self
+        if family in base.families_not_modelled:
             message = Text(
                 "{product_title} has {title}, npu_sim does not model it there yet",
                 self,
-                product_title=product_title or str(number),
+                product_title=product_title or family,
             )
             raise NotModelledError("product", message, "choose another product")
-        return _on_architecture(base, number)
-
-    def check(self, arguments: Arguments, target: Target) -> Case:
-        """Run the checks of the contract in the product's order and tile the call.
-
-        Calls that pass are cached by signature.
-
-        Raises
-        ------
-        AclnnError
-            With the status of the first check that fails.
-        NotModelledError
-            See :meth:`on`.
-        """
-        declared = self.on(target.profile)
-        signature = cache_key(arguments)
-        if signature is None:
-            return declared.check_uncached(arguments, target)
-        return _cached_case(declared, signature, target)
-
-    def check_uncached(self, arguments: Arguments, target: Target) -> Case:
-        """Like :meth:`check`, by this declaration and without caching."""
-        device, rules = target.profile.device, self.rules(target.profile)
-        specs = arguments.given(self.tensor_names)
-        call = Inspection(self, arguments, target, specs, patterns.Sizes(), device, rules)
-        for check in self.checks:
-            if isinstance(check, NothingToDo) and check.holds(call):
-                return call.case(empty=True)
-            check(call)
-        case = call.case(empty=False)
-        if case.tiling.status != SUCCESS:
-            raise AclnnError(self.planner_failure, *self._failure_message(case))
-        return case
-
-    def _failure_message(self, case: Case) -> tuple[str, str, str]:
-        if self.planner_message is not None:
-            return self.planner_message(case)
-        return (
-            self.inputs[0].name,
-            Text(
-                "{title} has no tiling for this call on {product_title}",
-                self,
-                product_title=case.profile.title,
-            ),
-            "try smaller sizes",
-        )
-
-    def row_of(self, call: Inspection) -> Any:
-        """Return a call as integers, see :mod:`npu_sim.framework.rows`."""
-        values = [
-            call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call)
-            for axis in self.axes
-        ]
-        common = [int(call.limits == "hardware"), int(call.deterministic)]
-        return self.planner.row(
-            *values, *common, *(call.size(derived.name) for derived in self.derived)
-        )
-
-    def _code(self, axis: Word | Switch, call: Inspection) -> int:
-        try:
-            value = self._value(axis, call.sizes, call.arguments)
-        except KeyError:  # the dtype of an optional tensor that was left out
-            value = axis.default
-        return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
-
-    def rules(self, profile: Profile) -> Any:
-        """Return the integers of a profile that planners need; ``NOT_DOCUMENTED`` for others."""
-        return _rules(self, profile)
-
-    def dtype_mask(self, profile: Profile) -> int:
-        """Return a mask with one bit per combination of dtypes, set if the contract accepts it.
-
-        The last axis varies fastest.
-        """
-        dtype_checks = [check for check in self.checks if isinstance(check, DtypeCheck)]
-        mask = 0
-        for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):
-            chosen = dict(zip((axis.name for axis in self.dtype_axes), words, strict=True))
-            specs = {
-                tensor.name: TensorSpec((), chosen.get(tensor.dtype, tensor.dtype))
-                for tensor in self.inputs
-                if not tensor.optional
-            }
-            call = Inspection(
-                self, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None
-            )
-            mask |= int(all(_passes(check, call) for check in dtype_checks)) << code
-        return mask
+        return _on_family(base, family) if family in base.families else base
 
 
 @cache
-def _on_architecture(base: Operator, number: int) -> Operator:
-    """Return the declaration with the fields that differ on an architecture."""
-    differing = base.architectures[number]
-    assert differing is not None
-    return replace(base, architecture=number, **differing())
+def _on_family(base: Operator, family: str) -> Operator:
+    """Return the declaration with the fields that differ on a family."""
+    module = import_module(f"{base.package}.{family}")
+    return replace(base, family=family, **module.FIELDS)
 
 
-def _loaded(name: str, architecture: int | None) -> Operator:
-    """Return an operator by name, or its declaration for one architecture."""
+def _loaded(name: str, family: str) -> Operator:
+    """Return an operator by name, as it serves a family."""
     declared: Operator = load_operator(name)
-    return declared if architecture is None else declared.on_architecture(architecture)
-
-
-@lru_cache(maxsize=CACHED_CALLS)
-def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
-    arguments = Arguments({name: value for name, _, value in signature})
-    return operator.check_uncached(arguments, target)
-
-
-@lru_cache(maxsize=256)
-def _rules(operator: Operator, profile: Profile) -> Any:
-    limits = profile.documented_limits(operator.name)
-    facts = {**limits, **profile.release_switches(operator.name)}
-    rules_of = operator.rules_of
-    stated = [
-        rules_of[name](profile) if name in rules_of else facts.get(name, NOT_DOCUMENTED)
-        for name in operator.rule_names
-    ]
-    supported, mask = operator.supported_by(profile), operator.dtype_mask(profile)
-    return operator.planner.rules(int(supported), mask, *stated)
-
-
-def _passes(check: Check, call: Inspection) -> bool:
-    try:
-        check(call)
-    except AclnnError:
-        return False
-    return True
+    return declared.on_family(family)

@@ -2,26 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
 from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis
 from npu_sim.framework.case import Case
+from npu_sim.framework.checking import check_uncached
+from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
-    DEFERRED,
-    REFUSED,
-    Caveat,
-    Decision,
-    Flip,
-    Plan,
-    ProfileKey,
-    Workspace,
-)
+from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Launch, Plan, ProfileKey, read
 from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
@@ -41,97 +33,27 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
     With ``tries_flips``, reading the plan's decisions also plans the call of every flip; otherwise
     flips have no outcome.
     """
-    fields = _plan_fields(case)
-    deferred = DeferredFields(case, tries_flips, fields)
-    plan = Plan(
-        deferred=deferred, **{name: value for name, value in fields.items() if name not in DEFERRED}
-    )
-    if case.operator.name not in OPERATOR_NAMES:
-        # Report errors of declarations from outside the package at once.
-        for name in DEFERRED:
-            getattr(plan, name)
-    return plan
-
-
-class DeferredFields:
-    """The fields of a plan that are computed when they are first read.
-
-    ``fields`` are all fields of the plan; the deferred ones may be functions that return the value.
-    Functions are not pickled: after unpickling, the fields come from the case.
-    """
-
-    def __init__(self, case: Case, tries_flips: bool, fields: dict[str, Any] | None = None) -> None:
-        self.case, self.tries_flips, self.fields = case, tries_flips, fields
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DeferredFields, (self.case, self.tries_flips)
-
-    def __call__(self, plan: Plan, name: str) -> tuple[Any, ...]:
-        """Return a field of a plan; flips have their outcomes if ``tries_flips``."""
-        if self.fields is None:
-            self.fields = _plan_fields(self.case)
-        value = self.fields.get(name, ())
-        found = tuple(value() if callable(value) else value)
-        tries_flips = self.tries_flips and name == "decisions"
-        return self._with_outcomes(plan, found) if tries_flips else found
-
-    def _with_outcomes(self, plan: Plan, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-        case = self.case
-        if not any(decision.flips for decision in decisions):
-            return decisions
-        try:
-            call = fixed_call(case.operator, case.arguments.as_dict(), case.deterministic)
-        except NpuSimError:
-            return decisions  # a value beyond the range of its axis is planned, but not varied
-        return try_flips(plan, decisions, call, case.target)
-
-
-def profile_of(plan: Plan) -> Profile:
-    """Return the product and SoC that a plan was made for."""
-    made_by = plan._deferred
-    if isinstance(made_by, DeferredFields):
-        return made_by.case.profile
-    return load_profile(plan.product, plan.soc, plan.release)
-
-
-def empty_fields(path: str) -> dict[str, Any]:
-    """Return the plan fields of a call without kernel; ``path`` states why nothing runs."""
-    return {
-        "kernel": "",
-        "path": path,
-        "block_dim": 0,
-        "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=()),
-    }
-
-
-def _plan_fields(case: Case) -> dict[str, Any]:
-    """Return the fields of a plan; the operator may give a function in place of a value."""
     operator, profile = case.operator, case.profile
-    fields: dict[str, Any] = {}
-    if case.empty:
-        fields = empty_fields(operator.empty)
-    if not case.empty or operator.describe_empty is not None:
-        fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
+    described = _description(case)
     assumption = "" if case.empty else release_assumption(profile.release, operator.name)
+    caveats = described.caveats
     if assumption:
-        caveat = Caveat(
-            code="release_assumed",
-            message=Text("release {release}: {assumption}", profile, assumption=assumption),
-        )
-        fields["caveats"] = (*fields.get("caveats", ()), caveat)
-    fields["evidence"] = least_sure(
+        message = Text("release {release}: {assumption}", profile, assumption=assumption)
+        caveats += (Caveat(code="release_assumed", message=message),)
+    evidence = least_sure(
         operator.evidence,
-        fields.get("evidence", operator.evidence),
+        described.evidence or operator.evidence,
         Evidence.MODEL if assumption else operator.evidence,
     )
-    if "launches" not in fields and not case.empty:
-        kernel, block_dim, evidence = (fields[name] for name in ("kernel", "block_dim", "evidence"))
-        fields["launches"] = lambda: case.launches(kernel, block_dim, evidence)
-    fields["profile_keys"] = lambda: keys_without_effect(case)
     cores = case.device.cube_cores if operator.on_cube else case.device.vector_cores
-    if not 0 <= fields["block_dim"] <= cores:
-        raise _impossible_cores(case, fields["block_dim"], cores)
-    return dict(
+    if not 0 <= described.block_dim <= cores:
+        raise _impossible_cores(case, described.block_dim, cores)
+
+    def launches() -> tuple[Launch, ...]:
+        kernel, block_dim = described.kernel, described.block_dim
+        return () if case.empty else case.launches(kernel, block_dim, evidence)
+
+    plan = Plan(
         operator=operator.name,
         title=operator.title,
         product=profile.name,
@@ -143,10 +65,57 @@ def _plan_fields(case: Case) -> dict[str, Any]:
         deterministic=case.deterministic,
         limits=case.limits,
         arguments=case.arguments.as_dict(),
+        kernel=described.kernel,
+        path=described.path,
+        path_reason=described.path_reason,
+        tiling_key=described.tiling_key,
+        schedule_mode=described.schedule_mode,
+        block_dim=described.block_dim,
         cores_available=cores,
         core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
-        **fields,
+        cores_note=described.cores_note,
+        per_core=described.per_core,
+        tiling=described.tiling,
+        workspace=described.workspace,
+        caveats=caveats,
+        evidence=evidence,
+        profile=profile,
+        deferred={
+            "cores": described.cores,
+            "memories": described.memories,
+            "decisions": (
+                (lambda: _with_outcomes(case, described)) if tries_flips else described.decisions
+            ),
+            "launches": launches if described.launches is None else described.launches,
+            "order": described.order,
+            "profile_keys": lambda: keys_without_effect(case),
+        },
     )
+    if operator.name not in OPERATOR_NAMES:
+        # Report errors of declarations from outside the package at once.
+        plan.read_all()
+    return plan
+
+
+def _description(case: Case) -> Description:
+    """Return what the operator states of a plan; nothing runs in an empty call."""
+    operator, describe = case.operator, DESCRIBE_EMPTY if case.empty else DESCRIBE
+    if case.empty and not operator.has_hook(describe):
+        return Description(path=operator.empty)
+    described: Description = operator.hook(describe)(case)
+    return described
+
+
+def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
+    """Return the decisions of a call, with the outcomes of their flips."""
+    decisions = read(described.decisions)
+    if not any(decision.flips for decision in decisions):
+        return decisions
+    try:
+        call = fixed_call(case.operator, case.arguments.as_dict(), case.deterministic)
+    except NpuSimError:
+        return decisions  # a value beyond the range of its axis is planned, but not varied
+    return try_flips(described, decisions, call, case.target)
 
 
 def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
@@ -183,7 +152,7 @@ def overflow_of(case: Case) -> AclnnError | None:
 
 
 def try_flips(
-    plan: Plan, decisions: tuple[Decision, ...], call: FixedCall, target: Target
+    plan: Plan | Description, decisions: tuple[Decision, ...], call: FixedCall, target: Target
 ) -> tuple[Decision, ...]:
     """Return decisions whose flips state the outcome of the changed call.
 
@@ -212,7 +181,7 @@ def axis_of(operator: Operator, name: str) -> Axis | None:
 
 
 def _try_flip(
-    plan: Plan, decision: Decision, flip: Flip, call: FixedCall, target: Target
+    plan: Plan | Description, decision: Decision, flip: Flip, call: FixedCall, target: Target
 ) -> Flip | None:
     """Return a flip with its outcome; None when it changes nothing or cannot be made."""
     axis = axis_of(call.operator, flip.argument)
@@ -225,7 +194,8 @@ def _try_flip(
     if value == (call.deterministic if axis is DETERMINISTIC else call.values[axis.name]):
         return None
     try:
-        changed = plan_of(call.checked_with(axis, value, target))
+        case = replace(call.checked_with(axis, value, target), searches_flips=False)
+        changed = plan_of(case)
     except AclnnError as error:
         return flip.model_copy(
             update={"outcome": REFUSED, "changes_path": True, "refusal": error.message}
@@ -292,7 +262,7 @@ def _same_tiling(case: Case, other: Profile) -> bool:
     """Return whether a call is tiled the same on another profile."""
     try:
         target = replace(case.target, profile=other)
-        changed = case.operator.on(other).check_uncached(case.arguments, target)
+        changed = check_uncached(case.operator.on(other), case.arguments, target)
     except (AclnnError, NotModelledError):
         return False
     return bool(changed.tiling == case.tiling)

@@ -25,7 +25,9 @@ from npu_sim.framework.checks import (
     SameDtype,
     Shapes,
 )
+from npu_sim.framework.describing import DESCRIBE
 from npu_sim.framework.expressions import ExpressionError, names
+from npu_sim.framework.hooks import COMPUTE, find_hook
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
@@ -282,8 +284,9 @@ def _tiling_problems(operator: Operator) -> Iterator[Problem]:
             yield from _expression_problems(
                 f"tiling.{column.path}.bound", column.field.bound, known
             )
-    for name in ("tile", "describe", "compute"):
-        found = getattr(operator, name)
+    needed = {"tile": operator.tile}
+    needed |= {hook.name: find_hook(operator, hook) for hook in (DESCRIBE, COMPUTE)}
+    for name, found in needed.items():
         if not callable(found):
             yield name, Text("{found} is not a function", found=repr(found)), "a function"
 

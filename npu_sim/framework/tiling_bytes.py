@@ -1,8 +1,8 @@
 """The tiling structure of a plan as the bytes that its kernel receives."""
 
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan
+from npu_sim.registry import family_of
 from npu_sim.status import NotModelledError
 from npu_sim.tiling.structures import find_structure, pack
 
@@ -13,7 +13,7 @@ def tiling_bytes(plan: Plan) -> bytes:
     Raises UsageError when the plan has no tiling, or not every field of the structure.
     """
     found = find_structure(plan.kernel)
-    if found is None or not plan.tiling or plan.npu_arch == NPU_ARCH_ASCEND_950:
+    if found is None or not plan.tiling or family_of(plan.npu_arch):
         message = Text(
             "tiling_bytes: the tiling structure of {kernel} on {product} is not known",
             kernel=plan.kernel or plan.path,

@@ -5,6 +5,8 @@ weight of its label. Rows and columns are independent, so threads split pieces o
 regardless of the simulated core split. Only the divisor of ``mean`` depends on the cores: each core
 sums the weights of its rows, then the sums of the cores are added, both by ``reduce_sum``.
 
+Slow reference with the order of additions: ``tests/reference/cross_entropy_loss_grad.py``.
+
 Source: specification page ``cross_entropy_loss_grad``, section "Kernel and order".
 """
 
@@ -38,7 +40,7 @@ from npu_sim.kernels.vectors.lanes import (
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, reduce_sum
+from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -294,7 +296,6 @@ def survey_labels(
     ignore_index: int,
     ranges: Integers,
     mean: bool,
-    core_sums: Floats | None = None,
 ) -> Survey:
     """Check and count labels, and sum their weights in the order of the device.
 
@@ -308,8 +309,6 @@ def survey_labels(
         First row and the row after the last of every core.
     mean
         Whether the reduction is ``mean``.
-    core_sums : float32 (cores,), or None
-        Receives the sum of every core: workspace of the product.
     """
     counts = Counts(
         np.empty((len(ranges), 3), np.int64),
@@ -318,8 +317,6 @@ def survey_labels(
         np.empty(LANE_COUNT, np.float32),
     )
     _survey.over(1, _labels(target, weight, columns, ignore_index), ranges, counts)
-    if core_sums is not None:
-        core_sums[:] = counts.sums[:-1]
     rows, ignored, aliased = counts.labels.T.tolist()
     first = next((row for row in rows if row >= 0), -1)
     return Survey(first, sum(ignored), sum(aliased), counts.sums[-1] if mean else _ONE)

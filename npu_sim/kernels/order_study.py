@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, long_kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import thread_count
+from npu_sim.kernels.engine.threads import thread_count, thread_scratch
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below
 from npu_sim.numbers.scalars import narrow, widen
 

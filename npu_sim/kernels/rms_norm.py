@@ -5,6 +5,8 @@ halving (keys 0 and 3), or in pieces, each by halving (key 1). Rows are independ
 split them evenly, regardless of the simulated core split. Each row is read twice (sum, then y); the
 second read hits the cache.
 
+Slow reference with the order of additions: ``tests/reference/rms_norm.py``.
+
 Source: specification page ``rms_norm``, section "Kernels and accumulation order".
 """
 
@@ -14,24 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
+    ORDERED_LANES,
     STREAM_ROW_BYTES,
     end_streams,
     is_streamed,
     load,
+    load_ordered,
     prefetch,
     splat,
     store,
+    store_lanes,
     stream,
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
-from npu_sim.kernels.vectors.row_sums import clear, front_of, halve, keep_lanes
+from npu_sim.kernels.vectors.row_sums import (
+    LANE_COUNT,
+    add_lanes,
+    clear,
+    front_of,
+    halve,
+    keep_lanes,
+)
 from npu_sim.numbers.arrays import address_of
 from npu_sim.numbers.scalars import narrow, widen
 

@@ -11,6 +11,8 @@ Contributions are then added to dgamma column by column, in their order of arriv
 One thread computes all rows of a simulated core. Each row is read twice (sum, then dx); the second
 read hits the L2 cache.
 
+Slow reference with the order of additions: ``tests/reference/rms_norm_grad.py``.
+
 Source: specification page ``rms_norm_grad``, section "Kernels and accumulation order".
 """
 
@@ -22,25 +24,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import thread_count, threads_for
+from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
 from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
+    ORDERED_LANES,
     end_streams,
     is_streamed,
     load,
+    load_ordered,
     prefetch,
     prefetch_lines,
     splat,
     store,
+    store_lanes,
     stream,
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
-from npu_sim.kernels.vectors.row_sums import add_to, clear, front_of, halve, keep_lanes
+from npu_sim.kernels.vectors.row_sums import (
+    LANE_COUNT,
+    add_lanes,
+    add_to,
+    clear,
+    front_of,
+    halve,
+    keep_lanes,
+)
 from npu_sim.numbers.scalars import narrow, widen
 
 LOOKAHEAD_BYTES = 8192
@@ -354,14 +364,6 @@ class _Arrival(NamedTuple):
     """Ends of the groups of contributions that are summed by themselves before they are added."""
 
 
-class _Sums(NamedTuple):
-    """Where the contributions between two stops are added up; see `_fold`."""
-
-    vectors: Floats
-    by_stop: bool
-    """Whether ``vectors`` has a row for each stop; otherwise it has one for each chunk of work."""
-
-
 @kernel
 def _fold_columns(
     chunk: int,
@@ -369,10 +371,13 @@ def _fold_columns(
     width: int,
     contributions: Floats,
     arrival: _Arrival,
-    sums: _Sums,
+    sums: Floats,
     dgamma: Floats,
 ) -> None:
-    """Add the contributions to every ``chunks``-th block of ``width`` columns of dgamma."""
+    """Add the contributions to every ``chunks``-th block of ``width`` columns of dgamma.
+
+    ``sums`` (chunks, width) holds the sum of the contributions between two stops.
+    """
     for block in range(chunk, (dgamma.size + width - 1) // width, chunks):
         begin = block * width
         end = min(begin + width, dgamma.size)
@@ -380,12 +385,12 @@ def _fold_columns(
         total, first = dgamma[begin:end], 0
         for number in range(arrival.stops.size):
             stop = arrival.stops[number]
-            if stop == first + 1 and not sums.by_stop:
+            if stop == first + 1:
                 # A single contribution is added directly. Adding it to 0 first would only change
                 # -0, which no contribution contains.
                 add_to(total, contributions[order[first], begin:end])
             else:
-                vector = sums.vectors[number if sums.by_stop else chunk, : end - begin]
+                vector = sums[chunk, : end - begin]
                 clear(vector)
                 for position in range(first, stop):
                     add_to(vector, contributions[order[position], begin:end])
@@ -393,21 +398,11 @@ def _fold_columns(
             first = stop
 
 
-def _fold(
-    contributions: Floats, arrival: _Arrival, dgamma: Floats, vectors: Floats | None = None
-) -> None:
-    """Add contributions to dgamma. Those between two stops are summed first, from 0.
-
-    ``vectors`` (stops, columns or a chunk of them) receives the sum of each stop before it is
-    added, one chunk of columns after the other.
-    """
-    if vectors is not None:
-        sums = _Sums(vectors, True)
-        _fold_columns.over(1, 1, vectors.shape[1], contributions, arrival, sums, dgamma)
-        return
+def _fold(contributions: Floats, arrival: _Arrival, dgamma: Floats) -> None:
+    """Add contributions to dgamma. Those between two stops are summed first, from 0."""
     width = PIECE_COLUMNS if arrival.orders.shape[0] > 1 else FOLD_COLUMNS
     chunks = min(threads_for(contributions.nbytes), (dgamma.size + width - 1) // width)
-    sums = _Sums(np.empty((chunks, min(width, dgamma.size)), np.float32), False)
+    sums = np.empty((chunks, min(width, dgamma.size)), np.float32)
     _fold_columns.over(chunks, chunks, width, contributions, arrival, sums, dgamma)
 
 
@@ -445,7 +440,6 @@ def rms_norm_grad(
     seed: int,
     dx: NDArray[Any],
     dgamma: Floats,
-    vectors: Floats | None = None,
 ) -> None:
     """Compute dx and dgamma.
 
@@ -464,8 +458,6 @@ def rms_norm_grad(
         Code and seed of the order in which contributions arrive otherwise; see
         :mod:`npu_sim.kernels.random_order`.
     dgamma : float32 (columns,)
-    vectors : float32 (cores, columns or more, or a chunk of columns), or None
-        Receives the sum of every core in a deterministic call: workspace of the product.
     """
     rows, columns = x.shape
     dgamma.fill(0)
@@ -476,9 +468,7 @@ def rms_norm_grad(
     for cores, arrival in batches:
         drawn = contributions[: arrival.orders.shape[1]]
         _compute_rows(input_rows, split, cores, drawn)
-        # The cores of a batch of a deterministic call are consecutive.
-        first, last = cores.numbers[0], cores.numbers[-1]
-        _fold(drawn, arrival, dgamma, None if vectors is None else vectors[first : last + 1])
+        _fold(drawn, arrival, dgamma)
 
 
 class _Batch(NamedTuple):

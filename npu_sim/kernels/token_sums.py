@@ -5,11 +5,19 @@ then the later live rows in k order; rounded once. Each row is multiplied by its
 are factors. A row is *live* if its index is in range and its factor is not 0. Adding to -0 leaves
 any value unchanged, so both starts are implemented as a value to add live rows to: -0 or +0.
 
+Ascend 950: sums start with +0. In MoeTokenUnpermute, rows whose factor is 0 are live.
+MoeTokenPermuteGrad adds (v0 + v1) + (v2 + v3) of every four consecutive rows, and those left one by
+one; groups restart at every chunk of rows (key 400003; one chunk else). A dropped row is a row of
++0 and keeps its place in a group.
+
 One thread computes all of a token. A cache line of columns is summed at a time, in registers, over
 all rows of the token.
 
+Slow references with the orders of additions: ``tests/reference/moe_token_permute_grad.py`` and
+``tests/reference/moe_token_unpermute.py``.
+
 Sources: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, "Kernel and
-order", and ``moe_token_unpermute_950``, "Order".
+order", and ``moe_token_permute_grad_950`` and ``moe_token_unpermute_950``, "Order".
 """
 
 from typing import Any, NamedTuple
@@ -18,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
     end_streams,
@@ -32,189 +39,217 @@ from npu_sim.kernels.vectors.lanes import (
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
-from npu_sim.numbers.scalars import narrow, widen
 
 Stored = NDArray[Any]
 """fp32 as float32, fp16 as int16, bf16 as uint16. Rows and sums of a call have the same type."""
 Lanes = Any
 Floats = NDArray[np.float32]
+Starts = NDArray[np.int64]
 
 NOTHING_YET = np.float32(-0.0)
-DROPPED = np.float32(0.0)
+ZERO = np.float32(0.0)
 ONE = np.float32(1.0)
 """Factor of rows without factors: multiplying by it changes no value."""
-
+DROPPED = np.int64(-1)
+GROUP = 4
+"""Rows of a group on Ascend 950."""
 LOOKAHEAD_BYTES = 2048
 """Prefetch distance for the rows of a token, and beyond their ends for those of the next token.
 Rows are scattered, so the hardware cannot predict them. With eight rows of 4 KiB this is 10 %
 faster, with two rows 25 %."""
 
 
-class Rows(NamedTuple):
-    """The rows that experts return."""
+class Entries(NamedTuple):
+    """The (token, expert) pairs of a call, ``top_k`` for each token, and the rows they name."""
 
-    values: Stored
+    rows: Stored
     """The rows, flat."""
-    count: int
     hidden: int
     """Columns of a row."""
-
-
-class Entries(NamedTuple):
-    """The (token, expert) pairs of a call, ``top_k`` for each token."""
-
     indices: NDArray[np.int32]
-    """Row of each entry; negative, or at or beyond ``Rows.count``, for a dropped one."""
+    """Row of each entry; out of range for a dropped one."""
     factors: Floats
     """Factor of each entry; empty if there are none."""
     top_k: int
-    from_zero: bool = False
+    from_zero: bool
     """Ascend 950: sums start with +0, and rows whose factor is 0 are live."""
+    chunk_rows: int
+    """Ascend 950: rows after which groups of four restart; 0 if rows are not grouped."""
 
 
-class LiveRows(NamedTuple):
-    """The live rows of one token, in k order."""
+class TokenRows(NamedTuple):
+    """The rows of one token, in k order."""
 
-    starts: NDArray[np.int64]
-    """First element of each row in the flat rows."""
+    starts: Starts
+    """First element of each row in the flat rows; `DROPPED` for one that keeps its place."""
     factors: Floats
-    count: int
 
 
 @device_function
-def _is_live(entries: Entries, place: int, row_count: int) -> bool:
+def _is_live(entries: Entries, place: int) -> bool:
     """Return whether an entry adds a row."""
-    if not 0 <= entries.indices[place] < row_count:
+    if not 0 <= entries.indices[place] < entries.rows.size // entries.hidden:
         return False
-    return entries.factors.size == 0 or entries.from_zero or entries.factors[place] != DROPPED
+    return entries.factors.size == 0 or entries.from_zero or entries.factors[place] != ZERO
 
 
 @device_function
-def _start(entries: Entries, place: int, row_count: int) -> np.float32:
-    """Return the value that the live rows of a token are added to, given its first entry."""
-    if entries.from_zero or not _is_live(entries, place, row_count):
-        return DROPPED
-    return NOTHING_YET
+def _find_rows(entries: Entries, first: int, stop: int, starts: Starts, factors: Floats) -> int:
+    """Write starts and factors of the rows of the entries first..stop; return the number.
+
+    Dropped rows are left out, unless rows are grouped.
+    """
+    count = 0
+    for place in range(first, stop):
+        is_live = _is_live(entries, place)
+        if is_live or entries.chunk_rows > 0:
+            start = np.int64(entries.indices[place]) * entries.hidden
+            starts[count] = start if is_live else DROPPED
+            factors[count] = entries.factors[place] if entries.factors.size else ONE
+            count += 1
+    return count
 
 
 @device_function
-def _find_live_rows(
-    rows: Rows, entries: Entries, first: int, stop: int, starts: NDArray[np.int64], factors: Floats
-) -> int:
-    """Write starts and factors of the live rows of the entries first..stop; return the number."""
-    live = 0
-    for position in range(first, stop):
-        if _is_live(entries, position, rows.count):
-            starts[live] = np.int64(entries.indices[position]) * rows.hidden
-            factors[live] = entries.factors[position] if entries.factors.size else ONE
-            live += 1
-    return live
+def _load(entries: Entries, start: int, column: int) -> Lanes:
+    """Return a cache line of columns of one row; 0 beyond the end of a shorter row."""
+    rows = entries.rows
+    if start < 0:
+        return splat(ZERO, rows)
+    if entries.hidden * rows.itemsize < LINE_BYTES:
+        return load_some(rows, start, 0, entries.hidden, rows)
+    return load(rows, start + column)
 
 
 @device_function
-def _add_rows(lanes: Lanes, rows: Stored, live: LiveRows, column: int) -> Lanes:
-    """Add a cache line of columns of every live row, one row after the other."""
-    for row in range(live.count):
-        lanes = lanes + load(rows, live.starts[row] + column) * live.factors[row]
-    return lanes
+def _add_rows(total: Lanes, entries: Entries, rows: TokenRows, column: int) -> Lanes:
+    """Add a cache line of columns of the rows of a token, one row after the other."""
+    for row in range(rows.starts.size):
+        total = total + load(entries.rows, rows.starts[row] + column) * rows.factors[row]
+    return total
 
 
 @device_function
-def _add_parts(
-    lanes: Lanes, rows: Stored, live: LiveRows, column: int, first: int, stop: int
-) -> Lanes:
-    """Like `_add_rows`, for the columns ``column + first`` to ``column + stop`` only."""
-    for row in range(live.count):
-        part = load_some(rows, live.starts[row] + column, first, stop, rows)
-        lanes = lanes + part * live.factors[row]
-    return lanes
+def _add_groups(total: Lanes, entries: Entries, rows: TokenRows, column: int) -> Lanes:
+    """Add a cache line of columns of the rows of a token, in groups."""
+    starts = rows.starts
+    for begin in range(0, starts.size, entries.chunk_rows):
+        end = min(begin + entries.chunk_rows, starts.size)
+        whole = end - (end - begin) % GROUP
+        for row in range(begin, whole, GROUP):
+            pair = _load(entries, starts[row], column) + _load(entries, starts[row + 1], column)
+            other = _load(entries, starts[row + 2], column) + _load(
+                entries, starts[row + 3], column
+            )
+            total = total + (pair + other)
+        for row in range(whole, end):
+            total = total + _load(entries, starts[row], column)
+    return total
+
+
+@device_function
+def _add_short(total: Lanes, entries: Entries, rows: TokenRows, column: int) -> Lanes:
+    """Add the rows of a token, which are shorter than a cache line, in groups or not."""
+    if entries.chunk_rows > 0:
+        return _add_groups(total, entries, rows, column)
+    for row in range(rows.starts.size):
+        total = total + _load(entries, rows.starts[row], column) * rows.factors[row]
+    return total
 
 
 @device_function
 def _sum_token(
-    rows: Rows,
-    live: LiveRows,
-    following: LiveRows,
+    entries: Entries,
+    rows: TokenRows,
+    following: TokenRows,
     begin: Lanes,
     out: Stored,
-    out_start: int,
     streams: bool,
+    add: Any,
 ) -> None:
-    """Sum the rows of one token into its row of out, which is at least a cache line long.
+    """Sum the rows of one token into its row of out.
 
-    Rows of the ``following`` token are prefetched. Of the cache lines shared with the neighbouring
-    rows, only the elements of this row are stored.
+    Rows of the ``following`` token are prefetched. At the ends of the row, a vector may overlap its
+    neighbour; both write the same values. With ``streams``, only the elements in cache lines that
+    the row shares with others are stored there, and the other lines with non-temporal stores.
     """
-    values, hidden, step = rows.values, rows.hidden, LINE_BYTES // out.itemsize
-    first = to_next_line(out, out_start)
-    end = first + (hidden - first) // step * step
-    if first > 0:
-        part = _add_parts(begin, values, live, first - step, step - first, step)
-        store_some(out, out_start + first - step, part, step - first, step)
-    if end < hidden:
-        part = _add_parts(begin, values, live, end, 0, hidden - end)
-        store_some(out, out_start + end, part, 0, hidden - end)
-    lookahead = LOOKAHEAD_BYTES // out.itemsize
-    for column in range(first, end, step):
+    values, hidden, step = entries.rows, entries.hidden, LINE_BYTES // out.itemsize
+    last, lookahead = max(hidden - step, 0), LOOKAHEAD_BYTES // out.itemsize
+    first = to_next_line(out, 0) if streams else 0
+    for position in range(first - step if first > 0 else 0, hidden, step):
+        column = min(max(position, 0), last)
         ahead = column + lookahead
         if ahead < hidden:
-            for row in range(live.count):
-                prefetch(values, live.starts[row] + ahead)
+            for start in rows.starts:
+                prefetch(values, start + ahead)
         elif ahead - hidden < hidden:
-            for row in range(following.count):
-                prefetch(values, following.starts[row] + ahead - hidden)
-        lanes = _add_rows(begin, values, live, column)
-        if streams:
-            stream(out, out_start + column, lanes)
+            for start in following.starts:
+                prefetch(values, start + ahead - hidden)
+        lanes = add(begin, entries, rows, column)
+        if streams and column == position:
+            stream(out, column, lanes)
+        elif streams or hidden < step:
+            shift = position - column
+            store_some(out, column, lanes, max(shift, 0), min(min(shift, 0) + step, hidden))
         else:
-            store(out, out_start + column, lanes)
+            store(out, column, lanes)
 
 
-@kernel
-def _sum_long(
+@device_function
+def _sum_tokens(
     chunk: int,
-    rows: Rows,
     entries: Entries,
     out: Stored,
     streams: bool,
-    all_starts: NDArray[np.int64],
+    add: Any,
+    all_starts: Starts,
     all_factors: Floats,
 ) -> None:
-    """Sum a chunk of the tokens, whose rows are at least a cache line long.
+    """Sum a chunk of the tokens; ``all_starts`` and ``all_factors`` are scratch, (chunks, 2, k).
 
-    ``all_starts`` and ``all_factors`` (chunks, 2, top_k or more) are scratch.
+    ``add``, a constant of every kernel, adds a cache line of columns of a token's rows.
     """
-    chunks, top_k = len(all_starts), entries.top_k
+    chunks, top_k, hidden = len(all_starts), entries.top_k, entries.hidden
     tokens = entries.indices.size // top_k
     first, stop = tokens * chunk // chunks, tokens * (chunk + 1) // chunks
-    next_count = 0
+    count = 0
     for token in range(first - 1, stop):
-        current, other = token % 2, (token + 1) % 2
-        live = LiveRows(all_starts[chunk, current], all_factors[chunk, current], next_count)
-        starts, factors = all_starts[chunk, other], all_factors[chunk, other]
+        rows = TokenRows(all_starts[chunk, token % 2, :count], all_factors[chunk, token % 2])
+        starts, factors = all_starts[chunk, (token + 1) % 2], all_factors[chunk, (token + 1) % 2]
         next_entry = (token + 1) * top_k
         next_stop = next_entry + (top_k if token + 1 < stop else 0)
-        next_count = _find_live_rows(rows, entries, next_entry, next_stop, starts, factors)
+        count = _find_rows(entries, next_entry, next_stop, starts, factors)
         if token >= first:
-            begin = splat(_start(entries, token * top_k, rows.count), out)
-            following = LiveRows(starts, factors, next_count)
-            _sum_token(rows, live, following, begin, out, token * rows.hidden, streams)
+            has_start = entries.from_zero or not _is_live(entries, token * top_k)
+            begin = splat(ZERO if has_start else NOTHING_YET, out)
+            row = out[token * hidden : (token + 1) * hidden]
+            following = TokenRows(starts[:count], factors)
+            _sum_token(entries, rows, following, begin, row, streams, add)
     end_streams()
 
 
 @kernel
-def _sum_short(token: int, rows: Rows, entries: Entries, out: Stored) -> None:
-    """Sum a token whose rows are shorter than a cache line."""
-    hidden, first = rows.hidden, token * entries.top_k
-    for column in range(hidden):
-        total = _start(entries, first, rows.count)
-        for position in range(first, first + entries.top_k):
-            if _is_live(entries, position, rows.count):
-                value = widen(rows.values[np.int64(entries.indices[position]) * hidden + column])
-                total = total + (
-                    value * entries.factors[position] if entries.factors.size else value
-                )
-        out[token * hidden + column] = narrow(total, out)
+def _sum_long(
+    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Starts, factors: Floats
+) -> None:
+    """Sum a chunk of the tokens, whose rows are at least a cache line long."""
+    _sum_tokens(chunk, entries, out, streams, _add_rows, starts, factors)
+
+
+@kernel
+def _sum_groups(
+    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Starts, factors: Floats
+) -> None:
+    """Like `_sum_long`, in groups."""
+    _sum_tokens(chunk, entries, out, streams, _add_groups, starts, factors)
+
+
+@kernel
+def _sum_short(
+    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Starts, factors: Floats
+) -> None:
+    """Sum a chunk of the tokens, whose rows are shorter than a cache line, in groups or not."""
+    _sum_tokens(chunk, entries, out, streams, _add_short, starts, factors)
 
 
 def sum_tokens(
@@ -225,6 +260,7 @@ def sum_tokens(
     hidden: int,
     factors: Floats | None = None,
     from_zero: bool = False,
+    chunk_rows: int = 0,
 ) -> None:
     """Sum the rows of every token, on all threads.
 
@@ -243,15 +279,17 @@ def sum_tokens(
     from_zero
         Start every sum with +0 and add rows whose factor is 0, as Ascend 950 does; else these rows
         are not read.
+    chunk_rows
+        With ``from_zero``, and without factors: rows after which the groups of four of
+        MoeTokenPermuteGrad on Ascend 950 restart; 0 adds rows one by one.
     """
     all_factors = np.empty(0, np.float32) if factors is None else factors
-    entries = Entries(indices, all_factors, top_k, from_zero)
-    table = Rows(rows, rows.size // hidden, hidden)
-    if hidden * out.itemsize < LINE_BYTES:
-        _sum_short.over(indices.size // top_k, table, entries, out)
-        return
+    entries = Entries(rows, hidden, indices, all_factors, top_k, from_zero, chunk_rows)
     chunks = threads_for(rows.nbytes + out.nbytes)
     starts = thread_scratch(chunks, 2, top_k, dtype=np.int64)
     row_factors = thread_scratch(chunks, 2, top_k)
-    streams = is_streamed(out.reshape(-1, hidden))
-    _sum_long.over(chunks, table, entries, out, streams, starts, row_factors)
+    if hidden * out.itemsize < LINE_BYTES:
+        _sum_short.over(chunks, entries, out, False, starts, row_factors)
+        return
+    sum_rows = _sum_groups if chunk_rows else _sum_long
+    sum_rows.over(chunks, entries, out, is_streamed(out.reshape(-1, hidden)), starts, row_factors)

@@ -1,4 +1,4 @@
-"""Number formats as data, dtype names, and descriptions of tensors without their values.
+"""Number formats as data, dtype names, shapes as users write them, and descriptions of tensors.
 
 This module does not import Numba: planning needs names and sizes only.
 """
@@ -6,6 +6,8 @@ This module does not import Numba: planning needs names and sizes only.
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -16,8 +18,36 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, dtype_name, dtype_of_name
-from npu_sim.numbers.shapes import parse_shape, shape_text
 from npu_sim.status import closest, shown
+
+LONGEST_SIZE = 100
+"""Digits of one size."""
+_BETWEEN_SIZES = re.compile("[xX×*,]")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as users write it."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Read a shape as users write it; an empty text and ``scalar`` have rank 0.
+
+    Raises ValueError for a size that is not an integer of 0 or more.
+    """
+    if text in ("", "scalar"):
+        return ()
+    parts = list(map(str.strip, _BETWEEN_SIZES.split(text)))
+    for part in parts:
+        if not (part.isascii() and part.isdecimal()):
+            raise ValueError(Text("size {part} is not an integer >= 0", part=shown(part)))
+        if len(part) > LONGEST_SIZE:
+            message = Text(
+                "a size of {part_count} digits is more than any tensor has", part_count=len(part)
+            )
+            raise ValueError(message)
+    return tuple(map(int, parts))
+
 
 __all__ = [
     "DTYPES",

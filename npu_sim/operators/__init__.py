@@ -16,7 +16,9 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import OPTIONS, Attribute, Tensor, tensor_of
+from npu_sim.framework.checking import check
 from npu_sim.framework.execution import Result, Stopwatch
+from npu_sim.framework.inference import arguments_of, require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import CoreOrder, Limits, target_of
 from npu_sim.plans.model import Plan
@@ -45,16 +47,16 @@ def plan(
     operator
         Name of the operator, here (``rms_norm_grad``) or in the product documents
         (``RmsNormGrad``).
-    product, soc
-        Product (any of its names, or a YAML file) and SoC. A SoC alone implies its product, a
-        product alone its default SoC; Atlas A2 when both are None.
+    product
+        Product or SoC by any name, or a profile file ending in .yaml; atlas_a2 when left out.
+    soc
+        SoC, such as Ascend910B3 or 910B3; it implies its product.
     release
-        Release of the product's software: ``8.3``, ``8.5``, ``9.0`` or ``9.1``, the default.
+        Release of the product's software; the newest when left out.
     deterministic
-        The determinism switch.
+        Switch deterministic computation on.
     limits
-        ``documented`` enforces what the product documents state, ``hardware`` only what really does
-        not fit.
+        documented: limits of the product documents; hardware: limits of the buffers.
     **arguments
         The operator's arguments: tensors as :class:`~npu_sim.TensorSpec`, text such as
         ``"4096x512:bf16"``, or arrays. Inputs that the others imply may be left out; None stands
@@ -68,9 +70,9 @@ def plan(
     from npu_sim.framework.planning import plan_of
 
     declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
+    built = arguments_of(declared, arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits)
-    return plan_of(declared.check(built, target), tries_flips=True)
+    return plan_of(check(declared, built, target), tries_flips=True)
 
 
 @without_internal_frames
@@ -91,9 +93,11 @@ def run(
 
     Parameters
     ----------
-    core_order, seed
-        Order in which the atomic additions of different cores arrive; deterministic kernels ignore
-        it.
+    core_order
+        Arrival of the cores' atomic additions: sequential, reverse, round_robin or random.
+        Deterministic kernels ignore it.
+    seed
+        Seed of the random core order.
     out
         Array (or tuple of arrays, one for every output in order) to write the results to; new
         arrays when None.
@@ -109,12 +113,12 @@ def run(
     from npu_sim.framework.execution import arrays_of, compute_case
 
     declared: Operator = load_operator(operator)
-    declared.require_given(arguments)
+    require_given(declared, arguments)
     tensors, watch = _views(declared, arguments), Stopwatch()
     with watch.stage("plan"):
-        built = declared.build({**arguments, **tensors})
+        built = arguments_of(declared, {**arguments, **tensors})
         target = target_of(product, soc, release, deterministic, limits, core_order, seed)
-        case = declared.check(built, target)
+        case = check(declared, built, target)
     return compute_case(case, tensors, arrays_of(out), watch=watch)
 
 
@@ -141,7 +145,8 @@ def prepare(
     Returns
     -------
     Prepared
-        ``call(dy, x, rstd, gamma, out=...)`` computes it, ``call.plan`` is its plan.
+        Called with the input tensors, and ``out`` as for :func:`run`, it computes; its ``plan`` is
+        the plan of every call.
 
     Raises
     ------
@@ -151,9 +156,9 @@ def prepare(
     from npu_sim.framework.execution import Prepared
 
     declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
+    built = arguments_of(declared, arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits, core_order, seed)
-    return Prepared(declared.check(built, target))
+    return Prepared(check(declared, built, target))
 
 
 @without_internal_frames
@@ -163,10 +168,10 @@ def _outputs(declared: Operator, arguments: dict[str, Any]) -> Any:
 
     options = {name: arguments.pop(name, default) for name, default in OPTIONS.items()}
     out = options.pop("out")
-    declared.require_given(arguments)
+    require_given(declared, arguments)
     tensors = _views(declared, arguments)
-    built = declared.build({**arguments, **tensors})
-    return outputs_of(declared.check(built, target_of(**options)), tensors, out)
+    built = arguments_of(declared, {**arguments, **tensors})
+    return outputs_of(check(declared, built, target_of(**options)), tensors, out)
 
 
 def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:

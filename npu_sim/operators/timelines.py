@@ -3,30 +3,29 @@
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.framework import hooks
+from npu_sim.framework.hooks import find_hook
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import profile_of
 from npu_sim.plans.model import Plan
-from npu_sim.registry import load_operator
+from npu_sim.registry import family_of, load_operator
 from npu_sim.timelines import bounds
 from npu_sim.timelines import steps as tile_steps
 from npu_sim.timelines import tracks as pipe_tracks
-from npu_sim.timelines.calibration import Calibration
-from npu_sim.timelines.estimates import Estimator
+from npu_sim.timelines.estimates import Calibration, Estimator
 from npu_sim.timelines.model import Timeline
 from npu_sim.timelines.program import Program
-from npu_sim.timelines.steps import StepTable
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, TimedPlan
 
 
 def _declaration(plan: Plan) -> Operator:
     """Return the declaration that made a plan, which depends on the product's architecture."""
     declared: Operator = load_operator(plan.operator)
-    return declared.on_architecture(plan.npu_arch) if plan.npu_arch else declared
+    return declared.on_family(family_of(plan.npu_arch))
 
 
 def is_timed(plan: Plan) -> bool:
     """Return whether a kernel runs and its operator declares a program."""
-    return plan.block_dim > 0 and _declaration(plan).has_hook("program")
+    return plan.block_dim > 0 and _declaration(plan).has_hook(hooks.PROGRAM)
 
 
 def program_of(plan: Plan) -> Program:
@@ -36,25 +35,14 @@ def program_of(plan: Plan) -> Program:
     """
     if not plan.block_dim:
         return Program(())
-    program: Program = _declaration(plan).hook("program")(plan)
-    return program
-
-
-def step_table(plan: Plan) -> StepTable:
-    """Return the descriptions of a plan's tiles; an empty table when its operator declares none."""
-    operator = _declaration(plan)
-    if not plan.block_dim or not operator.has_hook("steps"):
-        return StepTable((), {})
-    table: StepTable = operator.hook("steps")(plan)
-    return table
+    return _declaration(plan).hook(hooks.PROGRAM)(plan)
 
 
 def estimator(
     plan: Plan, profile: Profile, calibration: Calibration | None = None, mhz: float | None = None
 ) -> Estimator:
     """Return the estimator of a plan's launches; ``mhz`` replaces the clock of the SoC."""
-    operator = _declaration(plan)
-    instructions = operator.hook("instructions") if operator.has_hook("instructions") else None
+    instructions = find_hook(_declaration(plan), hooks.INSTRUCTIONS)
     return Estimator(plan, profile, instructions, calibration, mhz)
 
 
@@ -76,7 +64,7 @@ def with_reads(found: Timeline, plan: Plan) -> Timeline:
     planned = {launch.kernel for launch in found.launches if launch.planned}
     launches = [launch for launch in plan.launches if launch.kernel in planned]
     tensors = {tensor.name: tensor.bytes for launch in launches for tensor in launch.inputs}
-    copied = tile_steps.tensor_reads(program_of(plan), step_table(plan))
+    copied = tile_steps.tensor_reads(program_of(plan))
     reads = {name: copied.get(name, 0) / size for name, size in tensors.items() if size}
     if any(times < 1.0 for times in reads.values()):  # the data decides what is read
         reads = {}
@@ -99,15 +87,14 @@ def work_over_time(plan: Plan) -> dict[str, Any] | None:
     """Return launches and pipes of a plan's timeline; None when the plan is not timed."""
     if not is_timed(plan):
         return None
-    profile = profile_of(plan)
-    return tracks(plan, profile, timeline(plan, profile))
+    return tracks(plan, plan.profile, timeline(plan, plan.profile))
 
 
 def timed_plan(plan: Plan, profile: Profile) -> TimedPlan:
-    """Return a plan with its program and timeline, for :func:`npu_sim.timelines.trace.trace`."""
+    """Return a plan with its program and timeline, for :func:`npu_sim.timelines.tracks.trace`."""
     return TimedPlan(plan, profile, program_of(plan), timeline(plan, profile))
 
 
 def steps(plan: Plan) -> dict[str, Any]:
     """Return the tiles of every core: see :func:`npu_sim.timelines.steps.steps`."""
-    return tile_steps.steps(plan, program_of(plan), step_table(plan))
+    return tile_steps.steps(plan, program_of(plan))

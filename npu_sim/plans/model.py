@@ -3,13 +3,14 @@
 One model serves every operator; text, JSON, reports, comparisons and the explorer are made from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import Field, PrivateAttr, computed_field
+from pydantic import Field, PrivateAttr, TypeAdapter, computed_field
 
+from npu_sim.cores import Profile, load_profile
 from npu_sim.language import Text
 from npu_sim.numbers.formats import itemsize
 from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
@@ -286,11 +287,24 @@ class Caveat(Frozen):
         What happens, with the numbers.
     argument
         The argument that causes it; empty when none does.
+    not_modelled
+        Name of the output in which the device may compute other bits than npu_sim, ``*`` for all
+        outputs; empty when npu_sim computes what the device does. ``verify`` calls no element of
+        such an output unreachable.
     """
 
     code: str
     message: TextField
     argument: str = ""
+    not_modelled: str = Field(default="", exclude=True)
+
+
+def caveat(
+    code: str, argument: str, template: str, /, *, not_modelled: str = "", **fields: Any
+) -> Caveat:
+    """Return a caveat whose message is a :class:`~npu_sim.language.Text` of template and fields."""
+    message = Text(template, **fields)
+    return Caveat(code=code, argument=argument, message=message, not_modelled=not_modelled)
 
 
 class CoreWork(Frozen):
@@ -323,15 +337,14 @@ class OutputOrder(Frozen):
         return Text("{output} {value}", self, value="fixed" if self.fixed else "depends on timing")
 
 
-DEFERRED: dict[str, type[Frozen]] = {
-    "cores": CoreWork,
-    "memories": Memory,
-    "decisions": Decision,
-    "launches": Launch,
-    "order": OutputOrder,
-    "profile_keys": ProfileKey,
-}
-"""The fields of a plan that are computed when they are first read, and what each has several of."""
+Item = TypeVar("Item")
+Later = Iterable[Item] | Callable[[], Iterable[Item]]
+"""Items of a plan, or a function that returns them."""
+
+
+def read(items: Later[Item]) -> tuple[Item, ...]:
+    """Return items that a function may have to compute."""
+    return tuple(items() if callable(items) else items)
 
 
 class Plan(Printed, Frozen):
@@ -385,9 +398,9 @@ class Plan(Printed, Frozen):
         with golden data.
     npu_arch
         Architecture number of the SoC; 0 when unknown.
-    deferred
-        (constructor only) ``deferred(plan, name)`` returns one of the fields in ``DEFERRED``, in
-        place of these arguments; it can be pickled.
+    deferred, profile
+        (constructor only) The fields that are computed when they are first read, and the product,
+        SoC and release. Without them a plan is restored from its data.
     """
 
     operator: str
@@ -415,61 +428,77 @@ class Plan(Printed, Frozen):
     evidence: Evidence = Evidence.MODEL
     rules_source: TextField = ""
     npu_arch: int = 0
-    _deferred: Callable[["Plan", str], tuple[Any, ...]] | None = PrivateAttr()
+    _deferred: Mapping[str, Later[Any]] = PrivateAttr()
+    _profile: Profile | None = PrivateAttr()
 
     def __init__(
-        self, *, deferred: Callable[["Plan", str], tuple[Any, ...]] | None = None, **fields: Any
+        self,
+        *,
+        deferred: Mapping[str, Later[Any]] | None = None,
+        profile: Profile | None = None,
+        **fields: Any,
     ) -> None:
-        given = {name: fields.pop(name) for name in DEFERRED if name in fields}
+        found = deferred or {
+            name: TypeAdapter(field.return_type).validate_python(fields.pop(name, ()))
+            for name, field in type(self).model_computed_fields.items()
+        }
         super().__init__(**fields)
-        self._deferred = deferred
-        if deferred is None:
-            for name, kind in DEFERRED.items():
-                self.__dict__[name] = tuple(map(kind.model_validate, given.get(name, ())))
-
-    def _computed(self, name: str) -> tuple[Any, ...]:
-        assert self._deferred is not None
-        return self._deferred(self, name)
+        self._deferred, self._profile = found, profile
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def cores(self) -> tuple[CoreWork, ...]:
         """Ranges of every working core."""
-        return self._computed("cores")
+        return read(self._deferred["cores"])
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
         """On-chip memories with every allocation."""
-        return self._computed("memories")
+        return read(self._deferred["memories"])
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """Every condition that the planner tested."""
-        return self._computed("decisions")
+        return read(self._deferred["decisions"])
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Every kernel that the device starts, in launch order."""
-        return self._computed("launches")
+        return read(self._deferred["launches"])
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def order(self) -> tuple[OutputOrder, ...]:
         """For every output, whether its accumulation order is fixed."""
-        return self._computed("order")
+        return read(self._deferred["order"])
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def profile_keys(self) -> tuple[ProfileKey, ...]:
         """Keys that a user's profile changes without effect on the tiling."""
-        return self._computed("profile_keys")
+        return read(self._deferred["profile_keys"])
+
+    @property
+    def profile(self) -> Profile:
+        """Product, SoC and release that it was made for."""
+        return self._profile or load_profile(self.product, self.soc, self.release)
+
+    def read_all(self) -> dict[str, tuple[Any, ...]]:
+        """Return the fields that are computed when they are first read."""
+        return {name: getattr(self, name) for name in type(self).model_computed_fields}
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Pickle what :meth:`read_all` returns in place of the functions."""
+        computed = self.read_all()
+        private = {"_deferred": computed, "_profile": self._profile}
+        return {**super().__getstate__(), "__pydantic_private__": private}
 
     def __eq__(self, other: object) -> bool:
         """Compare every field, those that may have to be computed first last."""
-        names = (*type(self).model_fields, *DEFERRED)
+        names = (*type(self).model_fields, *type(self).model_computed_fields)
         return isinstance(other, Plan) and all(
             getattr(self, name) == getattr(other, name) for name in names
         )

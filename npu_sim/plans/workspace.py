@@ -7,12 +7,9 @@ lifetimes do not overlap share a bucket. Source: specification page ``workspace`
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Launch,
@@ -231,67 +228,3 @@ def kernel_workspace(
         areas=areas,
         buckets=buckets,
     )
-
-
-Array = np.ndarray[Any, Any]
-
-
-class Areas:
-    """The areas of one call in the memory the caller gave.
-
-    ``memory`` is a contiguous uint8 array of at least ``workspace.total_bytes`` elements, its
-    address a multiple of 8; ``workspace`` is its layout.
-    """
-
-    def __init__(self, memory: Array, workspace: Workspace) -> None:
-        self._memory = memory
-        self._areas = {area.name: area for area in workspace.areas}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._areas
-
-    def __bool__(self) -> bool:
-        return bool(self._areas)
-
-    def bytes_of(self, name: str) -> int:
-        """Return the size of an area."""
-        return self._areas[name].bytes
-
-    def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return the array in an area: a view of the workspace.
-
-        Areas of one bucket share memory: a node may write only its own areas, and read those that
-        live while it runs.
-
-        Raises ValueError when the plan gave the area fewer bytes than the array has.
-        """
-        area = self._areas[name]
-        kind = numpy_dtype(dtype)
-        needed = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        if needed > area.bytes:
-            raise ValueError(
-                Text(
-                    "{name} needs {needed} bytes, its area in the workspace has {bytes}",
-                    area,
-                    name=name,
-                    needed=needed,
-                )
-            )
-        return np.ndarray(
-            shape, kind, buffer=self._bytes(area)[:needed] if needed else np.empty(0, np.uint8)
-        )
-
-    def put(self, name: str, values: Array, dtype: Any = None) -> Array:
-        """Copy values into an area and return the array there, by default of their dtype."""
-        array = self.array(name, values.shape, values.dtype if dtype is None else dtype)
-        np.copyto(array, values, casting="unsafe")
-        return array
-
-    def _bytes(self, area: WorkspaceArea) -> Array:
-        return self._memory[area.offset : area.offset + area.bytes]
-
-
-def contiguous(name: str, array: Array, areas: Areas | None) -> Array:
-    """Return the copy of an input in the workspace where the plan has one, else the input."""
-    copy = Text("contiguous {name}", name=name)
-    return areas.put(copy, array) if areas is not None and copy in areas else array

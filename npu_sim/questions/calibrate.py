@@ -1,23 +1,26 @@
 """Calibration of estimates from a device profile: clock, memory ceilings, vector correction.
 
-Used by ``npu-sim profile --calibrate``. Source: specification page ``estimate``, "A user's own
-profile".
+Used by ``npu-sim profile --calibrate``. Source: specification page ``estimate``, "Streaming
+launches" and "A user's own profile".
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.files.device_profile import MeasuredLaunch
+from npu_sim.framework.checking import check
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
 from npu_sim.language import Text, joined
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
-from npu_sim.questions.measured_ceilings import measured_ceilings
-from npu_sim.questions.measured_device import (
+from npu_sim.questions.measured_calls import (
     CLOCK_TOLERANCE,
     chosen_profile,
     find_device,
@@ -25,12 +28,98 @@ from npu_sim.questions.measured_device import (
 )
 from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
-from npu_sim.registry import load_operator
+from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
-from npu_sim.timelines.calibration import Calibration
+from npu_sim.timelines.estimates import (
+    BYTES_PER_US,
+    KINDS,
+    READS_AND_WRITES,
+    READS_ONLY,
+    STREAMED_BYTES,
+    STREAMING,
+    Calibration,
+    Ceiling,
+    streamed_bytes,
+)
 from npu_sim.timelines.model import VectorEstimate
 from npu_sim.timelines.rates import clock_mhz
+
+SCATTERED = ("gather", "scatter", "index", "sort", "topk")
+"""Parts of names of kernels whose memory traffic depends on data."""
+REDUCTION_RATIO = 1000
+"""A launch that reads this many times the bytes it writes counts as reading only."""
+
+
+def measured_ceilings(
+    launches: Sequence[MeasuredLaunch], vector_cores: int
+) -> tuple[dict[str, Ceiling], dict[str, int]]:
+    """Return the throughput ceiling of every kind, and the number of unused launches by reason.
+
+    - ``launches``: launches on one device.
+    - ``vector_cores``: vector cores of its SoC; launches on fewer cores are not used.
+    """
+    skipped: Counter[str] = Counter()
+    shapes: dict[str, dict[object, tuple[int, list[float]]]] = {kind: {} for kind in KINDS}
+    for launch in launches:
+        reason = _unusable(launch, vector_cores)
+        kind, moved = _moved(launch)
+        if not reason and moved < STREAMED_BYTES:
+            reason = Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES)
+        if reason:
+            skipped[reason] += 1
+        else:
+            shape = (launch.kernel, launch.inputs, launch.outputs)
+            shapes[kind].setdefault(shape, (moved, []))[1].append(launch.duration_us)
+    rates = {
+        kind: [moved / median(times) / BYTES_PER_US for moved, times in measured.values()]
+        for kind, measured in shapes.items()
+        if measured
+    }
+    return {kind: _ceiling(values) for kind, values in rates.items()}, dict(skipped)
+
+
+def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
+    """Return why a launch cannot be used for a ceiling; empty if it can."""
+    if not launch.is_vector:
+        return "not on vector cores"
+    if launch.block_dim != vector_cores:
+        return "not on all vector cores"
+    if operator_of_launch(launch.kernel) is not None:
+        return "kernels that are planned here"
+    if any(part in launch.kernel.lower() for part in SCATTERED):
+        return "gathers and sorts"
+    if (
+        not launch.inputs
+        or not launch.outputs
+        or None in (*launch.inputs, *launch.outputs)
+        or not launch.duration_us
+    ):
+        return "without shapes or duration"
+    return ""
+
+
+def _moved(launch: MeasuredLaunch) -> tuple[str, int]:
+    """Return kind and traffic in bytes of a launch."""
+    read, written = (
+        sum(spec.nbytes for spec in tensors or () if spec is not None)
+        for tensors in (launch.inputs, launch.outputs)
+    )
+    kind = STREAMING.get(
+        launch.kernel, READS_ONLY if written * REDUCTION_RATIO < read else READS_AND_WRITES
+    )
+    return kind, streamed_bytes(kind, read, written)
+
+
+def _ceiling(rates: Sequence[float]) -> Ceiling:
+    """Return the median rate over shapes, with the leave-one-out errors."""
+    low = high = None
+    if len(rates) > 1:
+        others = ([*rates[:position], *rates[position + 1 :]] for position in range(len(rates)))
+        errors = [rate / median(rest) - 1 for rate, rest in zip(rates, others, strict=True)]
+        low, high = min(errors), max(errors)
+    return Ceiling(tb_per_s=median(rates), shapes=len(rates), low_error=low, high_error=high)
+
 
 PLAUSIBLE = (0.8, 1.25)
 """Ratios outside mean that device, release or plan differ from the assumed ones."""
@@ -177,8 +266,8 @@ def _fitting(
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                built = operator.build(call.arguments, infer=True)
-                made = plan_of(operator.check(built, Target(other, call.plan.deterministic)))
+                built = arguments_of(operator, call.arguments, infer=True)
+                made = plan_of(check(operator, built, Target(other, call.plan.deterministic)))
             except AclnnError:
                 continue
             estimate, _ = estimator(made, other, mhz=clock).estimate(made.launches[call.place])

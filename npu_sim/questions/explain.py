@@ -5,16 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
+from npu_sim.framework import hooks
+from npu_sim.framework.checking import check
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
-from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.questions.limits import MANY_PROBES, Bound, find_bound
-from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
+from npu_sim.questions.nearby_calls import NearbyPlan, mode_prices, nearby_plans
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.timelines.estimates import Estimate
@@ -98,7 +100,7 @@ def explain(
         For an unknown operator, product or argument, or a missing argument.
     """
     declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
+    built = arguments_of(declared, arguments, infer=True)
     loaded = load_profile(product, soc, release)
     target = Target(
         loaded, require_bool("deterministic", deterministic), limits=require_limits(limits)
@@ -107,18 +109,18 @@ def explain(
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
-        plan = plan_of(declared.check(built, target), tries_flips=True)
+        plan = plan_of(check(declared, built, target), tries_flips=True)
     except AclnnError as error:
         refusal = error
     if plan is not None:
         try:
-            other = plan_of(declared.check(built, other_target))
+            other = plan_of(check(declared, built, other_target))
         except AclnnError:
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
     estimates = estimator(plan, loaded).estimates() if plan is not None else ()
     prices: tuple[ModePrice, ...] = ()
-    if plan is not None and other is not None and declared.has_hook("program"):
+    if plan is not None and other is not None and declared.has_hook(hooks.PROGRAM):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
     return Explanation(
         profile=loaded,

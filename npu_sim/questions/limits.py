@@ -3,24 +3,126 @@
 The change from accepted to refused is bisected with the operator's integer planner. Then the
 contract, which gives the reasons, confirms both sides of every end; where it disagrees, the search
 is repeated with the contract alone.
+
+The search (:func:`legal_ranges`) does not need a monotone test. Small domains are tested
+completely. Large domains are probed at points that are dense around zero and given landmarks, and
+sparser in proportion to the distance. Every change between adjacent probes is bisected, and all
+integers around a change are tested. The result for a large domain assumes that the test changes
+once between adjacent probes, apart from changes close to each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number, Values
+from npu_sim.framework.checking import row_planner, rules_of
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
-from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator
 from npu_sim.status import NO_PLAN, SUCCESS, Unplanned, UsageError, without_internal_frames
+
+Interval = tuple[int, int]
+"""First and last integer, both included."""
+
+EXHAUSTIVE = 4096
+"""Domains of up to this size are tested completely."""
+NEAR = 64
+"""Distance around zero, the ends and the landmarks within which every integer is tested."""
+
+
+def legal_ranges(
+    legal: Callable[[int], bool],
+    low: int,
+    high: int,
+    landmarks: Iterable[int] = (),
+    per_octave: int = 16,
+    window: int = NEAR,
+) -> list[Interval]:
+    """Return the intervals of ``low .. high`` on which ``legal`` holds, in ascending order.
+
+    - ``legal``: the test.
+    - ``low``, ``high``: domain, both ends included.
+    - ``landmarks``: integers with dense probes around them, such as the current value.
+    - ``per_octave``: probes between two powers of two.
+    - ``window``: distance around a change within which every integer is tested; twice the number of
+      cores finds changes that depend on remainders.
+    """
+    if high - low < EXHAUSTIVE:
+        return _runs((number, legal(number)) for number in range(low, high + 1))
+    answers = {point: legal(point) for point in probe_points(low, high, landmarks, per_octave)}
+    points = sorted(answers)
+    for left, right in pairwise(points):
+        if answers[left] != answers[right] and right - left > 1:
+            last_same = _bisect(legal, left, right, answers[left])
+            answers[last_same], answers[last_same + 1] = answers[left], answers[right]
+            _look_around(legal, answers, last_same, max(low, points[0]), high, window)
+    return _runs(sorted(answers.items()))
+
+
+def _look_around(
+    legal: Callable[[int], bool],
+    answers: dict[int, bool],
+    change: int,
+    low: int,
+    high: int,
+    window: int,
+) -> None:
+    """Test every integer near a change, and near every further change found on the way."""
+    for step, end in ((-1, low), (1, high)):
+        number, left = change + (step > 0), window
+        while left and number != end:
+            number, left = number + step, left - 1
+            if number not in answers:
+                answers[number] = legal(number)
+            if answers[number] != answers[number - step]:
+                left = window
+
+
+def probe_points(low: int, high: int, landmarks: Iterable[int], per_octave: int) -> list[int]:
+    """Return the integers to test in a large domain, ascending, including both ends."""
+    points = {low, high}
+    for center in (0, low, high, *landmarks):
+        points.update(range(center - NEAR, center + NEAR + 1))
+    power = NEAR
+    while power <= max(abs(low), abs(high)):
+        for step in range(per_octave):
+            magnitude = power + power * step // per_octave
+            points.update((magnitude, -magnitude, magnitude - 1, magnitude + 1))
+        power *= 2
+    return sorted(point for point in points if low <= point <= high)
+
+
+def _bisect(legal: Callable[[int], bool], left: int, right: int, answer: bool) -> int:
+    """Return the last integer from ``left`` on with ``answer``; ``right`` has the other answer."""
+    while right - left > 1:
+        middle = (left + right) // 2
+        if legal(middle) == answer:
+            left = middle
+        else:
+            right = middle
+    return left
+
+
+def _runs(answers: Iterable[tuple[int, bool]]) -> list[Interval]:
+    """Return the intervals of legal integers; a gap between two legal ones counts as legal."""
+    ranges: list[Interval] = []
+    open_range = False
+    for number, answer in answers:
+        if answer and open_range:
+            ranges[-1] = (ranges[-1][0], number)
+        elif answer:
+            ranges.append((number, number))
+        open_range = answer
+    return ranges
+
 
 FRONTIER_STEPS = (1, 2, 5)
 """Values of the second argument of a frontier, times powers of ten."""
@@ -147,15 +249,15 @@ def limits(
     operator
         Name of the operator.
     vary
-        Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier:
-        the bound of the first for values of the second, listed as ``"num_weights=1000,32000"`` or
-        chosen between its own limits. None bounds every size in turn.
-    product, soc
-        Products or YAML files (all shipped products when None) and SoCs (one per kind when None).
-    release
-        Release of the product's software; the newest when None.
-    deterministic
-        The determinism switch.
+        Name of the size or number to bound, such as dim; every size when left out. Two names for a
+        frontier, the bound of the first for values of the second, which may be listed:
+        num_weights=1,1000.
+    product
+        Names, also in one text with commas, or profile files ending in .yaml; all when left out.
+    soc
+        SoCs, also in one text with commas; one of every kind when left out.
+    release, deterministic
+        As for :func:`npu_sim.plan`.
     **fixed
         The rest of the call: sizes, dtypes and switches by axis name, or arguments as for
         :func:`npu_sim.plan`; a small legal default for everything else.
@@ -248,7 +350,7 @@ def quick_test(
         codes = {known.name: known.code(values[known.name]) for known in operator.all_axes}
     except UsageError:
         return None
-    planner, device, rules = operator.planner, profile.device, operator.rules(profile)
+    planner, device, rules = row_planner(operator), profile.device, rules_of(operator, profile)
 
     def legal(value: int) -> bool:
         record = planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules)

@@ -6,11 +6,10 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.files.device_profile import MeasuredLaunch
 from npu_sim.plans.model import Plan
-from npu_sim.questions.measured_calls import MeasuredCall
-from npu_sim.questions.nearby_plans import NearbyPlan
-from npu_sim.questions.possible_calls import PossibleCall
+from npu_sim.questions.measured_calls import MeasuredCall, PossibleCall
+from npu_sim.questions.nearby_calls import NearbyPlan
 from npu_sim.status import AclnnError
 from npu_sim.timelines.model import LaunchEstimate, OtherBound, VectorEstimate
 
@@ -51,6 +50,8 @@ class MeasuredGroup:
     """Refusal of the first of them when all are refused."""
     bound_us: float = 0.0
     """Lower bound of the kernel; 0 without a plan."""
+    coverage: str = ""
+    """Coverage of the bound: see :class:`npu_sim.timelines.model.Timeline`."""
     binding_pipe: str = ""
     """Pipe that limits the bound."""
     bound_busy_us: Mapping[str, float] = field(default_factory=dict)
@@ -133,6 +134,7 @@ class MeasuredGroup:
             "max_us": max(self.times),
             "total_us": sum(self.times),
             "bound_us": bound,
+            "coverage": self.coverage,
             "bound_over_measured": _ratio(bound, middle),
             "bound_over_fastest": _ratio(bound, fastest),
             "assumptions": list(self.assumptions),
@@ -185,6 +187,7 @@ class CallGroup:
     bounds_us: tuple[float | None, ...]
     assumptions: tuple[str, ...] = ()
     otherwise: tuple[OtherBound, ...] = ()
+    coverage: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
@@ -210,6 +213,7 @@ class CallGroup:
             "median_us": total,
             "min_us": min(call.total_us for call in self.calls),
             "bound_us": sum(bound or 0.0 for bound in self.bounds_us),
+            "coverage": self.coverage,
             "assumptions": list(self.assumptions),
             "otherwise": [
                 {"assumption": other.assumption, "bound_us": other.bound_us}

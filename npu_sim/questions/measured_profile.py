@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.files.device_profile import read_device_profile
-from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.tables import Columns, Tabular, columns_of
-from npu_sim.questions.measured_calls import MeasuredCall, find_possible_call
-from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
+from npu_sim.questions.measured_calls import (
+    MeasuredCall,
+    MeasuredDevice,
+    PossibleCall,
+    chosen_profile,
+    find_device,
+    find_possible_call,
+    possible_calls,
+    unknown_argument,
+)
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
-from npu_sim.questions.nearby_plans import nearby_plans
-from npu_sim.questions.possible_calls import PossibleCall, possible_calls, unknown_argument
+from npu_sim.questions.nearby_calls import nearby_plans
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
@@ -121,10 +127,13 @@ def read_profile(
     ----------
     file
         ``kernel_details.csv``, ``op_summary_*.csv``, or the SQLite export of a profiler.
-    product, soc
-        Device; identified by the number of cores and their clock when None.
+    product
+        Product, or a profile file ending in .yaml; found in the file when left out.
+    soc
+        SoC, such as Ascend910B3 or 910B3; identified by the number of cores and their clock when
+        left out.
     release
-        Release of its software; identified by the launches of calls when None.
+        Release of its software; identified by the launches of calls when left out.
 
     Raises
     ------
@@ -275,6 +284,7 @@ class _Interpretation:
         return replace(
             group,
             bound_us=bound.us,
+            coverage=table.coverage if bound.planned else "",
             binding_pipe=bound.binds,
             bound_busy_us=busy if planned_alone else {},
             assumptions=table.assumptions if bound.planned else (),
@@ -298,7 +308,7 @@ class _Interpretation:
     def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
         table = timeline(calls[0].possible.plan, self.profile)
         bounds = tuple(launch.us for launch in table.launches)
-        return CallGroup(calls, bounds, table.assumptions, table.otherwise)
+        return CallGroup(calls, bounds, table.assumptions, table.otherwise, table.coverage)
 
 
 def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:

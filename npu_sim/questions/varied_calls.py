@@ -1,9 +1,9 @@
-"""Chosen products, SoCs and releases, and groups of SoCs that plan identically."""
+"""Chosen products, SoCs and releases, groups of SoCs that plan identically, and example calls."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,11 @@ from npu_sim.cores import (
     with_socs,
 )
 from npu_sim.framework import patterns
+from npu_sim.framework.arguments import Attribute
 from npu_sim.framework.axes import Number
-from npu_sim.framework.fixed_calls import FixedCall
+from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.inference import arguments_of, inferred
+from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
@@ -34,7 +37,7 @@ def number_of(call: FixedCall, name: str) -> Number:
         if tensor.name == name.replace("-", "_") and all(
             axis.name != tensor.name for axis in operator.all_axes
         ):
-            named = patterns.names(operator.pattern(tensor, call.arguments()))
+            named = patterns.names(tensor.pattern(call.arguments()))
             sizes = ", ".join(
                 axis.name
                 for axis in operator.sizes
@@ -149,3 +152,70 @@ def items_of(given: Any) -> list[Any]:
     return (
         list(given) if isinstance(given, Iterable) and not isinstance(given, Profile) else [given]
     )
+
+
+SMALL_SIZE = 64
+"""Largest size in an example that is computed."""
+
+
+class ExampleCall(NamedTuple):
+    """One call of an operator."""
+
+    values: dict[str, str]
+    """Example text of every tensor, including outputs, and of every attribute."""
+    needed: tuple[str, ...]
+    """Names of the arguments that a call needs; the other inputs follow from them."""
+
+    @property
+    def options(self) -> str:
+        """The needed arguments as options: ``--dy 1024x4096:bf16 --gamma 4096:bf16``."""
+        return " ".join(f"--{name.replace('_', '-')} {self.values[name]}" for name in self.needed)
+
+
+def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
+    """Return an example call with default sizes, or with sizes to compute if ``small``."""
+    call = fixed_call(operator, {})
+    sizes = (
+        {axis.name: min(int(call.values[axis.name]), SMALL_SIZE) for axis in operator.sizes}
+        if small
+        else {}
+    )
+    given = call.arguments({**sizes, **dict.fromkeys(operator.switches, True)})
+    whole = inferred(operator, arguments_of(operator, given), operator.outputs)
+    needed = _needed(operator, call.arguments(sizes))
+    return ExampleCall(
+        {name: _text(value) for name, value in whole.items() if value is not None}, needed
+    )
+
+
+def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the needed arguments: inputs are left out, last first, if the rest implies them."""
+    inputs = {
+        tensor.name: given[tensor.name]
+        for tensor in operator.inputs
+        if not tensor.optional and given.get(tensor.name) is not None
+    }
+    attributes = {
+        attribute.name: given[attribute.name]
+        for attribute in operator.attributes
+        if attribute.name in given
+    }
+    tensors = {tensor.name: tensor for tensor in operator.inputs}
+    for name in [*inputs][::-1]:
+        rest = {other: value for other, value in inputs.items() if other != name}
+        if (
+            inferred(operator, arguments_of(operator, {**rest, **attributes}), [tensors[name]])[
+                name
+            ]
+            is not None
+        ):
+            inputs = rest
+    return tuple(
+        argument.name
+        for argument in operator.arguments
+        if argument.name in inputs or (isinstance(argument, Attribute) and argument.required)
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,14 +1,66 @@
 """Everything that turns an answer into text, tables, HTML or pictures.
 
 :mod:`npu_sim.plans.answers` calls :func:`text_of` and :func:`html_of` when an answer is printed.
+Types and functions stand here by name, so that printing a plan imports neither questions nor
+studies.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
-Makers = Mapping[type, Callable[[Any], Any]]
-"""Types of answers, and the functions that make something of them: their text as a rich renderable,
-or their report."""
+VIEWS = {
+    "framework.execution:OrderMask": "text:order_mask_text",
+    "framework.execution:Prepared": "text:prepared_view",
+    "framework.execution:Result": "text:result_view",
+    "plans.model:Plan": "text:plan_view",
+    "plans.model:Workspace": "text:workspace_view",
+    "timelines.model:Timeline": "timelines:timeline_view",
+    "questions.calibrate:CalibrationAnswer": "calibration:calibration_view",
+    "questions.compare:Comparison": "compare:comparison_view",
+    "questions.compare:Upgrade": "compare:upgrade_view",
+    "questions.explain:Explanation": "explain:explanation_view",
+    "questions.limits:LimitTable": "limits:limits_view",
+    "questions.measured_profile:MeasuredProfile": "measured_profile:whole_profile_view",
+    "questions.preflight.matrix:Matrix": "call_times:preflight_view",
+    "questions.profile_comparison:ProfileComparison": "calibration:profile_comparison_view",
+    "studies.certificate:Certificate": "studies:certificate_view",
+    "studies.determinism:DeterminismStudy": "studies:study_view",
+    "studies.invariance:InvarianceStudy": "studies:study_view",
+    "studies.precision:PrecisionStudy": "studies:study_view",
+    "dumps.reading:DumpReading": "dumps:dump_view",
+    "failures.diagnosis:Diagnosis": "dumps:diagnosis_view",
+    "verdicts.answers:OutputVerdict": "verdicts:output_verdict_view",
+    "verdicts.answers:Verification": "verdicts:verification_view",
+}
+"""Functions of this package that return the text of an answer as a rich renderable, by its type."""
+DOCUMENTS = {
+    "framework.execution:Prepared": "reports.plans:prepared_document",
+    "framework.execution:Result": "reports.plans:result_document",
+    "plans.model:Plan": "reports.plans:plan_document",
+    "timelines.model:Timeline": "reports.plans:timeline_document",
+    "questions.compare:Comparison": "reports.comparisons:diff_report",
+    "questions.limits:LimitTable": "reports.comparisons:limits_report",
+    "questions.measured_profile:MeasuredProfile": "measured_profile:measured_report",
+    "questions.preflight.matrix:Matrix": "reports.preflight:preflight_report",
+    "studies.certificate:Certificate": "studies:certificate_document",
+    "studies.determinism:DeterminismStudy": "studies:study_document",
+    "studies.invariance:InvarianceStudy": "studies:study_document",
+    "studies.precision:PrecisionStudy": "studies:study_document",
+    "dumps.reading:DumpReading": "dumps:dump_report",
+    "verdicts.answers:Verification": "verdicts:verification_report",
+}
+"""Functions that return the report of an answer."""
+PICTURES = {
+    "framework.execution:Prepared": "figures:pictures_of_plan",
+    "questions.explain:Explanation": "figures:pictures_of_plan",
+    "timelines.model:Timeline": "figures:pictures_of_plan",
+    "plans.model:Plan": "figures:plan_pictures",
+    "framework.execution:Result": "figures:result_pictures",
+    "plans.model:Workspace": "figures:workspace_pictures",
+    "questions.limits:LimitTable": "figures:limits_pictures",
+}
+"""Functions that return the single pictures of an answer by name."""
 
 
 def view_of(answer: Any) -> Any:
@@ -29,15 +81,25 @@ def html_of(answer: Any) -> str | None:
 
     It is the report, or a page of the text's tables where the type has no report.
     """
-    from npu_sim.show.reports import embedded, view_report
+    from npu_sim.show.reports.document import view_report
+    from npu_sim.show.reports.html import embedded
 
-    document = _made(answer, DOCUMENTS)
+    document = document_of(answer)
     if document is None:
         view = view_of(answer)
         if view is None:
             return None
         document = view_report(view)
     return embedded(document)
+
+
+def document_of(answer: Any, call: str = "") -> Any:
+    """Return the report of an answer, or None if its type has none.
+
+    ``call`` is the command that reproduces the report.
+    """
+    document = _made(answer, DOCUMENTS)
+    return replace(document, call=call) if document is not None and call else document
 
 
 def figure_of(answer: Any, name: str) -> Any:
@@ -47,166 +109,11 @@ def figure_of(answer: Any, name: str) -> Any:
     return named_figure(answer, _made(answer, PICTURES) or {}, name)
 
 
-def _made(answer: Any, groups: Iterable[Callable[[], Makers]]) -> Any:
+def _made(answer: Any, functions: dict[str, str]) -> Any:
     """Return what the function of the answer's type makes of it; None without a function."""
-    for group in groups:
-        makers = group()
-        for kind in type(answer).__mro__:
-            if kind in makers:
-                return makers[kind](answer)
+    for kind in type(answer).__mro__:
+        place = functions.get(f"{kind.__module__.removeprefix('npu_sim.')}:{kind.__qualname__}")
+        if place is not None:
+            module, _, name = place.partition(":")
+            return getattr(import_module(f"npu_sim.show.{module}"), name)(answer)
     return None
-
-
-def _plan_views() -> Makers:
-    from npu_sim.framework.execution import OrderMask, Prepared, Result
-    from npu_sim.plans.model import Plan, Workspace
-    from npu_sim.show.text import order_mask_text, plan_view, result_view
-    from npu_sim.show.timelines import timeline_view
-    from npu_sim.show.workspace import workspace_view
-    from npu_sim.timelines.model import Timeline
-
-    return {
-        Plan: plan_view,
-        Workspace: workspace_view,
-        Prepared: lambda prepared: plan_view(prepared.plan),
-        OrderMask: order_mask_text,
-        Result: result_view,
-        Timeline: timeline_view,
-    }
-
-
-def _question_views() -> Makers:
-    from npu_sim.questions.calibrate import CalibrationAnswer
-    from npu_sim.questions.compare import Comparison
-    from npu_sim.questions.explain import Explanation
-    from npu_sim.questions.limits import LimitTable
-    from npu_sim.questions.measured_profile import MeasuredProfile
-    from npu_sim.questions.preflight import Matrix
-    from npu_sim.questions.profile_comparison import ProfileComparison
-    from npu_sim.questions.upgrades import Upgrade
-    from npu_sim.show.calibration import calibration_view
-    from npu_sim.show.call_times import preflight_view
-    from npu_sim.show.compare import comparison_view, upgrade_view
-    from npu_sim.show.explain import explanation_view
-    from npu_sim.show.limits import limits_view
-    from npu_sim.show.measured_profile import measured_profile_view
-    from npu_sim.show.profile_comparison import profile_comparison_view
-
-    return {
-        Comparison: comparison_view,
-        Upgrade: upgrade_view,
-        Explanation: explanation_view,
-        LimitTable: limits_view,
-        CalibrationAnswer: calibration_view,
-        MeasuredProfile: lambda profile: measured_profile_view(profile, "all"),
-        Matrix: preflight_view,
-        ProfileComparison: profile_comparison_view,
-    }
-
-
-def _study_views() -> Makers:
-    from npu_sim.show.studies import certificate_view, study_view
-    from npu_sim.studies.certificate import Certificate
-    from npu_sim.studies.determinism import DeterminismStudy
-    from npu_sim.studies.invariance import InvarianceStudy
-    from npu_sim.studies.precision import PrecisionStudy
-
-    studies = dict.fromkeys((DeterminismStudy, InvarianceStudy, PrecisionStudy), study_view)
-    return {Certificate: certificate_view, **studies}
-
-
-def _failure_views() -> Makers:
-    from npu_sim.dumps.reading import DumpReading
-    from npu_sim.failures.diagnosis import Diagnosis
-    from npu_sim.show.dumps import dump_view
-    from npu_sim.show.failures import diagnosis_view
-
-    return {DumpReading: dump_view, Diagnosis: diagnosis_view}
-
-
-def _verdict_views() -> Makers:
-    from npu_sim.show.verdicts import output_verdict_view, verification_view
-    from npu_sim.verdicts.answers import OutputVerdict, Verification
-
-    return {Verification: verification_view, OutputVerdict: output_verdict_view}
-
-
-def _plan_documents() -> Makers:
-    from npu_sim.framework.execution import Prepared, Result
-    from npu_sim.operators.timelines import work_over_time
-    from npu_sim.plans.model import Plan
-    from npu_sim.show.reports.plans import plan_report, result_report, timeline_report
-    from npu_sim.timelines.model import Timeline
-
-    return {
-        Plan: lambda plan: plan_report(plan, work=work_over_time(plan)),
-        Prepared: lambda prepared: plan_report(prepared.plan, work=work_over_time(prepared.plan)),
-        Result: lambda result: result_report(result, work=work_over_time(result.plan)),
-        Timeline: lambda timeline: timeline_report([("as given", timeline)]),
-    }
-
-
-def _question_documents() -> Makers:
-    from npu_sim.language import say
-    from npu_sim.questions.compare import Comparison
-    from npu_sim.questions.limits import LimitTable
-    from npu_sim.questions.measured_profile import MeasuredProfile
-    from npu_sim.questions.preflight import Matrix
-    from npu_sim.show.reports.comparisons import diff_report, limits_report
-    from npu_sim.show.reports.measured_profile import measured_report
-    from npu_sim.show.reports.preflight import preflight_report
-
-    return {
-        Comparison: diff_report,
-        LimitTable: limits_report,
-        MeasuredProfile: measured_report,
-        Matrix: lambda matrix: preflight_report(matrix, say("calls"), ""),
-    }
-
-
-def _study_documents() -> Makers:
-    from npu_sim.show.reports.studies import certificate_document, study_document
-    from npu_sim.studies.certificate import Certificate
-    from npu_sim.studies.determinism import DeterminismStudy
-    from npu_sim.studies.invariance import InvarianceStudy
-    from npu_sim.studies.precision import PrecisionStudy
-
-    studies = dict.fromkeys((DeterminismStudy, InvarianceStudy, PrecisionStudy), study_document)
-    return {Certificate: certificate_document, **studies}
-
-
-def _measured_documents() -> Makers:
-    from npu_sim.dumps.reading import DumpReading
-    from npu_sim.show.reports.dumps import dump_report
-    from npu_sim.show.reports.verdicts import verification_report
-    from npu_sim.verdicts.answers import Verification
-
-    return {DumpReading: dump_report, Verification: verification_report}
-
-
-def _pictures() -> Makers:
-    from npu_sim.framework.execution import Prepared, Result
-    from npu_sim.plans.model import Plan, Workspace
-    from npu_sim.questions.explain import Explanation
-    from npu_sim.questions.limits import LimitTable
-    from npu_sim.show import figures
-    from npu_sim.timelines.model import Timeline
-
-    planned = dict.fromkeys(
-        (Prepared, Explanation, Timeline), lambda answer: figures.plan_pictures(answer.plan)
-    )
-    return {
-        **planned,
-        Plan: figures.plan_pictures,
-        Result: figures.result_pictures,
-        Workspace: figures.workspace_pictures,
-        LimitTable: figures.limits_pictures,
-    }
-
-
-VIEWS = (_plan_views, _question_views, _study_views, _failure_views, _verdict_views)
-"""Texts, tried in this order: printing a plan imports neither questions nor studies."""
-DOCUMENTS = (_plan_documents, _question_documents, _study_documents, _measured_documents)
-"""Reports."""
-PICTURES = (_pictures,)
-"""Single pictures by name."""

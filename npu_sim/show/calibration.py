@@ -1,13 +1,17 @@
-"""A calibration as text: clock, ceilings, and vector estimates beside their counters."""
+"""A calibration, and a comparison of two device profiles, as text."""
+
+from pathlib import Path
 
 import yaml
 from rich.console import RenderableType
 
 from npu_sim.language import Text, say
+from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.calibrate import CalibrationAnswer
+from npu_sim.questions.profile_comparison import KernelChange, ProfileComparison
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import Line
-from npu_sim.timelines.calibration import Calibration, Ceiling
+from npu_sim.timelines.estimates import Calibration, Ceiling
 
 
 def calibration_yaml(calibration: Calibration) -> str:
@@ -74,3 +78,37 @@ def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
         measured, estimate = say("{measured_us:.2f} us", shape), say("{estimate_us:.2f} us", shape)
         rows.append((name, str(shape.count), measured, estimate, ratio))
     return "", Table(columns, rows)
+
+
+HEADINGS = ("kernel", "launches", "time before", "time after", "ratio", "share")
+
+
+def profile_comparison_view(comparison: ProfileComparison) -> RenderableType:
+    """Return a comparison as a rich renderable, one row a kernel."""
+    title = say(
+        "{after}: {us}; before, {before}: {before_us}",
+        after=Path(comparison.file).name,
+        before=Path(comparison.against).name,
+        us=time_text(comparison.us),
+        before_us=time_text(comparison.before_us),
+    )
+    columns = [Column(name, right=name != "kernel", key=name == "kernel") for name in HEADINGS]
+    rows = [_cells(kernel) for kernel in comparison.kernels]
+    return stack(Paragraph(title, "bold green", is_line=True), "", Table(columns, rows))
+
+
+def _cells(change: KernelChange) -> tuple[str, ...]:
+    """Return a kernel under ``HEADINGS``."""
+    ratio = "" if change.ratio is None else f"{change.ratio:.2f}x"
+    if not change.launches_before:
+        ratio = "new"
+    if not change.launches:
+        ratio = "missing"
+    return (
+        change.kernel,
+        f"{change.launches_before} -> {change.launches}",
+        time_text(change.before_us) if change.launches_before else "",
+        time_text(change.us) if change.launches else "",
+        ratio,
+        percent_text(change.share) if change.launches else "",
+    )

@@ -1,19 +1,24 @@
-"""A dump as text."""
+"""A dump as text and as a report, and a diagnosis as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.dumps.reading import RUNS, CallInDump, DumpReading
-from npu_sim.language import Text, joined
+from npu_sim.dumps.causes import RUNS, CallInDump
+from npu_sim.dumps.reading import DumpReading, EntryNote
+from npu_sim.failures.diagnosis import Diagnosis
+from npu_sim.language import Text, joined, say
 from npu_sim.show.layout import Column, Table, lines_table, stack
+from npu_sim.show.reports.document import Block, Document, Section
+from npu_sim.show.verdicts import HEADINGS as ELEMENT_HEADINGS
 
 MOST_KINDS = 6
 """Functions that are not modelled are listed up to this number."""
-HEADINGS = ("step and rank", "entry", "operator", "outcome", "verdict")
-COLUMNS = [
-    Column(name, key=name == "entry", wraps=name in ("outcome", "verdict")) for name in HEADINGS
-]
+MOST_LINES = 4
+"""Differences and entries of a kind are listed up to this number; reports and JSON have all."""
+HEADINGS = ("step and rank", "entry", "operator", "outcome", "verdict", "in the other dump")
+COLUMNS = [Column(name, key=name == "entry", wraps=name not in HEADINGS[:3]) for name in HEADINGS]
 
 
 def dump_view(reading: DumpReading) -> RenderableType:
@@ -23,18 +28,33 @@ def dump_view(reading: DumpReading) -> RenderableType:
     if rows:
         parts += ["", Table(COLUMNS, rows)]
     details = [line for call in reading.calls for line in call_lines(call)]
+    details += [line for call in reading.other_calls for line in other_lines(reading, call)]
     if details:
         parts += ["", lines_table(details, styles={"impossible": "red", "unreachable": "red"})]
     if reading.against is not None:
-        parts += ["", lines_table(comparison_lines(reading))]
+        parts += ["", lines_table(comparison_lines(reading, MOST_LINES))]
     return stack(*parts)
 
 
 def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
     """Return the calls in their order, as cells under ``HEADINGS``."""
     several = len(reading.places) > 1
+    places = {call.place for call in reading.other_calls}
+    # the only dumps of two folders are compared although their places are named apart
+    single = not several and len(places) == 1
+    others = {
+        (call.entry, call.operator, "" if single else call.place): _verdict(call)
+        for call in reading.other_calls
+    }
     return [
-        (call.place if several else "", call.entry, call.operator, _outcome(call), _verdict(call))
+        (
+            call.place if several else "",
+            call.entry,
+            call.operator,
+            _outcome(call),
+            _verdict(call),
+            others.get((call.entry, call.operator, "" if single else call.place), ""),
+        )
         for call in reading.calls
     ]
 
@@ -49,7 +69,16 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
         tasks=", ".join(reading.tasks),
     )
     yield Text("contains"), content
-    yield Text("simulated on"), f"{reading.product}, {reading.soc}, {reading.release}"
+    target = Text(
+        "{product}, {soc}, {release}, deterministic computation {mode}",
+        product=reading.product,
+        soc=reading.soc,
+        release=reading.release,
+        mode=Text("on") if reading.deterministic else Text("off"),
+    )
+    yield Text("simulated on"), target
+    if reading.other_target:
+        yield Text("the other dump on"), reading.other_target
     if reading.not_modelled:
         kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
         names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
@@ -64,6 +93,24 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
     if reading.unnamed_files:
         text = Text("{files} tensor files have no entry", files=reading.unnamed_files)
         yield Text("incomplete"), text
+    yield from _notes(Text("unreadable"), reading.unreadable, MOST_LINES)
+
+
+def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
+    """Yield reasons with the entries that they concern, at most ``most`` of each."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        entry = " ".join(filter(None, (note.place, note.entry)))
+        groups.setdefault((note.reason, note.folder), []).append(entry)
+    for (reason, folder), entries in groups.items():
+        more = len(entries) - most
+        named = joined(entries[:most], ", ")
+        if more > 0:
+            named = Text("{entries} and {count} more", entries=named, count=more)
+        yield (
+            label,
+            Text("{reason} ({folder}): {entries}", reason=reason, folder=folder, entries=named),
+        )
 
 
 def _outcome(call: CallInDump) -> str:
@@ -75,6 +122,8 @@ def _outcome(call: CallInDump) -> str:
 
 
 def _verdict(call: CallInDump) -> str:
+    if call.unverified:
+        return Text("not verified: {reason}", reason=call.unverified)
     texts = (
         Text("{output} {status}", output=output, status=Text(status))
         for output, status in call.verdicts.items()
@@ -97,18 +146,123 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
         yield Text("note"), text, call.entry
 
 
-def comparison_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
-    """Yield the first differences from the other dump, and their cause."""
+def other_lines(reading: DumpReading, call: CallInDump) -> Iterator[tuple[str, str, str]]:
+    """Yield what deserves a look in a call of the other dump."""
+    for label, text, entry in call_lines(call):
+        yield label, text, Text("{entry} in {folder}", entry=entry, folder=reading.against or "")
+
+
+def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
+    """Yield the differences from the other dump, at most ``most``, with their causes."""
     yield Text("other dump"), reading.against or ""
-    if not reading.differences:
-        text = Text("no output differs ({compared} dump.json compared)", compared=reading.compared)
-        yield Text("difference"), text
-    for difference in reading.differences:
-        yield Text("first difference"), f"{difference.place} {difference.entry}"
+    yield Text("compared"), _compared(reading)
+    for number, difference in enumerate(reading.differences[:most]):
+        label = Text("difference") if number else Text("first difference")
+        yield label, f"{difference.place} {difference.entry}"
         outputs = Text(
             "{outputs}; inputs {inputs}",
-            outputs=", ".join(map(str, difference.outputs)),
+            outputs=", ".join(difference.outputs),
             inputs=Text(difference.inputs),
         )
         yield Text("outputs"), outputs
+        if difference.differs:
+            yield Text("values"), joined(difference.differs, "; ")
         yield Text("cause"), difference.reason
+    if len(reading.differences) > most:
+        yield Text("difference"), Text("and {count} more", count=len(reading.differences) - most)
+    yield from _notes(Text("not compared"), reading.unmatched, most)
+
+
+def _compared(reading: DumpReading) -> str:
+    """Return how the outputs of both dumps compare, as a sentence."""
+    if reading.nothing_compared:
+        return Text(
+            "nothing could be compared: no output has values, a checksum or statistics of one kind "
+            "in both dumps"
+        )
+    counts = reading.tensors
+    if not reading.differences and not counts["similar"] and not counts["unknown"]:
+        return Text("no output differs: {count} of equal bits", count=counts["equal"])
+    if not reading.differences:
+        return Text(
+            "no output differs, which is not proved: {equal} of equal bits, {similar} of equal "
+            "statistics, {unknown} not comparable",
+            equal=counts["equal"],
+            similar=counts["similar"],
+            unknown=counts["unknown"],
+        )
+    return Text(
+        "outputs: {different} different, {equal} of equal bits, {similar} of equal statistics, "
+        "{unknown} not comparable",
+        different=counts["different"],
+        equal=counts["equal"],
+        similar=counts["similar"],
+        unknown=counts["unknown"],
+    )
+
+
+def dump_report(reading: DumpReading, call: str = "") -> Document:
+    """Return the report of a dump; ``call`` is the command that reproduces it."""
+    first = {(difference.place, difference.entry): difference for difference in reading.differences}
+    rows = []
+    for described, row in zip(reading.calls, call_rows(reading), strict=True):
+        difference = first.get((described.place, described.entry))
+        mark = "" if difference is None else say("difference")
+        rows.append((*row, mark))
+    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
+    table = Table((*HEADINGS, "difference"), tuple(rows), colours=colours)
+    sections = [
+        Section("Dump", (lines_table(head_lines(reading)),)),
+        Section("Calls in their order", (table,)),
+    ]
+    if reading.against is not None:
+        most = len(reading.differences) + len(reading.unmatched)
+        sections.append(Section("Comparison", (lines_table(comparison_lines(reading, most)),)))
+    for described in reading.calls:
+        sections += _details(described, "")
+    for described in reading.other_calls:
+        sections += _details(described, reading.against or "")
+    impossible = sum(call.impossible for call in (*reading.calls, *reading.other_calls))
+    sentence = say(
+        "{folder}: {calls} calls, {impossible} with values that the product cannot have written",
+        folder=reading.folder,
+        calls=len(reading.calls),
+        impossible=impossible,
+    )
+    outcome = "bad" if reading.failed else "good"
+    return Document(sentence, sentence, tuple(sections), call, outcome)
+
+
+def _details(call: CallInDump, folder: str) -> Iterable[Section]:
+    """Yield a section on a call whose results are not all equal, or that deserves a look."""
+    blocks: list[Block] = []
+    if lines := [(label, text) for label, text, _ in call_lines(call)]:
+        blocks.append(lines_table(lines))
+    for output, detail in call.details.items():
+        blocks += _output(output, detail)
+    if blocks:
+        title = " ".join(filter(None, (folder, call.place, call.entry)))
+        yield Section(f"{title}: {call.operator}", tuple(blocks))
+
+
+def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
+    """Yield the verdict on one output: elements by verdict, and the worst ones."""
+    counts = (
+        Text("{count} {status}", count=count, status=Text(status))
+        for status, count in detail["elements"].items()
+        if count
+    )
+    yield lines_table([(output, joined(counts, ", "))])
+    if detail["worst"]:
+        cells = ("status", "given", "expected", "reason")
+        rows = tuple(
+            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+            for element in detail["worst"]
+        )
+        yield Table(ELEMENT_HEADINGS, rows, "Worst elements")
+
+
+def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
+    """Return a diagnosis as a rich renderable."""
+    styles = {"impossible": "red"}
+    return lines_table(diagnosis.lines, styles=styles)

@@ -10,7 +10,7 @@ from npu_sim.language.quantities import bytes_text, percent_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
-from npu_sim.questions.nearby_plans import NearbyPlan
+from npu_sim.questions.nearby_calls import NearbyPlan
 from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import (
@@ -22,6 +22,7 @@ from npu_sim.show.text import (
     profile_key_text,
     tensors_text,
     values_text,
+    workspace_tables,
 )
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
@@ -68,6 +69,8 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("estimates (lower bound: npu-sim timeline)", estimates)
     parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,))
+    if plan.workspace.nodes:
+        parts += ["", workspace_tables(plan.workspace, indent=2)]
     parts += _section("order", _order_rows(plan, explanation.other_mode))
     priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
     parts += _section("deterministic computation off and on", priced)
@@ -91,7 +94,11 @@ def _section(
         Column(right=column in right, wraps=column not in right)
         for column in range(max(len(row) for row in rows))
     ]
-    return ["", Paragraph(title, "bold", is_line=True), Table(columns, rows, styles, indent=2)]
+    return [
+        "",
+        Paragraph(title, "bold", is_line=True),
+        Table(columns, rows, styles=styles, indent=2),
+    ]
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:

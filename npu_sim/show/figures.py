@@ -19,9 +19,9 @@ from npu_sim.plans.tables import required
 from npu_sim.questions.limits import LimitTable
 from npu_sim.show.reports.comparisons import range_picture
 from npu_sim.show.reports.html import asset
-from npu_sim.show.reports.lanes import lanes
 from npu_sim.show.reports.pictures import (
     core_map,
+    lanes,
     memory_map,
     order_strip,
     order_strips,
@@ -92,10 +92,13 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
     return Figure(name, standalone(pictures[name]()))
 
 
-def plan_pictures(plan: Plan | None) -> Pictures:
-    """Return the pictures of a plan; none without one."""
-    if plan is None:
-        return {}
+def pictures_of_plan(answer: Any) -> Pictures:
+    """Return the pictures of an answer that has a plan; none without one."""
+    return {} if answer.plan is None else plan_pictures(answer.plan)
+
+
+def plan_pictures(plan: Plan) -> Pictures:
+    """Return the pictures of a plan."""
     pictures: dict[str, Callable[[], str]] = dict(workspace_pictures(plan.workspace))
     if plan.memories:
         pictures = {"memory": partial(memory_map, plan.memories), **pictures}

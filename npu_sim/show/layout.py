@@ -5,11 +5,13 @@ table that does not fit becomes blocks, one per record; labelled lines that do n
 are stacked. Control characters, which names from files may contain, are shown escaped.
 """
 
+import csv
 import io
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -34,8 +36,8 @@ _QUANTITY = rf"\d[\d.,]*(?:e[-+]?\d+)? {_UNIT}"
 _PIECE = re.compile(rf"\s*(?:[-+(]?{_QUANTITY}\S*|\S+)")
 _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
 _SPLIT = re.compile(
-    rf"\s*[(（《「【]*(?:{_QUANTITY}|[{_WIDE}]"
-    rf"|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))"
+    rf"\s*[(（《「【]{{0,8}}(?:{_QUANTITY}|[{_WIDE}]"
+    rf"|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]{{0,8}}[{_WIDE}]|$)))"
     r"[^\w\s(（《「【]*|\s*\S+"
 )
 """Chinese text has no blanks: lines may end after any character but an opening bracket, and before
@@ -111,14 +113,23 @@ class Facts:
             yield Paragraph(line, self.style, self.indent, len(GAP))
 
 
+Cell = str | int | float | bool | None
+
+
 @dataclass(frozen=True)
 class Table:
-    """Records of one kind."""
+    """Records of one kind, in text and in reports."""
 
-    columns: Sequence[Column]
-    """The columns; those without content are left out."""
-    rows: Sequence[Sequence[str]]
-    """One row of cells per record."""
+    columns: Sequence[Column | str]
+    """The columns, or their names alone; those without content are left out."""
+    rows: Sequence[Sequence[Cell]]
+    """One row of cells per record; reports align numbers right."""
+    caption: str = ""
+    """Description in a report; empty if the section's title has it."""
+    folded: bool = False
+    """Whether the table starts collapsed in a report."""
+    colours: Sequence[str] = ()
+    """Class of the colour mark in front of each row of a report, as in the picture above."""
     styles: Sequence[str] = ()
     """Styles of the rows, in addition to those of the columns."""
     indent: int = 0
@@ -130,10 +141,11 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, in columns if they fit."""
-        named = [column._replace(name=translated(column.name)) for column in self.columns]
-        columns, rows = _used(named, self.rows)
+        used, cells = self.filled
+        columns = [column._replace(name=translated(column.name)) for column in used]
         in_language = str if self.is_translated else translated
-        rows = [[visible(in_language(cell)) for cell in row] for row in rows]
+        texts = ([cell if isinstance(cell, str) else str(cell) for cell in row] for row in cells)
+        rows = [[visible(in_language(text)) for text in row] for row in texts]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
@@ -147,6 +159,30 @@ class Table:
                 yield from _block(columns, row, style, self.indent)
         else:
             yield from self._stacked(columns, rows, width)
+
+    @property
+    def is_lines(self) -> bool:
+        """Whether these are labelled lines."""
+        return tuple(self.columns) == LABELLED[: len(self.columns)]
+
+    @property
+    def label(self) -> str:
+        """Name for screen readers."""
+        return self.caption or "table"
+
+    @property
+    def filled(self) -> tuple[list[Column], list[list[Cell]]]:
+        """Columns with content, and their cells in every row; short rows are padded."""
+        columns = [
+            column if isinstance(column, Column) else Column(column) for column in self.columns
+        ]
+        rows = [[*row, *[""] * (len(columns) - len(row))] for row in self.rows]
+        used = [
+            n
+            for n in range(len(columns))
+            if not rows or any(row[n] not in ("", None) for row in rows)
+        ]
+        return [columns[n] for n in used], [[row[n] for n in used] for row in rows]
 
     def _side_by_side(
         self,
@@ -200,7 +236,7 @@ def lines_table(
     rows = [tuple(line) for line in lines]
     columns = LABELLED[: max(map(len, rows), default=0)]
     row_styles = [styles.get(row[0], "") for row in rows]
-    return Table(columns, rows, row_styles, indent, is_translated=is_translated)
+    return Table(columns, rows, styles=row_styles, indent=indent, is_translated=is_translated)
 
 
 def stack(*parts: RenderableType) -> Group:
@@ -245,7 +281,7 @@ def _pieces(text: str) -> list[str]:
     """Split text where lines may end; each blank stays with the word after it."""
     return [
         part
-        for piece in _PIECE.findall(text)
+        for piece in _PIECE.findall(text.rstrip())
         for part in (_SPLIT.findall(piece) if not piece.isascii() else [piece])
     ]
 
@@ -272,15 +308,6 @@ def column_widths(
         widths[widest] -= 1
         over -= 1
     return widths
-
-
-def _used(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]]
-) -> tuple[list[Column], list[list[str]]]:
-    """Pad short rows and drop empty columns."""
-    full = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
-    used = [n for n in range(len(columns)) if not full or any(row[n] for row in full)]
-    return [columns[n] for n in used], [[row[n] for n in used] for row in full]
 
 
 def _aligned(
@@ -329,3 +356,16 @@ def _line(parts: Iterable[tuple[str, str]]) -> StyledText:
         line.append(text, style.strip() or None)
     line.rstrip()
     return line
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return rows below their headings as CSV; None is an empty cell, a list is joined."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows(map(_cell, row) for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -1,10 +1,11 @@
-"""A measured profile as text and as a trace: measured times beside their lower bounds."""
+"""A measured profile as text, report and trace: measured times beside their lower bounds."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
 from rich.console import RenderableType
 
 from npu_sim.language import Text, say
@@ -13,9 +14,17 @@ from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
-from npu_sim.show.reports.commands import plan_command
-from npu_sim.show.text import Line
-from npu_sim.show.timelines import assumption_lines, estimate_note, estimate_text
+from npu_sim.show.reports.document import Block, Document, Drawing, Picture, Section
+from npu_sim.show.reports.plans import PERFETTO
+from npu_sim.show.reports.svg import WIDTH, bar, caption, picture
+from npu_sim.show.text import Line, plan_command
+from npu_sim.show.timelines import (
+    assumption_lines,
+    bound_cell,
+    covered_time,
+    estimate_note,
+    estimate_text,
+)
 
 SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""
@@ -77,6 +86,11 @@ def measured_profile_view(
     return stack(*parts)
 
 
+def whole_profile_view(answer: MeasuredProfile) -> RenderableType:
+    """Return a measured profile with plans and counters of all kernels as a rich renderable."""
+    return measured_profile_view(answer, "all")
+
+
 GROUPS = ("kernel", "launches", "share", "measured", "bound", "gap", "estimate", "busiest pipe")
 """Columns of equal launches."""
 
@@ -98,7 +112,7 @@ def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
         str(facts["count"]),
         percent_text(facts["total_us"] / whole_us) if whole_us else "",
         time_text(measured),
-        time_text(bound) if bound else "",
+        bound_cell(bound, group.coverage) if bound else "",
         f"{measured / bound:.1f}x" if bound else "",
         estimate_text(group.estimate) if group.estimate else "",
         f"{pipe} {percent_text(group.busy_us[pipe] / measured)}" if pipe and measured else "",
@@ -140,7 +154,7 @@ def _call_title(calls: CallGroup) -> str:
         times=call["count"],
         measured=time_text(call["median_us"]),
         fastest=time_text(call["min_us"]),
-        bound=time_text(call["bound_us"]),
+        bound=covered_time(call["bound_us"], calls.coverage),
     )
 
 
@@ -209,7 +223,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         percent=percent_text(share or 0.0),
         fastest=percent_text(facts["bound_over_fastest"] or 0.0),
     )
-    lines.append(("bound", time_text(facts["bound_us"]), note))
+    lines.append(("bound", bound_cell(facts["bound_us"], group.coverage), note))
     others = [(other.assumption, other.kernel_us) for other in group.otherwise]
     lines += assumption_lines(group.assumptions, others)
     lines.append(("limited by", facts["binding_pipe"], busy))
@@ -334,3 +348,105 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
 
 def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}}
+
+
+ROW = 40
+"""Height of a row of bars in pixels."""
+BAR = 16
+"""Height of a bar in pixels."""
+
+
+TRACE_NOTE = "--trace trace.json writes the measured launches and their bounds to a file."
+ORIGIN = "Times were measured on a device; bounds and estimates are from published rates."
+"""Origin of the numbers, for the footer."""
+
+
+def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
+    """Return the report of a profile; ``call`` is the command that reproduces it."""
+    sections = [Section("The file", (lines_table(file_lines(answer)),))]
+    bars = [(group, group.as_dict()) for group in answer.groups if group.possible_calls]
+    if bars:
+        named = [
+            (
+                say("{kernel}, {times}x", kernel=facts["kernel"], times=facts["count"]),
+                facts["median_us"],
+                facts["bound_us"],
+            )
+            for _, facts in bars
+        ]
+        note = "Median measured time; the pink part is the lower bound from published rates."
+        sections.append(Section("Measured beside bound", (Picture(time_bars(named), note),)))
+    sections += [
+        Section(
+            say("Call {operator}", calls.calls[0].possible.plan),
+            (
+                _call_picture(calls),
+                *_call_over_time(calls),
+                Table(LAUNCHED, tuple(call_rows(calls))),
+                lines_table(call_assumption_lines(calls)),
+            ),
+        )
+        for calls in answer.calls
+    ]
+    sections += [
+        Section(_title(group), (lines_table(group_lines(group)),)) for group in answer.groups
+    ]
+    sentence = headline(answer)
+    return Document(sentence, sentence, tuple(sections), call, origin=ORIGIN)
+
+
+def _title(group: MeasuredGroup) -> str:
+    facts = group.as_dict()
+    return f"{facts['kernel']} {', '.join(facts['inputs'] or ['shapes unknown'])}"
+
+
+def _call_picture(calls: CallGroup) -> Picture:
+    launches = calls.as_dict()["launches"]
+    return Picture(
+        time_bars(
+            [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in launches]
+        ),
+        "Launches in launch order.",
+    )
+
+
+def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
+    """Draw the launches of a call in order, with measured times and bounds."""
+    facts, plan = calls.as_dict(), calls.calls[0].possible.plan
+    launches, start = [], 0.0
+    for launch in facts["launches"]:
+        bound = launch["bound_us"] or 0.0
+        times = {"start_us": start, "us": bound, "measured_us": launch["median_us"]}
+        share = bound / facts["bound_us"] if facts["bound_us"] else 0.0
+        launches.append({"kernel": launch["kernel"], "share": share, "binds": "", **times})
+        start += bound
+    head = {"title": plan.title, "soc": plan.soc}
+    head |= {name: facts[name] for name in ("bound_us", "coverage")}
+    data = {**head, "launches": launches, "core": None, "pipes": []}
+    note = "Measured above, the lower bounds of the same launches below."
+    return (Drawing("drawGantt", data, note), Paragraph(TRACE_NOTE), Paragraph(PERFETTO))
+
+
+def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
+    """Draw measured times as bars from 0, with the part that is their lower bound.
+
+    - ``rows``: name, measured time and bound in microseconds; the bound is None if unknown.
+    """
+    longest = max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0)
+    scale = WIDTH / (longest or 1.0)
+    parts = []
+    for position, (name, measured, bound) in enumerate(rows):
+        y = position * ROW
+        time = time_text(measured)
+        text = f"{name}: {time}"
+        bars = [(say("{name}: measured {time}", name=name, time=time), measured, "c0")]
+        if bound is not None:
+            least = time_text(bound)
+            text = say(
+                "{name}: {measured}, at least {bound}", name=name, measured=time, bound=least
+            )
+            bars.append((say("{name}: bound {time}", name=name, time=least), bound, "c3"))
+        parts.append(caption(text, y + 14))
+        for title, us, colour in bars:
+            parts.append(bar(0, y + 20, us * scale, colour, title, height=BAR))
+    return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")

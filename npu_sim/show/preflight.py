@@ -1,6 +1,7 @@
 """A preflight as text, JSON lines, JUnit XML, annotations and Markdown."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -371,7 +372,7 @@ def write_junit(path: Path, matrix: Matrix, file: str) -> None:
     """
     root = ElementTree.Element("testsuites")
     for label in matrix.labels:
-        suite = ElementTree.SubElement(root, "testsuite", name=f"{file} {label}")
+        suite = ElementTree.SubElement(root, "testsuite", name=_printable(f"{file} {label}"))
         for row in matrix.rows:
             if label in row.cells:
                 _add_case(suite, row, label, matrix, file)
@@ -391,7 +392,7 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
         suite,
         "testcase",
         classname=_printable(row.op or "malformed"),
-        file=file,
+        file=_printable(file),
         line=str(row.line),
     )
     case.set("name", _printable(say("line {line}: {title}", row)))
@@ -455,7 +456,7 @@ def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
     for level, name in SARIF_LEVELS.items():
         for fault in matrix.faults(level, by_line=True):
             place = {
-                "artifactLocation": {"uri": quote(file)},
+                "artifactLocation": {"uri": quote(os.fsencode(file))},
                 "region": {"startLine": fault.rows[0].line},
             }
             result: dict[str, Any] = {

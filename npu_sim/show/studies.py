@@ -1,14 +1,31 @@
-"""Studies as labelled lines."""
+"""Studies as labelled lines and as reports with pictures, and the rows that can differ.
 
-from collections.abc import Sequence
+The rows are a table of text and report, and CSV.
+"""
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
 from rich.console import RenderableType
 
+from npu_sim.framework.describing import PLURALS
+from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, joined, say
-from npu_sim.show.layout import Paragraph, lines_table, stack
+from npu_sim.show.layout import Column, Paragraph, Table, csv_text, lines_table, stack
+from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Picture, Section
+from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
-from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
+from npu_sim.studies.determinism import (
+    FIELDS,
+    WORST_ROWS,
+    DeterminismStudy,
+    OutputStudy,
+    VariableRows,
+)
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, PrecisionStudy
 from npu_sim.studies.verdicts import MEANINGS, Verdict
@@ -186,3 +203,238 @@ def study_lines(study: Study) -> list[Line]:
 def study_headline(study: Study) -> str:
     """Return the operator and the device of a study in one line."""
     return say("{operator} on {product}, {soc}", study)
+
+
+HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
+POSITIONS = {"row": "row {number}", "column": "column {number}", "element": "element {number}"}
+"""Name of a row, column or element."""
+NOTE = (
+    "terms: how many numbers are added up; in: the contributions they arrive in; spread and ulp: "
+    "the element of the row that differs most in ulp, over the orders that were tried; relative "
+    "spread: the spread relative to the sum of the contributions' magnitudes"
+)
+
+
+def rows_title(rows: VariableRows) -> str:
+    """Return the number of rows, columns or elements that can differ, and of those shown."""
+    count = len(rows.table)
+    shown = say(", the {count} worst by ulp", count=WORST_ROWS) if count > WORST_ROWS else ""
+    if count:
+        return say(
+            "{output}: {count} {parts} can differ{shown}",
+            rows,
+            count=count,
+            parts=PLURALS[rows.axis],
+            shown=shown,
+        )
+    return say("{output}: its accumulation order is fixed", rows)
+
+
+def row_cells(rows: VariableRows) -> list[tuple[str, ...]]:
+    """Return the worst rows as cells under ``HEADINGS``."""
+    return [
+        (
+            say(POSITIONS[row["axis"]], number=row["place"]),
+            str(row["terms"]),
+            str(row["contributions"]),
+            str(row["cores"]),
+            f"{row['spread']:.3g}",
+            str(row["spread_ulp"]),
+            f"{row['relative']:.2g}",
+            ", ".join(map(str, row["element"])),
+        )
+        for row in rows.as_dicts()
+    ]
+
+
+def rows_csv(every: Sequence[VariableRows]) -> str:
+    """Return every row that can differ as CSV."""
+    names = ("output", "axis", *(FIELDS.names or ()))
+    rows = [row for rows in every for row in rows.as_dicts(rows.table)]
+    return csv_text(names, ([row[name] for name in names] for row in rows))
+
+
+def rows_view(every: Sequence[VariableRows]) -> RenderableType:
+    """Return the worst rows of each output as a rich renderable."""
+    columns = [
+        Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0)
+        for number, name in enumerate(HEADINGS)
+    ]
+    parts: list[RenderableType] = []
+    for rows in every:
+        parts += [
+            "",
+            rows_title(rows),
+            *([Table(columns, row_cells(rows))] if len(rows.table) else []),
+        ]
+    return stack(*parts, *(["", NOTE] if any(len(rows.table) for rows in every) else []))
+
+
+MOST_TERMS = 10_000
+"""Maximum number of terms of all drawn summation trees; further classes are counted."""
+
+
+def study_document(study: Study) -> Document:
+    """Return the report of a study."""
+    outputs = study.outputs if isinstance(study, DeterminismStudy) else ()
+    rows = [output.rows for output in outputs]
+    return study_report(study_headline(study), study_lines(study), study.as_dict(), rows=rows)
+
+
+def certificate_document(certificate: Certificate) -> Document:
+    """Return the report of one certificate."""
+    lines = certificate_lines([certificate])
+    return study_report(lines[0][1], lines, {"certificates": [certificate.as_dict()]})
+
+
+def study_report(
+    headline: str,
+    lines: list[tuple[str, str, str]],
+    data: dict[str, Any],
+    call: str = "",
+    rows: Sequence[VariableRows] = (),
+) -> Document:
+    """Return the report of a study.
+
+    - ``headline``, ``lines``: text of the study.
+    - ``data``: the study in JSON form.
+    - ``call``: command that reproduces the report.
+    - ``rows``: rows that can differ between runs.
+    """
+    sections = [Section("Result", (lines_table(lines),))]
+    if "certificates" in data:
+        sections = [Section("Result: summation trees", _trees(data["certificates"]))]
+    sections += [*_maps(rows), *rows_sections(rows)]
+    figures = [*_running_errors(data), *_histograms(data)]
+    if figures:
+        sections.append(Section("Curves", tuple(figures)))
+    return Document(headline, headline, tuple(sections), call)
+
+
+def _maps(rows_by_output: Sequence[VariableRows]) -> tuple[Section, ...]:
+    """Draw the positions of the rows that can differ, per output."""
+    strips = [
+        order_strip_data(rows.output, OrderMask(rows.axis, rows.mask()))
+        for rows in rows_by_output
+        if len(rows.table)
+    ]
+    pictures = tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips)
+    return (Section("Where", pictures),) if pictures else ()
+
+
+def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
+    """Draw the first trees, up to ``MOST_TERMS`` terms."""
+    totals = list(accumulate(len(certificate["terms"]) for certificate in certificates))
+    shown = max(sum(total <= MOST_TERMS for total in totals), 1)
+    drawn = [
+        {name: value for name, value in certificate.items() if name != "text"}
+        for certificate in certificates[:shown]
+    ]
+    caption = (
+        "Open a node to see what is added; t0 .. t31 are terms added one after the "
+        "other. Every addition is one fp32 addition."
+    )
+    trees = Drawing("drawTrees", {"certificates": drawn}, caption)
+    rest = len(certificates) - shown
+    if not rest:
+        return (trees,)
+    more = say(
+        "{certificates} more classes are in the JSON of the same call (--json).", certificates=rest
+    )
+    return trees, Paragraph(more)
+
+
+def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
+    """Draw the rounding error of the worst element in its two extreme orders, in ulp."""
+    for output in data.get("outputs", ()):
+        worst = output.get("worst")
+        if worst:
+            reference, factor = float(worst["deterministic_result"]), worst["factor"]
+            ulp = float(np.spacing(np.float32(abs(reference))))
+            curves = [
+                Curve(
+                    worst[f"{end}_order"],
+                    list(range(1, len(steps) + 1)),
+                    rounding_errors(steps, ulp / factor),
+                )
+                for end, steps in (
+                    ("lowest", worst["steps_to_lowest"]),
+                    ("highest", worst["steps_to_highest"]),
+                )
+            ]
+            exact = sum(step["value"] for step in worst["steps_to_lowest"])
+            bounds = (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),)
+            index = ", ".join(map(str, worst["index"]))
+            caption = say(
+                "{output}[{index}] in the orders of its lowest and highest result: running fp32 "
+                "sum less the exact sum of the same contributions. Their ends lie {spread_ulp} ulp "
+                "apart. 1 ulp of the deterministic result is {ulp:.3g}.",
+                output=output["output"],
+                index=index,
+                spread_ulp=worst["spread_ulp"],
+                ulp=ulp,
+            )
+            yield curve_figure(
+                Axis("contributions added"),
+                Axis("off the exact sum, ulp of the result"),
+                curves,
+                bounds,
+                caption=caption,
+            )
+
+
+def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[float]:
+    """Return the running sum minus the exact sum after each step, in ulp."""
+    exact = accumulate(step["value"] for step in steps)
+    return [(step["sum_after"] - total) / ulp for step, total in zip(steps, exact, strict=True)]
+
+
+def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
+    """Draw the ulp histogram of each variant and output with a logarithmic axis."""
+    for output in data.get("outputs", ()):
+        if "histogram" in output:
+            edges = [
+                "more" if bar["up_to_ulp"] is None else f"<= {bar['up_to_ulp']:g}"
+                for bar in output["histogram"]
+            ]
+            counts = [bar["elements"] for bar in output["histogram"]]
+            labels = [str(count) if count else "" for count in counts]
+            bars = {
+                "type": "bar",
+                "x": edges,
+                "y": counts,
+                "name": output["output"],
+                "text": labels,
+                "textposition": "outside",
+                "cliponaxis": False,
+            }
+            top = np.log10(max(max(counts), 1)) + 0.6
+            axis = {
+                "title": {"text": "elements, logarithmic"},
+                "type": "log",
+                "range": [-0.3, float(top)],
+                "dtick": 1,
+            }
+            layout = {
+                "xaxis": {"title": {"text": "error in ulp"}, "type": "category"},
+                "yaxis": axis,
+            }
+            yield Figure(
+                (bars,),
+                layout,
+                say(
+                    "{variant}: {output} against float64; above each bar, its number of elements",
+                    variant=output["variant"],
+                    output=output["output"],
+                ),
+            )
+
+
+def rows_sections(every: Sequence[VariableRows]) -> tuple[Section, ...]:
+    """Return the section of rows that can differ between runs, if any are given."""
+    tables = tuple(
+        Table(HEADINGS, tuple(row_cells(rows)), rows_title(rows))
+        for rows in every
+        if len(rows.table)
+    )
+    return (Section("Rows that can differ", (*tables, Paragraph(NOTE))),) if tables else ()

@@ -1,13 +1,19 @@
-"""Plans and results as text: the outcome first, then the reasons, then the changes."""
+"""Plans, results and workspaces as text, and calls as commands and programs.
 
-from collections.abc import Iterable, Sequence
+The outcome comes first, then the reasons, then the changes.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
+from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 from npu_sim.framework.describing import PLURALS
-from npu_sim.framework.execution import OrderMask, Result
+from npu_sim.framework.execution import OrderMask, Prepared, Result
+from npu_sim.framework.target import Target
 from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
 from npu_sim.numbers.formats import TensorSpec, shape_text
@@ -24,14 +30,17 @@ from npu_sim.plans.model import (
     Plan,
     ProfileKey,
     Workspace,
+    WorkspaceArea,
+    WorkspaceNode,
 )
-from npu_sim.releases import release_suffix
-from npu_sim.show.layout import Paragraph, lines_table, stack
+from npu_sim.registry import load_operator
+from npu_sim.releases import default_release, release_suffix
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
-"""Names of several parts of an output, by the axis of an order mask."""
+"""Bytes of a mebibyte."""
 LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
 """Styles of the lines that report a problem, by label."""
 EVIDENCE_NOTES = MappingProxyType(
@@ -210,6 +219,11 @@ def plan_view(plan: Plan) -> Group:
     return _view(plan, [])
 
 
+def prepared_view(prepared: Prepared) -> Group:
+    """Return the plan of a prepared call as a rich renderable."""
+    return plan_view(prepared.plan)
+
+
 def _view(plan: Plan, results: list[Line]) -> Group:
     headline = Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
     lines = plan_lines(plan) + change_lines(plan) + results
@@ -308,3 +322,154 @@ def socs_text(names: Sequence[str]) -> str:
     return ", ".join(
         name if number == 0 else name.removeprefix(FAMILY) for number, name in enumerate(names)
     )
+
+
+KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
+AREAS = ("area", "bytes", "offset", "bucket", "lives at")
+BUCKETS = ("bucket", "bytes", "offset", "areas in it")
+Names = tuple[str, ...]
+_NUMBERS = ("node", "bytes", "offset", "bucket")
+
+
+def workspace_headline(workspace: Workspace) -> str:
+    """Return the size in one line."""
+    unknown = joined((part.name for part in workspace.unknown), ", ")
+    return say(
+        "{size} of workspace{unknown}",
+        size=bytes_text(workspace.total_bytes),
+        unknown=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
+    )
+
+
+def workspace_view(workspace: Workspace) -> RenderableType:
+    """Return a workspace as a rich renderable."""
+    return stack(workspace_headline(workspace), "", workspace_tables(workspace))
+
+
+def workspace_tables(workspace: Workspace, indent: int = 0) -> RenderableType:
+    """Return kernels, areas and buckets as tables."""
+    if not workspace.nodes:
+        return Paragraph("no kernel needs any")
+    kernels, areas, buckets = (
+        _table(names, rows, indent) for _, names, rows in workspace_rows(workspace)
+    )
+    return stack(kernels, "", areas, "", buckets)
+
+
+def workspace_rows(workspace: Workspace) -> tuple[tuple[str, Names, list[Names]], ...]:
+    """Return title, headings and rows of the tables of a workspace; nothing without kernels."""
+    if not workspace.nodes:
+        return ()
+    return (
+        ("Kernels", KERNELS, _kernel_rows(workspace)),
+        ("Areas", AREAS, _area_rows(workspace)),
+        ("Buckets", BUCKETS, _bucket_rows(workspace)),
+    )
+
+
+def _table(names: Names, rows: list[Names], indent: int) -> Table:
+    columns = [
+        Column(name, right=name in _NUMBERS, wraps=name not in _NUMBERS, key=number == 0)
+        for number, name in enumerate(names)
+    ]
+    return Table(columns, rows, indent=indent)
+
+
+def _kernel_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row per kernel, under ``KERNELS``."""
+    texts = {str(area.name): area.name for area in workspace.areas}
+    return [
+        (
+            str(number),
+            node.name,
+            *(
+                joined((name_text(texts.get(name, name)) for name in names), ", ")
+                for names in (node.inputs, node.outputs)
+            ),
+            _own(node),
+        )
+        for number, node in enumerate(workspace.nodes)
+    ]
+
+
+def _own(node: WorkspaceNode) -> str:
+    if not node.workspace:
+        return ""
+    if all(part.evidence.value == "unknown" for part in node.workspace):
+        return "unknown, counted as 0"
+    model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
+    size = bytes_text(sum(part.bytes for part in node.workspace))
+    return say("{size}{model}", size=size, model=model)
+
+
+def _area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row per area, under ``AREAS``."""
+    rows: list[tuple[str, ...]] = []
+    for area in workspace.areas:
+        place = (count_text(area.bytes), count_text(area.offset), str(area.bucket))
+        rows.append((area.name, *place, _nodes_text(area)))
+    return rows
+
+
+def _nodes_text(area: WorkspaceArea) -> str:
+    if area.first_node == area.last_node:
+        return say("node {first_node}", area)
+    return say("nodes {first_node} to {last_node}", area)
+
+
+def _bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row per bucket, under ``BUCKETS``."""
+    rows: list[tuple[str, ...]] = []
+    for number, bucket in enumerate(workspace.buckets):
+        areas = joined((area.name for area in workspace.areas if area.bucket == number), ", ")
+        rows.append((str(number), count_text(bucket.bytes), count_text(bucket.offset), areas))
+    return rows
+
+
+def plan_command(plan: Plan, product: str) -> str:
+    """Return the command that shows a plan; ``product`` is a name or a profile file."""
+    device = {"soc": plan.soc, "release": plan.release}
+    switches = {"deterministic": plan.deterministic, "limits": plan.limits}
+    options = {"product": product, **device, **switches}
+    return _command(plan.operator, plan.arguments, options)
+
+
+def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
+    """Return a call as a command line; ``product`` is a name or a profile file."""
+    return _command(operator, arguments, _options(product, target))
+
+
+def python_call(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
+    """Return a call as a Python program that prints its plan."""
+    keywords = {**arguments, **_without_defaults(_options(product, target))}
+    lines = [f"    {operator!r},", *(f"    {name}={value!r}," for name, value in keywords.items())]
+    return "import npu_sim\n\nplan = npu_sim.plan(\n" + "\n".join(lines) + "\n)\nprint(plan)\n"
+
+
+def _options(product: str, target: Target) -> dict[str, Any]:
+    return {
+        "product": product,
+        "soc": target.profile.soc,
+        "release": target.profile.release,
+        "deterministic": target.deterministic,
+        "limits": target.limits,
+    }
+
+
+def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = {"release": default_release(), "deterministic": False, "limits": "documented"}
+    return {name: value for name, value in options.items() if defaults.get(name) != value}
+
+
+def _command(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    words = ["npu-sim", "plan", operator]
+    outputs = {output.name: output.output for output in load_operator(operator).outputs}
+    for name, value in arguments.items():
+        flag = outputs.get(name, name).replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    for name, value in _without_defaults(options).items():
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return shlex.join(words)

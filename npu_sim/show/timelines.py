@@ -1,6 +1,6 @@
 """Timelines as text: the bound, the binding resource, and what the bound leaves out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 
@@ -39,14 +39,43 @@ def busy_text(timeline: Timeline) -> str:
     return ", ".join(f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items())
 
 
+def covered_time(us: float, coverage: str) -> str:
+    """Return a bound for a sentence: ``9.58 us (copies only)``."""
+    time = time_text(us)
+    return Text("{time} ({coverage})", time=time, coverage=coverage) if coverage else time
+
+
+def bound_cell(us: float, coverage: str) -> str:
+    """Return a bound for a table: ``>= 9.58 us, copies only``, or the time if all is covered."""
+    time = time_text(us)
+    return Text(">= {time}, {coverage}", time=time, coverage=coverage) if coverage else time
+
+
+def coverage_lines(coverages: Iterable[str]) -> list[str]:
+    """Return why marked bounds are not compared with others; empty if none is marked."""
+    marks = [
+        Text("'{coverage}'", coverage=coverage) for coverage in dict.fromkeys(coverages) if coverage
+    ]
+    if not marks:
+        return []
+    return [
+        say(
+            "bounds marked {marks} leave out computation without a published rate; bounds that "
+            "cover different work are not compared",
+            marks=joined(marks, ", "),
+        )
+    ]
+
+
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
     clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", timeline)
-    lines: list[Line] = [("lower bound", time_text(timeline.bound_us), clock)]
+    bound = bound_cell(timeline.bound_us, timeline.coverage)
+    lines: list[Line] = [("lower bound", bound, clock)]
     estimates = enumerate(_estimates(timeline))
     lines += [("estimate" if number == 0 else "", *line) for number, line in estimates]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
-    lines += [_change_line(change) for change in timeline.changes]
+    lines += [_change_line(change, timeline.coverage) for change in timeline.changes]
     lines += determinism_lines(timeline.determinism)
     source = [("rules", timeline.rules_source, "")] if timeline.rules_source else []
     return lines + _kernel_lines(timeline) + caution_lines(timeline) + source
@@ -166,11 +195,12 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     return (label, f"{launch.kernel}: {time_text(launch.us)}", note)
 
 
-def _change_line(change: Change) -> Line:
+def _change_line(change: Change, coverage: str) -> Line:
     without = joined(change.without, ", ")
     gone = say("; without {without}", without=without) if without else ""
     note = Text("; {note}", change) if change.note else ""
-    percent, time = percent_text(abs(change.saved_share)), time_text(change.bound_us)
+    percent = percent_text(abs(change.saved_share))
+    time = covered_time(change.bound_us, coverage)
     saved = Text("{percent} less", percent=percent)
     if change.saved_share < 0:
         saved = Text("{percent} more", percent=percent)
@@ -203,7 +233,7 @@ def _price_text(price: ModePrice) -> str:
     workspace = " + ".join((bytes_text(price.workspace_bytes), *unknown))
     bound = "no time"
     if price.bound_us is not None:
-        bound = say("at least {time}", time=time_text(price.bound_us))
+        bound = say("at least {time}", time=covered_time(price.bound_us, price.coverage))
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
         switch=switch,
@@ -318,7 +348,7 @@ def _cells(timeline: Timeline) -> tuple[str, ...]:
     busy = " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
     return (
         f"{timeline.clock_mhz:g}",
-        time_text(timeline.bound_us),
+        bound_cell(timeline.bound_us, timeline.coverage),
         estimate_cell(timeline),
         largest_text(timeline),
         busy,
@@ -326,11 +356,25 @@ def _cells(timeline: Timeline) -> tuple[str, ...]:
     )
 
 
+def _least(timeline: Timeline) -> str:
+    time = covered_time(timeline.bound_us, timeline.coverage)
+    return say("{title} on {soc}: at least {time}", timeline, time=time)
+
+
+def lowest_text(timelines: Sequence[Timeline]) -> str:
+    """Return the lowest of several bounds of one operator, if they cover the same work."""
+    lowest = min(timelines, key=lambda timeline: timeline.bound_us)
+    if len({timeline.coverage for timeline in timelines}) > 1:
+        return say("{title}: bounds cover different work, not compared", lowest)
+    if len(timelines) == 1:
+        return _least(lowest)
+    time = covered_time(lowest.bound_us, lowest.coverage)
+    return say("{title}: lowest bound {time} on {soc}", lowest, time=time)
+
+
 def timeline_view(timeline: Timeline) -> Group:
     """Return one timeline as a rich renderable."""
-    headline = Text(
-        "{title} on {soc}: at least {time}", timeline, time=time_text(timeline.bound_us)
-    )
+    headline = _least(timeline)
     streamed = dict.fromkeys(launch.kernel for launch in timeline.launches if not launch.planned)
     if streamed:
         headline = Text(
@@ -349,7 +393,6 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
     - ``compared``: name of the call, SoC, and timeline or refusal.
     """
     shown = [timeline for _, _, timeline in compared if isinstance(timeline, Timeline)]
-    fastest = min(shown, key=lambda timeline: timeline.bound_us)
     socs: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for name, soc, timeline in compared:
@@ -360,10 +403,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
             reasons.setdefault(timeline.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
-    headline = Paragraph(
-        say("{title}: lowest bound {time} on {soc}", fastest, time=time_text(fastest.bound_us)),
-        "bold green",
-    )
+    headline = Paragraph(lowest_text(shown), "bold green")
     parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]
     if reasons:
         parts += [
@@ -371,6 +411,8 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
             lines_table(("refused", reason, joined(where)) for reason, where in reasons.items()),
         ]
     parts += ["", Paragraph(NOT_MEASURED, "dim")]
+    covered = coverage_lines(timeline.coverage for timeline in shown)
+    parts += [Paragraph(line, "dim") for line in covered]
     evidence = evidence_of_estimates(shown)
     if evidence:
         parts.append(Paragraph(evidence, "dim"))

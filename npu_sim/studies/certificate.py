@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework import hooks
 from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
@@ -118,7 +119,7 @@ def certify(
     operator
         Name of the operator.
     probe
-        Whether to recover the trees from the kernel as well.
+        Recover the trees from the kernel as well.
     progress
         Called with the output and the fraction of classes done, before each class.
     **call
@@ -169,5 +170,5 @@ def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
 def claims(operator: str, **call: Any) -> Iterator[Claim]:
     """Return the declared trees of the element classes of a call."""
     described = study_call(operator, call)
-    declared: Iterator[Claim] = described.operator.hook("claims")(described)
+    declared: Iterator[Claim] = described.operator.hook(hooks.CLAIMS)(described)
     return declared

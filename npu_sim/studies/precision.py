@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.kernels.elementwise import narrow_array
-from npu_sim.kernels.ulp import ulp_distance, ulp_error
+from npu_sim.framework import hooks
+from npu_sim.kernels.elementwise import narrow_array, ulp_distance, ulp_error
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, formula_results, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.studies import verdicts
-from npu_sim.studies.terms import Term, terms_of
+from npu_sim.studies.worst_element import Term, terms_of
 
 AGAINST_ROUNDED = (
     "errors and verdicts are relative to the formula in float64 on inputs rounded to the "
@@ -141,7 +141,7 @@ def study_precision(
         The call as for :func:`npu_sim.run`; its floating tensors are rounded to every dtype.
     """
     base = study_call(operator, call)
-    base.operator.hook("formula")  # raises a UsageError without a formula
+    base.operator.hook(hooks.FORMULA)  # raises a UsageError without a formula
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
     all_variants = list(variants(base))
@@ -162,10 +162,10 @@ def variants(base: StudyCall) -> Iterator[Variant]:
     floating = [name for name in base.operator.floating if name in base.tensors]
     for dtype in base.profile.product.dtypes:
         call = base.with_tensors(**{name: _rounded(base.tensors[name], dtype) for name in floating})
-        if not base.operator.has_hook("variants"):
+        if not base.operator.has_hook(hooks.VARIANTS):
             yield Variant(dtype, dtype, call)
         else:
-            for label, compute, typed in base.operator.hook("variants")(call):
+            for label, compute, typed in base.operator.hook(hooks.VARIANTS)(call):
                 yield Variant(Text("{dtype}, {label}", dtype=dtype, label=label), compute, typed)
 
 
@@ -239,7 +239,7 @@ def _causes(
     ]
     floating = [name for name in call.operator.floating if name in call.tensors]
     is_narrow = canonical_dtype(call.tensors[floating[0]].dtype) != "float32"
-    if is_narrow and not call.operator.has_hook("variants"):
+    if is_narrow and not call.operator.has_hook(hooks.VARIANTS):
         exact = {name: np.asarray(call.tensors[name], np.float32) for name in floating}
         accumulated = _max_ulp(call.outputs(**exact)[output], golden, dtype)
         note = "fp32 sums and products on the rounded inputs, not rounded again"
@@ -250,8 +250,8 @@ def _causes(
         distance = float(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
         note = "sequential against reverse arrival of the cores"
         causes.append(Cause("accumulation order", distance, note))
-    if call.operator.has_hook("causes"):
-        causes += [Cause(*cause) for cause in call.operator.hook("causes")(call, dtype, golden)]
+    if call.operator.has_hook(hooks.CAUSES):
+        causes += [Cause(*cause) for cause in call.operator.hook(hooks.CAUSES)(call, dtype, golden)]
     if call.profile.saturates:
         count = int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64))))
         note = Text("{count} results beyond the range become the largest finite value", count=count)

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.kernels.elementwise import narrow_array, round_to_hf32
-from npu_sim.kernels.ulp import ulp_error
+from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, ulp_error
 from npu_sim.language import Text
 
 

@@ -1,12 +1,32 @@
-"""The element with the largest spread, and its contributions in the orders of its extremes."""
+"""The terms of an element, and its contributions in the orders of its extremes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from npu_sim.framework import hooks
 from npu_sim.kernels import order_study
+from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import Parts, Step
+
+
+class Term(NamedTuple):
+    """One term of a sum."""
+
+    name: str
+    value: float
+
+
+def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
+    """Return the terms of an output element, largest magnitude first; none without the hook."""
+    if not call.operator.has_hook(hooks.TERMS):
+        return ()
+    terms = call.operator.hook(hooks.TERMS)(call, output, index)
+    ordered = sorted(terms, key=lambda term: -abs(term[1]))
+    return tuple(Term(name, float(value)) for name, value in ordered)
+
 
 Orders = Mapping[str, tuple[int, tuple[int, int]]]
 """Orders by name: code, and the key words of the seed."""

@@ -18,10 +18,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from npu_sim.cores import Device
+from npu_sim.framework.checking import row_planner
 from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.cache import KernelCache, outside_digest
+from npu_sim.kernels.engine.codegen import DeviceCompiler
 from npu_sim.kernels.engine.compile import PLAIN
-from npu_sim.kernels.engine.device import DeviceCompiler
 from npu_sim.sweeps import space
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.tiling.common import bit_length
@@ -68,7 +69,7 @@ def _called(namespace: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[Ca
 @lru_cache(maxsize=32)
 def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled: bool) -> Any:
     """Return the compiled function ``fill(out, first, ...)``; see :func:`fill_source`."""
-    planner = operator.planner
+    planner = row_planner(operator)
     source = fill_source(operator, columns, sampled)
     scope: dict[str, Any] = {
         "__name__": __name__,
@@ -102,7 +103,7 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
         *(_draws(axes) if sampled else ()),
         *_codes(axes),
         f"device = Device({_loads('devices', len(Device._fields))})",
-        f"switches = Rules({_loads('rules', len(operator.planner.rules._fields))})",
+        f"switches = Rules({_loads('rules', len(row_planner(operator).rules._fields))})",
         f"row = make_row({', '.join(f'c{axis}' for axis in axes)})",
         "record = plan_row(row, device, switches)",
         "product, soc, release = places[0, d0], places[1, d0], places[2, d0]",

@@ -20,7 +20,9 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number
+from npu_sim.framework.checking import checked_call
 from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import LIMITS, Target
 from npu_sim.language import Text
@@ -109,11 +111,11 @@ class Area:
         for axis, position in zip(self.axes, positions, strict=True):
             values[axis.name] = axis.at(position)
         operator = self.space.operator
-        call = operator.plan_arguments(values)
+        call = plan_arguments(operator, values)
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
         target = Target(self.profile, deterministic, limits=limits)
         try:
-            return plan_of(operator.check(operator.build(call), target))
+            return plan_of(checked_call(operator, call, target))
         except AclnnError as error:
             return error
 
@@ -297,7 +299,8 @@ def sweep_map(space: Space) -> dict[str, Any]:
         other axes; ``x`` and ``y``: ``name``, ``first`` and ``last`` value, ``end`` of the last
         cell, ``logarithmic``; ``states``: ``label`` of a path, or the reason of a refusal;
         ``columns``: ``start``, ``end`` and ``runs`` (start, end, last value, state); ``cells``:
-        grids of ``cores``, ``workspace_bytes`` and ``bound_us``; ``limits`` of both axes.
+        grids of ``cores``, ``workspace_bytes`` and ``bound_us``, a grid for every ``coverage`` of
+        bounds; ``limits`` of both axes.
     """
     if len(numbers := open_numbers(space)) < 2:
         return {}
@@ -326,9 +329,7 @@ def sweep_map(space: Space) -> dict[str, Any]:
         "states": [{"label": path[-1], "refused": path[0] != 0} for path in states],
         "columns": columns,
         "cells": {
-            kind: grid
-            for kind, grid in (*_cells(area).items(), ("bound_us", _bounds(area)))
-            if _has_values(grid)
+            kind: grid for kind, grid in (_cells(area) | _bounds(area)).items() if _has_values(grid)
         },
         "limits": [
             {"axis": name, **limit}
@@ -387,16 +388,23 @@ def _has_values(grid: dict[str, Any]) -> bool:
 
 
 def _bounds(area: Area) -> dict[str, Any]:
+    """Return the sampled grids of bounds: one for those that cover the same work."""
     places = [
         spread_positions(axis, most) for axis, most in zip(area.axes, BOUND_CELLS, strict=True)
     ]
-    values = np.full([len(chosen) for chosen in places], -1.0)
+    grids: dict[str, np.ndarray] = {}
     for column, x in enumerate(places[0]):
         for row, y in enumerate(places[1]):
             plan = area.planned(x, y)
             if isinstance(plan, Plan):
-                values[column, row] = round(timeline(plan, area.profile).bound_us, 3)
-    return _field(area, places, values)
+                found = timeline(plan, area.profile)
+                unknown = np.full([len(chosen) for chosen in places], -1.0)
+                values = grids.setdefault(found.coverage, unknown)
+                values[column, row] = round(found.bound_us, 3)
+    return {
+        f"bound_us{number or ''}": _field(area, places, values) | {"coverage": coverage}
+        for number, (coverage, values) in enumerate(sorted(grids.items()))
+    }
 
 
 def _limits(area: Area, axis: AxisValues) -> list[dict[str, Any]]:

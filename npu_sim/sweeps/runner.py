@@ -1,25 +1,120 @@
-"""Run a sweep, in memory (``npu_sim.sweep``) or to disk (``npu_sim.sweep_to``)."""
+"""Run a sweep, in memory (``npu_sim.sweep``) or to disk (``npu_sim.sweep_to``).
 
+On request, random rows are compared with the planner of a single call.
+"""
+
+import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_sim.framework.checking import row_planner, rules_of
 from npu_sim.framework.checks import require_integer
+from npu_sim.framework.inference import plan_arguments
 from npu_sim.language import Text
+from npu_sim.operators import plan
 from npu_sim.registry import load_operator
-from npu_sim.status import UsageError, shown, without_internal_frames
+from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
 from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
-from npu_sim.sweeps.records import RecordColumn, Records, record_columns
-from npu_sim.sweeps.row_checks import Mismatch, compare_row, sampled_rows
-from npu_sim.sweeps.space import Space, make_space
+from npu_sim.sweeps.records import RecordColumn, Records, SweepSummary, record_columns
+from npu_sim.sweeps.space import Space, make_space, places_of
 from npu_sim.sweeps.store import Store
-from npu_sim.sweeps.summary import SweepSummary
+
+
+class Mismatch(NamedTuple):
+    """One field of one row that differs."""
+
+    row: int
+    field: str
+    swept: Any
+    planned: Any
+
+
+def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) -> dict[str, Any]:
+    """Return the record of one row, computed without Numba."""
+    position, *codes = space.codes_at(row)
+    profile = space.profiles[position]
+    planner = row_planner(space.operator)
+    planned_row = planner.make_row(*codes)
+    sources = {
+        "row": planned_row,
+        "record": planner.plan_row(planned_row, profile.device, rules_of(space.operator, profile)),
+        **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
+    }
+    return {column.name: _follow(sources, column.source) for column in columns}
+
+
+def called_facts(space: Space, row: int) -> dict[str, Any]:
+    """Return the fields that :func:`npu_sim.plan` reports about one row."""
+    profile, values = space.call_at(row)
+    try:
+        planned = plan(
+            space.operator.name, product=profile, **plan_arguments(space.operator, values)
+        )
+    except AclnnError as error:
+        return {"status": int(error.status)}
+    facts: dict[str, Any] = {
+        "status": 0,
+        "block_dim": planned.block_dim,
+        "total_workspace_bytes": planned.workspace.total_bytes,
+    }
+    if planned.tiling_key is not None:
+        facts |= {
+            "tiling_key": planned.tiling_key,
+            "workspace_bytes": planned.workspace.kernel_bytes,
+        }
+    return facts
+
+
+def compare_row(
+    space: Space, columns: tuple[RecordColumn, ...], row: int, record: Any
+) -> list[Mismatch]:
+    """Compare one record with the Python planner and with :func:`npu_sim.plan`."""
+    expected = planned_record(space, columns, row)
+    if _fits(expected, columns):
+        expected = {column.name: column.dtype.type(expected[column.name]) for column in columns}
+    swept = {column.name: record[column.name] for column in columns}
+    expected |= {name: value for name, value in called_facts(space, row).items() if name in swept}
+    return [
+        Mismatch(row, name, swept[name].item(), _plain(expected[name]))
+        for name in swept
+        if swept[name] != expected[name]
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _fits(expected: dict[str, Any], columns: tuple[RecordColumn, ...]) -> bool:
+    """Return whether every integer fits its field."""
+    for column in columns:
+        if column.dtype.kind == "i":
+            limits = np.iinfo(column.dtype)
+            if not limits.min <= expected[column.name] <= limits.max:
+                return False
+    return True
+
+
+def sampled_rows(count: int, total: int, seed: int = 0) -> list[int]:
+    """Return random row numbers below ``total``, without repetition, in order."""
+    return sorted(random.Random(seed).sample(range(total), min(count, total)))
+
+
+def _follow(sources: dict[str, Any], path: str) -> Any:
+    """Return the value at a path such as ``record.tiling.block_dim``."""
+    first, *names = path.split(".")
+    value = sources[first]
+    for name in names:
+        value = getattr(value, name)
+    return value
+
 
 CHUNK_ROWS = 1 << 19
 """Rows computed and written at a time: about 60 MB of records."""

@@ -2,20 +2,22 @@
 
 While a sweep runs, ``OUT.partial`` holds the written chunks and ``OUT.progress.json`` records how
 many are complete. Bytes beyond them belong to a chunk that was being written when the sweep died;
-they are cut off when it resumes. At the end the partial file gets its final name.
+they are cut off when it resumes. At the end the partial file gets its final name. ``OUT.lock`` is
+locked meanwhile, so that a second process that would write the same output is refused.
 
-Only files that a sweep wrote are ever removed. Anything else at one of the three names, and a
-folder with other files in it, is an error.
+Only files that a sweep wrote are ever removed. Anything else at one of the names, and a folder with
+other files in it, is an error.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import (
@@ -91,6 +93,7 @@ class Store:
         self.overwrite = overwrite
         self.partial = target.with_name(target.name + ".partial")
         self.progress_file = target.with_name(target.name + ".progress.json")
+        self._lock = FileLock(target.with_name(target.name + ".lock"), blocking=False)
         self.writer = WRITERS[ending](self.partial, space, columns)
         names = [f"{column.name}:{column.dtype}" for column in columns]
         self.identity = {
@@ -106,11 +109,12 @@ class Store:
         """Open the output; return the number of complete chunks and their saved summary.
 
         Raises UsageError when the folder is not writable or full, one of the names is taken, the
-        target exists and may not be overwritten, or an interrupted sweep is there: a different one,
-        or the same without ``resume``.
+        target exists and may not be overwritten, another process writes it, or an interrupted sweep
+        is there: a different one, or the same without ``resume``.
         """
         require_target(self.progress_file)
         with self._reporting_errors(self.partial):
+            self._acquire()
             if not self.progress_file.exists():
                 self._require_replaceable()
                 if self.target.exists() and not self.overwrite:
@@ -231,8 +235,28 @@ class Store:
             self.progress_file.unlink()
 
     def close(self) -> None:
-        """Release open files."""
+        """Release open files and the lock.
+
+        Its file is removed while it is locked: filelock then locks a new one. Windows, which cannot
+        remove an open file, keeps it.
+        """
         self.writer.close()
+        if self._lock.is_locked:
+            with suppress(OSError):
+                Path(self._lock.lock_file).unlink()
+            self._lock.release()
+
+    def _acquire(self) -> None:
+        """Lock the output for the whole sweep."""
+        path = Path(self._lock.lock_file)
+        if path.exists() and path.stat().st_size > 0:
+            message = Text("{path} is not the lock of a sweep", path=path)
+            raise UsageError("out", message, "move it elsewhere, or name another output")
+        try:
+            self._lock.acquire()
+        except Timeout:
+            message = Text("{target}: another process writes it", self)
+            raise UsageError("out", message, "wait for its end, or name another output") from None
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:
         done = {"rows": self.total, "chunks": chunks, "state": state, "summary": summary}

@@ -4,9 +4,12 @@ Every module reproduces the planner of one vendor kernel, or several that share 
 functions. Planners import neither Numba nor anything about operators, but sweeps compile them with
 Numba: they use integers, a few floats where the product does, and NamedTuples, and no dicts.
 
-The parameter ``row`` holds the integers of a call, named as the axes of the operator's declaration;
-``rules`` holds its documented limits and the switches of a release, from
-``configs/releases.yaml``.
+A planner module has ``tile(problem, device, rules)``. ``problem`` holds the integers of a call that
+the planner reads, named as the axes of the operator's declaration, so that a row of the operator is
+passed as it is. Where the planner counts otherwise, ``tile_row(row, device, rules)`` converts.
+``rules`` holds documented limits and the switches of a release, from ``configs/releases.yaml``.
+``KERNELS`` has the raw planners by kernel: ``problem_of(inputs, rules)`` reads what the product's
+planner gets, :func:`~npu_sim.tiling.fields.raw_planner` does the rest.
 """
 
 from collections.abc import Mapping
@@ -14,10 +17,11 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_ASCEND_950, Profile, load_profile
+from npu_sim.cores import Profile, load_profile
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import NotModelledError, UsageError, closest
+from npu_sim.tiling.fields import RawPlanner
 
 
 def plan_kernel(
@@ -59,11 +63,7 @@ def plan_kernel(
     entry = find_kernel(op)
     if entry is None:
         kernels = ", ".join(
-            dict.fromkeys(
-                kernel
-                for operator in OPERATORS
-                for kernel in (*operator.kernels, *operator.kernels_of_950)
-            )
+            dict.fromkeys(kernel for operator in OPERATORS for kernel in operator.all_kernels)
         )
         raise UsageError(
             "op",
@@ -92,17 +92,14 @@ def raw_plan(
     NotModelledError
         When npu_sim has no planner of the kernel on the product.
     """
-    is_950 = profile.npu_arch == NPU_ARCH_ASCEND_950
-    if op not in (entry.kernels_of_950 if is_950 else entry.kernels):
+    if op not in entry.kernels_on(profile.family):
         message = Text(
             "op = {op}: npu_sim has no planner of this kernel on {product_title}",
             op=repr(op),
             product_title=profile.product.title,
         )
         raise NotModelledError("op", message, "choose another product")
-    family = "npu_sim.tiling.ascend_950" if is_950 else "npu_sim.tiling"
+    family = f"npu_sim.tiling.{profile.family}".removesuffix(".")
     rules = SimpleNamespace(**profile.release_switches(entry.name))
-    result: dict[str, Any] = import_module(f"{family}.{entry.name}").plan_kernel(
-        op, inputs, profile.device, deterministic, rules
-    )
-    return result
+    planner: RawPlanner = import_module(f"{family}.{entry.name}").KERNELS[op]
+    return planner({**inputs, "deterministic": deterministic}, profile.device, rules)

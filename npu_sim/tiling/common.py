@@ -11,11 +11,14 @@ FP32, FP16, BF16 = 0, 1, 2
 """Dtype codes: the positions of an axis of dtypes."""
 DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
 
+UINT32_MASK = 0xFFFFFFFF
+"""Low 32 bits: values that a planner computes or stores in unsigned 32 bits."""
 FP32_BYTES = 4
 VECTOR_LANES = 64
 """fp32 lanes of one vector instruction (page ``numerics``)."""
 BLOCK_BYTES = 32
 """Bytes of one block: the granularity of buffers, copies and core synchronisation."""
+FP32_PER_BLOCK = BLOCK_BYTES // FP32_BYTES
 SYSTEM_WORKSPACE_BYTES = 16777216
 """16 MiB: what RmsNorm and RmsNormGrad add on every SoC, whatever its profile states (pages
 ``rms_norm`` and ``rms_norm_grad``, "Workspace")."""
@@ -37,6 +40,19 @@ def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
     """Return the half-open range of a core: ``size`` items, one more on the first ``longer``."""
     start = core * size + min(core, longer)
     return start, start + size + (1 if core < longer else 0)
+
+
+def chunk_range(core: int, size: int, total: int) -> tuple[int, int]:
+    """Return the half-open range of a core that takes ``size`` items, of which ``total`` exist."""
+    return min(core * size, total), min((core + 1) * size, total)
+
+
+def largest_power(number: int) -> int:
+    """Return the largest power of two that is at most ``number``; 1 for numbers below 2."""
+    power = 1
+    while 2 * power <= number:
+        power *= 2
+    return power
 
 
 def bit_length(number: int) -> int:

@@ -5,6 +5,7 @@ product subtracts unsigned 64-bit sizes; the wrap-around is written out. Sizes a
 name contains rows, columns or elements.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,9 @@ from npu_sim.tiling.common import (
     align_down,
     ceil_div,
     element_bytes,
+    even_range,
 )
 from npu_sim.tiling.fields import (
-    REFUSED,
     SUCCESS,
     Field,
     Part,
@@ -28,7 +29,7 @@ from npu_sim.tiling.fields import (
     Run,
     Structure,
     nothing,
-    raw_result,
+    raw_planner,
     vendor_fields,
 )
 
@@ -56,12 +57,12 @@ ALL_BUFFERS = -1
 
 
 class Problem(NamedTuple):
-    """One call: log_prob (rows, columns), its dtype, whether there is a weight, the reduction."""
+    """The axes of a call that the planner reads; log_prob has shape (N, C) and dtype ``dtype``."""
 
-    rows: int
-    columns: int
-    dtype_code: int
-    weighted: bool
+    N: int
+    C: int
+    dtype: int
+    weighted: int
     reduction: int
 
 
@@ -152,14 +153,14 @@ def bytes_per_column(dtype_code: int) -> int:
 def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
     """Return the buffers of a core that takes ``core_rows`` rows."""
     fp32_rows = align(4 * core_rows, BLOCK_BYTES)
-    grad_loss = align(element_bytes(problem.dtype_code) * core_rows, BLOCK_BYTES)
+    grad_loss = align(element_bytes(problem.dtype) * core_rows, BLOCK_BYTES)
     by_row = problem.reduction == NONE
     mean = problem.reduction == MEAN
     return RowBuffers(
         target=align(8 * core_rows, BLOCK_BYTES),
         target_cast=fp32_rows,
         grad_loss=grad_loss if by_row else 0,
-        grad_loss_fp32=fp32_rows if by_row and problem.dtype_code != FP32 else 0,
+        grad_loss_fp32=fp32_rows if by_row and problem.dtype != FP32 else 0,
         ignore=fp32_rows,
         mask=align(core_rows, BLOCK_BYTES),
         target_weight=fp32_rows if problem.weighted else 0,
@@ -170,10 +171,7 @@ def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
 
 def row_buffer_bytes(buffers: RowBuffers) -> int:
     """Return the sum of the row buffers."""
-    labels = (
-        buffers.target + buffers.target_cast + buffers.ignore + buffers.mask + buffers.target_weight
-    )
-    return labels + buffers.grad_loss + buffers.grad_loss_fp32 + buffers.buf2 + buffers.buf3
+    return sum(buffers)
 
 
 def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
@@ -199,15 +197,15 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     cores = device.vector_cores
     if cores <= 0:
         return NO_TILING
-    split = split_rows(problem.rows, cores)
+    split = split_rows(problem.N, cores)
     buffers = row_buffers(problem, split.front_rows, cores)
     used_bytes = row_buffer_bytes(buffers)
-    budget = column_budget(device.ub_bytes, used_bytes, problem.dtype_code)
-    align_columns = align_down(min(budget, problem.columns), unit_columns(problem.dtype_code))
-    column_loop, column_tail = 0, problem.columns
+    budget = column_budget(device.ub_bytes, used_bytes, problem.dtype)
+    align_columns = align_down(min(budget, problem.C), unit_columns(problem.dtype))
+    column_loop, column_tail = 0, problem.C
     if align_columns > 0:
-        column_loop, column_tail = problem.columns // align_columns, problem.columns % align_columns
-    tiling_key = KEYS[problem.dtype_code] + (1 if problem.weighted else 0)
+        column_loop, column_tail = problem.C // align_columns, problem.C % align_columns
+    tiling_key = KEYS[problem.dtype] + (1 if problem.weighted else 0)
     schedule_mode = rules.schedule_mode if problem.reduction == MEAN else -1
     wraps = 1 if used_bytes > device.ub_bytes else 0
     return Tiling(
@@ -217,8 +215,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + core_sum_bytes(cores),
         reduction=problem.reduction,
-        rows=problem.rows,
-        columns=problem.columns,
+        rows=problem.N,
+        columns=problem.C,
         front_cores=split.front_cores,
         tail_cores=split.tail_cores,
         front_rows=split.front_rows,
@@ -239,11 +237,8 @@ def core_sum_bytes(cores: int) -> int:
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows that a core takes."""
-    if core < tiling.front_cores:
-        start = core * tiling.front_rows
-        return start, start + tiling.front_rows
-    start = tiling.front_cores * tiling.front_rows + (core - tiling.front_cores) * tiling.tail_rows
-    return start, start + tiling.tail_rows
+    longer = tiling.front_cores * (tiling.front_rows - tiling.tail_rows)
+    return even_range(core, tiling.tail_rows, longer)
 
 
 def piece_bytes(tiling: Tiling, dtype_code: int) -> int:
@@ -267,36 +262,20 @@ def fits(problem: Problem, device: Device, rules: Any) -> bool:
     tiling = tile(problem, device, rules)
     if tiling.status != SUCCESS or tiling.wraps == 1:
         return False
-    if tiling.align_columns == 0 and problem.columns > tiling.column_budget:
+    if tiling.align_columns == 0 and tiling.column_budget < problem.C:
         return False
-    return used_bytes(tiling, problem.dtype_code) <= device.ub_bytes
+    return used_bytes(tiling, problem.dtype) <= device.ub_bytes
 
 
-def problem_of(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    return Problem(row.N, row.C, row.dtype, row.weighted == 1, row.reduction)
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of(row), device, rules)
-
-
-def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
-    """Return whether the buffers of a core fit."""
-    return fits(problem_of(row), device, rules)
-
-
-def vendor_structure(
-    tiling: Any, ignore_index: int, label_smoothing: float
-) -> dict[str, int | float]:
+def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names; labelSmoothing is fp32 with 9 digits."""
-    smoothing = float(f"{np.float32(label_smoothing):.9g}")
-    return {**vendor_fields(tiling), "ignoreIndex": ignore_index, "labelSmoothing": smoothing}
+    smoothing = float(f"{np.float32(arguments['label_smoothing']):.9g}")
+    given = {"ignoreIndex": arguments["ignore_index"], "labelSmoothing": smoothing}
+    return {**vendor_fields(tiling), **given}
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`.
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs.
 
     Like the product's planner, it ignores ``grad_loss_shape``, which the contract checks.
     """
@@ -306,16 +285,12 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
         or tuple(inputs["target_shape"]) != shape[:1]
         or (weight is not None and tuple(weight) != shape[1:])
     ):
-        return REFUSED
-    code = DTYPE_CODES[inputs["log_prob_dtype"]]
-    tiling = tile(
-        Problem(*shape, code, weight is not None, REDUCTIONS.index(inputs["reduction"])),
-        device,
-        rules,
-    )
-    return raw_result(
-        tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"])
-    )
+        return None
+    dtype = DTYPE_CODES[inputs["log_prob_dtype"]]
+    return Problem(*shape, dtype, int(weight is not None), REDUCTIONS.index(inputs["reduction"]))
+
+
+KERNELS = {"cross_entropy_loss_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
 def leaves_room(problem: Problem, columns: int, device: Device, rules: Any) -> bool:
@@ -333,7 +308,7 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
     while low < high:
         middle = (low + high + 1) // 2
         rows = middle * device.vector_cores
-        tried = Problem(rows, *problem[1:])  # Numba cannot compile _replace
+        tried = _with_shape(problem, rows, problem.C)
         if columns == ALL_BUFFERS:
             possible = fits(tried, device, rules)
         else:
@@ -345,6 +320,11 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
     return low * device.vector_cores
 
 
+def _with_shape(problem: Problem, rows: int, columns: int) -> Problem:
+    """Return the call with another shape; Numba cannot compile _replace."""
+    return Problem(rows, columns, problem.dtype, problem.weighted, problem.reduction)
+
+
 def largest_rows_before_wrap(problem: Problem, device: Device, rules: Any) -> int:
     """Return the largest N whose row buffers alone fit; beyond, the product accepts any row."""
     return largest_rows(problem, device, rules, 0)
@@ -352,8 +332,8 @@ def largest_rows_before_wrap(problem: Problem, device: Device, rules: Any) -> in
 
 def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
     """Return the largest C below one unit that fits with these rows, or 0."""
-    columns = unit_columns(problem.dtype_code) - 1
-    while columns > 0 and not fits(Problem(problem.rows, columns, *problem[2:]), device, rules):
+    columns = unit_columns(problem.dtype) - 1
+    while columns > 0 and not fits(_with_shape(problem, problem.N, columns), device, rules):
         columns -= 1
     return columns
 

@@ -4,11 +4,22 @@ Source: specification page ``embedding_dense_backward``, section "Tiling, Atlas 
 elements unless the name contains bytes.
 """
 
+from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align, ceil_div
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    DTYPE_CODES,
+    FP32_BYTES,
+    FP32_PER_BLOCK,
+    VECTOR_LANES,
+    align,
+    ceil_div,
+    element_bytes,
+    even_range,
+)
 from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
@@ -17,14 +28,12 @@ from npu_sim.tiling.fields import (
     Run,
     Structure,
     nothing,
-    raw_result,
+    raw_planner,
     vendor_fields,
 )
 
 DETERMINISTIC_KEY, SMALL_DIM_KEY = 10, 100
 """Parts of the tiling key, the sum of these and 1 for scale; never both."""
-VECTOR_LANES = 64
-"""fp32 lanes of one vector instruction (page, "Vector split")."""
 BATCH_BOUND = "max(ub_bytes, rows)"
 
 SMALL_DIM_LIMIT = 512
@@ -35,10 +44,6 @@ UB_RESERVED_BYTES = 20480
 """Bytes the kernel keeps free of the usable Unified Buffer (page, "UB budget")."""
 INDEX_BYTES = 96
 """Three 32-byte blocks: sorted index, position, frequency (page, "UB budget")."""
-FP32_BYTES = 4
-BLOCK_BYTES = 32
-ALIGNED_LANES = 8
-"""fp32 elements of one block."""
 
 WORKSPACE_BOUND = (
     "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
@@ -213,7 +218,7 @@ def max_former_dim(ub_bytes: int, element_bytes: int, granule: int) -> int:
 
 def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
     """Return the rows of one batch of the small-dim kernel; not above 0 when none fits."""
-    per_row = 10 + align(dim, ALIGNED_LANES)
+    per_row = 10 + align(dim, FP32_PER_BLOCK)
     rows = ((ub_bytes - UB_RESERVED_BYTES) // 4 - dim - 256) // per_row
     return rows if element_bytes == 4 else rows // 2
 
@@ -236,7 +241,7 @@ def workspace_bytes(
         if small_dim:
             total += 4 * problem.num_weights * problem.dim
         else:
-            total += 4 * align(former_dim * block_dim * 2, ALIGNED_LANES) + 4 * 2 * block_dim
+            total += 4 * align(former_dim * block_dim * 2, FP32_PER_BLOCK) + 4 * 2 * block_dim
     return total
 
 
@@ -316,7 +321,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         tail_vector=split_vector(tail_dim),
         small_dim=small,
         scale_workspace_length=scale_workspace_length(problem, rules.counter_bytes),
-        out_stage_workspace_length=align(former_dim * block_dim * 2, ALIGNED_LANES),
+        out_stage_workspace_length=align(former_dim * block_dim * 2, FP32_PER_BLOCK),
         out_index_workspace_length=2 * block_dim,
         out_casted_workspace_length=problem.num_weights * problem.dim,
     )
@@ -339,15 +344,10 @@ def weight_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 
 def _split_range(split: RowSplit | WeightSplit, core: int) -> tuple[int, int]:
-    start = split.tail_row_num * core + min(core, split.former_row_rep_time)
-    return start, start + (
-        split.former_row_num if core < split.former_row_rep_time else split.tail_row_num
-    )
+    return even_range(core, split.tail_row_num, split.former_row_rep_time)
 
 
-def vendor_structure(
-    tiling: Tiling, padding_idx: int, rules: Any
-) -> dict[str, dict[str, int | float]]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names; groups unused on the path are 0."""
     on_deterministic = is_deterministic(tiling.tiling_key)
     on_sorted = not on_deterministic and not is_small_dim(tiling.tiling_key)
@@ -368,7 +368,7 @@ def vendor_structure(
     return {
         "params": {
             **vendor_fields(tiling, rules),
-            "paddingIdx": padding_idx % 2**64,
+            "paddingIdx": arguments["padding_idx"] % 2**64,
             **group(tiling.row_split, on_sorted),
             "computeMask": VECTOR_LANES if on_sorted else 0,
             **vectors(on_sorted or scale),
@@ -389,22 +389,20 @@ def vendor_structure(
     }
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem:
+    """Return the problem of the raw planner's inputs."""
     *leading, dim = inputs["grad_shape"]
-    element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2
-    problem = Problem(
+    return Problem(
         prod(leading),
         dim,
         inputs["num_weights"],
-        element_bytes,
+        element_bytes(DTYPE_CODES[inputs["grad_dtype"]]),
         inputs["scale_grad_by_freq"],
-        deterministic,
+        inputs["deterministic"],
     )
-    tiling = tile(problem, device, rules)
-    return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"], rules))
 
 
+KERNELS = {"embedding_dense_grad_v2": raw_planner(problem_of, tile, vendor_structure)}
 RUNS = (
     Run("uint64_t", "coreNum", "params", since="8.5"),
     Run(

@@ -9,17 +9,20 @@ training series kernel". The split of a row that is too long for the Unified Buf
 from typing import Annotated, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align_down, ceil_div
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    FP32_BYTES,
+    FP32_PER_BLOCK,
+    align_down,
+    ceil_div,
+    chunk_range,
+)
 from npu_sim.tiling.fields import Field, nothing
 
 UB_RESERVED_BYTES = 16384
 """Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""
-BLOCK_BYTES = 32
-"""Bytes of a block of indices, the smallest copy of the kernel."""
 SHORT_SHARE_ELEMENTS = 8
 """Below this many elements per core a single core works (page, "scale off")."""
-FP32_BYTES = 4
-FP32_PER_BLOCK = 8
 SHARE_BOUND = "older * (max(rows, num_weights) + 1)"
 
 
@@ -152,4 +155,4 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 def split_range(tiling: Tiling, total: int, core: int) -> tuple[int, int]:
     """Return the half-open range of gradient rows (or weight rows) that a core takes."""
-    return min(core * tiling.share, total), min((core + 1) * tiling.share, total)
+    return chunk_range(core, tiling.share, total)

@@ -11,13 +11,14 @@ The record of a call without a tiling, the vendor's structure and the columns of
 these annotations.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from npu_sim.cores import Device
 from npu_sim.language import Text
 
 SUCCESS = 0
@@ -232,20 +233,46 @@ def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any],
 
 Raw = dict[str, Any]
 """Inputs and results of :func:`npu_sim.tiling.plan_kernel`."""
+RawPlanner = Callable[[Raw, Device, Any], Raw]
+"""``planner(inputs, device, rules)``: the raw planner of one vendor kernel. ``inputs`` are those of
+:func:`npu_sim.tiling.plan_kernel`, and the switch ``deterministic``."""
 REFUSED: Raw = {"status": "failed"}
-"""Result of :func:`npu_sim.tiling.plan_kernel` where the product finds no tiling."""
+"""Result of a raw planner where the product finds no tiling."""
 
 
-def raw_result(tiling: Any, structure: Raw) -> Raw:
-    """Return the result of :func:`npu_sim.tiling.plan_kernel` for a tiling."""
-    if tiling.status != SUCCESS:
-        return REFUSED
-    mode = getattr(tiling, "schedule_mode", -1)
-    return {
-        "status": "success",
-        "block_dim": tiling.block_dim,
-        "tiling_key": tiling.tiling_key,
-        "workspace_bytes": tiling.workspace_bytes,
-        "schedule_mode": mode if mode >= 0 else None,
-        "tiling": structure,
-    }
+def raw_planner(
+    problem_of: Callable[[Raw, Any], Any],
+    tile: Callable[[Any, Device, Any], Any],
+    structure: Callable[[Any, Mapping[str, Any], Any], Raw] | None = None,
+) -> RawPlanner:
+    """Return the raw planner of a kernel, from the functions of its module.
+
+    Parameters
+    ----------
+    problem_of
+        ``problem_of(inputs, rules)``: the call as the planner takes it; None where the product's
+        planner refuses its shapes, dtypes or attributes.
+    tile
+        ``tile(problem, device, rules)``: the planner.
+    structure
+        ``structure(tiling, inputs, rules)``: the tiling data under the vendor's names; those of
+        :func:`vendor_fields` when None.
+    """
+
+    def plan(inputs: Raw, device: Device, rules: Any) -> Raw:
+        problem = problem_of(inputs, rules)
+        tiling = None if problem is None else tile(problem, device, rules)
+        if tiling is None or tiling.status != SUCCESS:
+            return REFUSED
+        mode = getattr(tiling, "schedule_mode", -1)
+        data = structure(tiling, inputs, rules) if structure else vendor_fields(tiling, rules)
+        return {
+            "status": "success",
+            "block_dim": tiling.block_dim,
+            "tiling_key": tiling.tiling_key,
+            "workspace_bytes": tiling.workspace_bytes,
+            "schedule_mode": mode if mode >= 0 else None,
+            "tiling": data,
+        }
+
+    return plan

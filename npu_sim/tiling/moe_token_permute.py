@@ -7,14 +7,21 @@ Source: specification page ``moe_token_permute``, sections "Tiling" and "Kernel"
 divides by 0, the result is 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import BLOCK_BYTES, align, align_down, ceil_div, element_bytes
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    DTYPE_CODES,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+    even_range,
+)
 from npu_sim.tiling.fields import (
-    REFUSED,
     SUCCESS,
     Field,
     Part,
@@ -22,7 +29,7 @@ from npu_sim.tiling.fields import (
     Run,
     Structure,
     nothing,
-    raw_result,
+    raw_planner,
     vendor_fields,
 )
 
@@ -79,24 +86,24 @@ ELSEWHERE = Part(vendor="")
 
 
 class Problem(NamedTuple):
-    """One call.
+    """The axes of a call that the planner reads.
 
     Attributes
     ----------
-    tokens, top_k
-        Axes of indices; ``top_k`` is 1 when they have one axis.
-    columns
+    num_tokens, num_topk
+        Axes of indices; ``num_topk`` is 1 when they have one axis.
+    hidden
         Product of the other axes of tokens.
-    element_bytes
-        2 or 4.
+    dtype
+        Dtype code of tokens.
     kept_rows
-        Rows of permutedTokens; fewer than ``tokens * top_k`` when rows are dropped.
+        Rows of permutedTokens; fewer than ``num_tokens * num_topk`` when rows are dropped.
     """
 
-    tokens: int
-    top_k: int
-    columns: int
-    element_bytes: int
+    num_tokens: int
+    num_topk: int
+    hidden: int
+    dtype: int
     kept_rows: int
 
 
@@ -323,9 +330,9 @@ def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copie
     ``position_bytes`` are those of a position in the buffer of whole rows: 1 or 4 by release (page,
     "Releases").
     """
-    tokens, top_k, size = problem.tokens, problem.top_k, problem.element_bytes
+    tokens, top_k, size = problem.num_tokens, problem.num_topk, element_bytes(problem.dtype)
     cores, ub_bytes = device.vector_cores, device.ub_bytes
-    row_bytes = problem.columns * size
+    row_bytes = problem.hidden * size
     aligned = aligned_row_bytes(row_bytes)
     if moves_whole_rows(row_bytes, ub_bytes):
         copy_rows = min(
@@ -343,8 +350,8 @@ def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copie
         piece = (
             align_down((ub_bytes - SPLIT_POSITIONS_BYTES) // ROW_BUFFERS, PIECE_STEP_BYTES) // size
         )
-        pieces = quotient_up(problem.columns, piece)
-        last_piece = problem.columns - (pieces - 1) * piece
+        pieces = quotient_up(problem.hidden, piece)
+        last_piece = problem.hidden - (pieces - 1) * piece
         row_buffer_bytes, position_buffer_bytes = piece * size, SPLIT_POSITIONS_BYTES
     front_tokens, tail_tokens = ceil_div(tokens, cores), tokens // cores
     front_cores = tokens % cores or cores
@@ -373,9 +380,8 @@ def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copie
 
 def token_range(copies: Copies, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core moves."""
-    difference = copies.front_tokens - copies.tail_tokens
-    first = core * copies.front_tokens - max(core - copies.front_cores, 0) * difference
-    return first, first + (copies.front_tokens if core < copies.front_cores else copies.tail_tokens)
+    longer = copies.front_cores * (copies.front_tokens - copies.tail_tokens)
+    return even_range(core, copies.tail_tokens, longer)
 
 
 class Tiling(NamedTuple):
@@ -423,7 +429,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Buffer is too small to sort anything. Rows that leave no space for their positions are a success
     with ``copies.copy_rows`` 0, as in the product.
     """
-    entries = problem.tokens * problem.top_k
+    entries = problem.num_tokens * problem.num_topk
     if device.vector_cores <= 0 or most_entries(entries, device) <= 0:
         return NO_TILING
     sort = split_sort(entries, device)
@@ -443,10 +449,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         + SYNC_WORKSPACE_BYTES * may_sort
         + device.system_workspace_bytes,
         sorters=may_sort,
-        tokens=problem.tokens,
-        columns=problem.columns,
-        columns_aligned=align(copies.row_bytes, BLOCK_BYTES) // problem.element_bytes,
-        top_k=problem.top_k,
+        tokens=problem.num_tokens,
+        columns=problem.hidden,
+        columns_aligned=align(copies.row_bytes, BLOCK_BYTES) // element_bytes(problem.dtype),
+        top_k=problem.num_topk,
         sort=sort,
         merging_cores=merging_cores(sort.cores),
         copies=copies,
@@ -467,8 +473,7 @@ def copy_bytes(tiling: Tiling) -> int:
 
 def sort_bytes(tiling: Tiling) -> int:
     """Return the bytes in the Unified Buffer of a core that sorts, and merges if several sort."""
-    ids, positions, result, in_order = sort_buffers(tiling.sort)
-    sorting = ids + positions + result + in_order
+    sorting = sum(sort_buffers(tiling.sort))
     return sorting if sorts_at_once(tiling.sort) else max(sorting, MERGE_UB_BYTES)
 
 
@@ -477,16 +482,9 @@ def stage_bytes(tiling: Tiling) -> int:
     return max(sort_bytes(tiling), copy_bytes(tiling))
 
 
-def problem_of_row(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    return Problem(
-        row.num_tokens, row.num_topk, row.hidden, element_bytes(row.dtype), row.kept_rows
-    )
-
-
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given as integers; a plan that the kernel cannot execute is not a tiling."""
-    tiling = tile(problem_of_row(row), device, rules)
+    tiling = tile(row, device, rules)
     if tiling.status != SUCCESS or not leaves_room(tiling) or stage_bytes(tiling) > device.ub_bytes:
         return NO_TILING
     return tiling
@@ -498,7 +496,7 @@ def kept_rows(num_out_tokens: int, entries: int) -> int:
     return max(0, min(wanted, entries))
 
 
-def vendor_structure(tiling: Tiling) -> dict[str, Any]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names."""
     return {
         **vendor_fields(tiling),
@@ -528,8 +526,8 @@ def takes_shapes(
     return same_rows and tuple(sorted_indices) == (prod(indices),)
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     tokens, indices, permuted, sorted_indices = (
         inputs[f"{name}_shape"]
         for name in ("tokens", "indices", "permuted_tokens", "sorted_indices")
@@ -537,17 +535,15 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
     entries = prod(indices)
     rows = kept_rows(inputs["num_out_tokens"], entries)
     if inputs["padded_mode"] or not takes_shapes(tokens, indices, permuted, sorted_indices, rows):
-        return REFUSED
+        return None
     top_k = indices[1] if len(indices) == 2 else 1
     if top_k > MOST_TOPK or entries > MOST_ENTRIES:
-        return REFUSED
-    problem = Problem(
-        tokens[0], top_k, prod(tokens[1:]), 4 if inputs["tokens_dtype"] == "float32" else 2, rows
-    )
-    tiling = tile(problem, device, rules)
-    return raw_result(tiling, vendor_structure(tiling))
+        return None
+    dtype = DTYPE_CODES[inputs["tokens_dtype"]]
+    return Problem(tokens[0], top_k, prod(tokens[1:]), dtype, rows)
 
 
+KERNELS = {"moe_token_permute": raw_planner(problem_of, tile, vendor_structure)}
 RUNS = (
     Run("int64_t", "coreNum n cols colsAlign topK"),
     Run(

@@ -18,17 +18,7 @@ from npu_sim.tiling.common import (
     element_bytes,
     even_range,
 )
-from npu_sim.tiling.fields import (
-    REFUSED,
-    SUCCESS,
-    Field,
-    Raw,
-    Run,
-    Structure,
-    nothing,
-    raw_result,
-    vendor_fields,
-)
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, Run, Structure, nothing, raw_planner
 from npu_sim.tiling.moe_token_unpermute import NO_PROBS
 from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK
 
@@ -206,7 +196,7 @@ def split_sums(problem: Problem, core_tokens: int, device: Device) -> Split:
     )
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     ``status`` is 1 (the product's 561002) if a size is 0, for more than ``MOST_TOPK`` experts, and
@@ -264,9 +254,8 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given as integers."""
     probs = row.probs_dtype if row.has_probs != 0 else NO_PROBS
     rows = dropped_from(row.rows, row.entries, rules)
-    return tile(
-        Problem(row.tokens, row.top_k, row.hidden, rows, element_bytes(row.dtype), probs), device
-    )
+    size = element_bytes(row.dtype)
+    return tile(Problem(row.tokens, row.top_k, row.hidden, rows, size, probs), device, rules)
 
 
 def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
@@ -317,25 +306,21 @@ def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
     )
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     rows, probs = inputs["permuted_tokens_shape"], inputs["probs_shape"]
     tokens, hidden = inputs["unpermuted_tokens_grad_shape"]
     (entries,) = inputs["sorted_indices_shape"]
     if rows is None and rules.counts_rows:
-        return REFUSED
+        return None
     dropped = dropped_from(0 if rows is None else rows[0], entries, rules)
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
     top_k = 1 if probs is None else probs[1]
-    tiling = tile(
-        Problem(
-            tokens, top_k, hidden, dropped, element_bytes(DTYPE_CODES[inputs["dtype"]]), factors
-        ),
-        device,
-    )
-    return raw_result(tiling, vendor_fields(tiling))
+    size = element_bytes(DTYPE_CODES[inputs["dtype"]])
+    return Problem(tokens, top_k, hidden, dropped, size, factors)
 
 
+KERNELS = {"moe_token_unpermute_grad": raw_planner(problem_of, tile)}
 RUNS = (
     Run(
         "int64_t",

@@ -4,22 +4,23 @@ First the conditions that select a tiling key, then the planner, then the Unifie
 
 Source: specification page ``rms_norm``, sections "Tiling" and "Unified Buffer of a core". The
 product computes in 64 bits, where nothing wraps around. Sizes are elements unless the name contains
-bytes. "A2" is the product's own test: SoCs whose short version is Ascend910B.
+bytes. The product's planner counts A3 as A2: they differ in the number of cores alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, SOC_ASCEND_910B, Device
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP16,
     FP32,
     FP32_BYTES,
+    FP32_PER_BLOCK,
     MAX_RANK,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
@@ -28,18 +29,18 @@ from npu_sim.tiling.common import (
     align_down,
     alignment,
     ceil_div,
+    chunk_range,
     element_bytes,
 )
 from npu_sim.tiling.fields import (
     FP32_VALUE,
-    REFUSED,
     SUCCESS,
     Field,
     Raw,
     Run,
     Structure,
     nothing,
-    raw_result,
+    raw_planner,
     vendor_fields,
 )
 
@@ -63,7 +64,7 @@ PIECE_STEP = 16
 """A piece of a row is a multiple of this and not empty (page, key 1)."""
 
 MERGE_COLUMNS = 2000
-"""Widest aligned row that A2 merges with others (page, key 2)."""
+"""Widest aligned row that A2 and A3 merge with others (page, key 2)."""
 MERGE_COLUMN_BYTES = 16
 """Unified Buffer per column of a merged row (page, key 2); a release may count fewer bytes for
 16-bit x and gamma of one dtype."""
@@ -89,14 +90,12 @@ MIXED_PIECE_RESERVED_BYTES = 2560
 """Unified Buffer beside the piece (page, key 1)."""
 
 PERFORMANCE_COLUMNS, PERFORMANCE_FIRST_AXIS, PERFORMANCE_SECOND_AXIS = 5120, 512, 8
-"""Largest col, x.shape[0] and, of three axes, x.shape[1] for which A2 sets is_performance (page,
-"is_performance")."""
+"""Largest col, x.shape[0] and, of three axes, x.shape[1] for which A2 and A3 set is_performance
+(page, "is_performance")."""
 
 REPEAT_STRIDE_VALUES = 256
 """dst_rep_stride has 8 bits and wraps around from 2048 columns on, where it is not used (page,
 "Fields")."""
-BLOCK_ELEMENTS = 8
-"""fp32 elements of a 32-byte block, the unit of dst_rep_stride."""
 
 PERFORMANCE_FIELDS = "performance_fields"
 """Switch of the release: whether the tiling has is_performance and the fields added with it."""
@@ -112,24 +111,24 @@ GROUP_BYTES = FP32_BYTES * RSTD_ROWS
 
 
 class Problem(NamedTuple):
-    """One call.
+    """The axes of a call that the planner reads.
 
     Attributes
     ----------
-    rows, columns
+    row, col
         x after folding: columns are the axes of gamma, rows the others.
-    dtype_code, gamma_dtype_code
-        Dtypes of x and of gamma.
+    dtype, gamma_dtype
+        Dtype codes of x and of gamma.
     x_rank, gamma_rank
         Ranks of x and gamma. Only is_performance depends on them, and on the next two.
     first_axis, second_axis
         x.shape[0] and x.shape[1]; the second is 1 when there is none.
     """
 
-    rows: int
-    columns: int
-    dtype_code: int
-    gamma_dtype_code: int
+    row: int
+    col: int
+    dtype: int
+    gamma_dtype: int
     x_rank: int
     gamma_rank: int
     first_axis: int
@@ -150,12 +149,12 @@ def usable_bytes(device: Device) -> int:
 
 def columns_aligned(problem: Problem) -> int:
     """Return the columns of a row padded to blocks of x, not of gamma (page, "col_align")."""
-    return align(problem.columns, alignment(problem.dtype_code))
+    return align(problem.col, alignment(problem.dtype))
 
 
 def widest_row(problem: Problem) -> int:
     """Return the widest aligned row that is not cut if gamma has the dtype of x."""
-    return WIDEST_FP32 if problem.dtype_code == FP32 else WIDEST_16_BIT
+    return WIDEST_FP32 if problem.dtype == FP32 else WIDEST_16_BIT
 
 
 def mixed_row_bytes(problem: Problem, column_bytes: int) -> int:
@@ -165,40 +164,36 @@ def mixed_row_bytes(problem: Problem, column_bytes: int) -> int:
 
 def is_mixed(problem: Problem) -> bool:
     """Return whether x has 16 bits and gamma is fp32."""
-    return problem.gamma_dtype_code != problem.dtype_code
+    return problem.gamma_dtype != problem.dtype
 
 
-def is_a2(device: Device) -> bool:
-    """Return whether the device passes the product's test for Atlas A2; A3 does not."""
-    return device.soc_version == SOC_ASCEND_910B
-
-
-def merges_rows(problem: Problem, device: Device) -> bool:
-    """Return whether rows are narrow enough to buffer several at a time: key 2 on A2."""
-    return is_a2(device) and columns_aligned(problem) <= MERGE_COLUMNS
+def merges_rows(problem: Problem, device: Device, rules: Any) -> bool:
+    """Return whether rows are narrow enough to buffer several at a time: key 2."""
+    narrow = device.npu_arch == NPU_ARCH_A2_A3 and columns_aligned(problem) <= MERGE_COLUMNS
+    return narrow or merges_inference_rows(problem, device, rules)
 
 
 def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether the release merges rows of this shape: key 2 on the Atlas inference series."""
     if rules.inference_series_merges == 0:
         return False
-    fits = problem.columns == INFERENCE_MERGE_COLUMNS and problem.rows % INFERENCE_MERGE_ROWS == 0
+    fits = problem.col == INFERENCE_MERGE_COLUMNS and problem.row % INFERENCE_MERGE_ROWS == 0
     return (
         device.npu_arch == NPU_ARCH_ATLAS_INFERENCE
-        and problem.dtype_code == FP16
+        and problem.dtype == FP16
         and not is_mixed(problem)
         and fits
     )
 
 
-def fits_normal_row(problem: Problem, device: Device) -> bool:
+def fits_normal_row(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether a whole row fits beside its fp32 copy, its squares, gamma and y: key 0."""
     if is_mixed(problem):
         return mixed_row_bytes(problem, MIXED_NORMAL_COLUMN_BYTES) < usable_bytes(device)
     return columns_aligned(problem) <= widest_row(problem)
 
 
-def fits_single_row(problem: Problem, device: Device) -> bool:
+def fits_single_row(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether a row fits with its squares in the buffer of x: key 3, fp32 gamma."""
     row_bytes = mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES)
     return is_mixed(problem) and row_bytes < usable_bytes(device)
@@ -210,16 +205,16 @@ def spares_broadcasts(problem: Problem, device: Device, rules: Any) -> bool:
         return True
     if (
         rules.performance_fields == 0
-        or not is_a2(device)
+        or device.npu_arch != NPU_ARCH_A2_A3
         or is_mixed(problem)
-        or problem.dtype_code == FP32
+        or problem.dtype == FP32
         or problem.gamma_rank != 1
     ):
         return False
     two = problem.x_rank == 2
     three = problem.x_rank == 3 and problem.second_axis <= PERFORMANCE_SECOND_AXIS
     return (
-        problem.columns <= PERFORMANCE_COLUMNS
+        problem.col <= PERFORMANCE_COLUMNS
         and problem.first_axis <= PERFORMANCE_FIRST_AXIS
         and (two or three)
     )
@@ -227,11 +222,11 @@ def spares_broadcasts(problem: Problem, device: Device, rules: Any) -> bool:
 
 def tiling_key(problem: Problem, device: Device, rules: Any) -> int:
     """Return the first key whose condition holds; split D when none does."""
-    if merges_rows(problem, device) or merges_inference_rows(problem, device, rules):
+    if merges_rows(problem, device, rules):
         return KEY_MERGE_N
-    if fits_normal_row(problem, device):
+    if fits_normal_row(problem, device, rules):
         return KEY_NORMAL
-    return KEY_SINGLE_ROW if fits_single_row(problem, device) else KEY_SPLIT_D
+    return KEY_SINGLE_ROW if fits_single_row(problem, device, rules) else KEY_SPLIT_D
 
 
 def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
@@ -242,7 +237,7 @@ def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
             (usable_bytes(device) - INFERENCE_RESERVED_BYTES) // row_bytes, INFERENCE_ROW_STEP
         )
     beside = MIXED_MERGE_ROW_BYTES if is_mixed(problem) else MERGE_ROW_BYTES
-    plain_16_bit = problem.dtype_code != FP32 and not is_mixed(problem)
+    plain_16_bit = problem.dtype != FP32 and not is_mixed(problem)
     column_bytes = rules.merge_column_bytes if plain_16_bit else MERGE_COLUMN_BYTES
     rows: int = usable_bytes(device) // (column_bytes * columns_aligned(problem) + beside)
     return rows
@@ -255,9 +250,9 @@ def piece_length(problem: Problem, device: Device) -> int:
             (usable_bytes(device) - MIXED_PIECE_RESERVED_BYTES) // MIXED_PIECE_COLUMN_BYTES,
             PIECE_STEP,
         )
-    pieces = ceil_div(problem.columns, widest_row(problem))
-    length = ceil_div(problem.columns, PIECE_STEP * pieces) * PIECE_STEP
-    while 0 < problem.columns % length < PIECE_STEP:
+    pieces = ceil_div(problem.col, widest_row(problem))
+    length = ceil_div(problem.col, PIECE_STEP * pieces) * PIECE_STEP
+    while 0 < problem.col % length < PIECE_STEP:
         length -= PIECE_STEP
     return length
 
@@ -356,8 +351,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """
     cores = device.vector_cores
     if (
-        problem.rows <= 0
-        or problem.columns <= 0
+        problem.row <= 0
+        or problem.col <= 0
         or cores <= 0
         or device.npu_arch == NPU_ARCH_ATLAS_TRAIN
     ):
@@ -367,24 +362,24 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if buffer.row_factor <= 0 or buffer.ub_factor <= 0:
         return NO_TILING
     wide, factor = columns_aligned(problem), buffer.row_factor
-    rows_per_core = ceil_div(problem.rows, cores)
+    rows_per_core = ceil_div(problem.row, cores)
     if merges_inference_rows(problem, device, rules):
         rows_per_core = align(rows_per_core, INFERENCE_ROW_STEP)
-    block_dim = ceil_div(problem.rows, rows_per_core)
-    last = problem.rows - (block_dim - 1) * rows_per_core
+    block_dim = ceil_div(problem.row, rows_per_core)
+    last = problem.row - (block_dim - 1) * rows_per_core
     row_loop, last_row_loop = ceil_div(rows_per_core, factor), ceil_div(last, factor)
     return Tiling(
         status=SUCCESS,
         tiling_key=key,
         block_dim=block_dim,
         workspace_bytes=WORKSPACE_BYTES,
-        rows=problem.rows,
-        columns=problem.columns,
+        rows=problem.row,
+        columns=problem.col,
         columns_aligned=wide,
         block_factor=rows_per_core,
         row_factor=factor,
         ub_factor=buffer.ub_factor,
-        average_factor=float(np.float32(1) / np.float32(problem.columns)),
+        average_factor=float(np.float32(1) / np.float32(problem.col)),
         last_block_factor=last,
         row_loop=row_loop,
         last_block_row_loop=last_row_loop,
@@ -392,7 +387,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         last_block_row_tail=last - (last_row_loop - 1) * factor,
         whole_repeats=wide // VECTOR_LANES,
         repeat_tail=wide % VECTOR_LANES,
-        repeat_stride=wide // BLOCK_ELEMENTS % REPEAT_STRIDE_VALUES,
+        repeat_stride=wide // FP32_PER_BLOCK % REPEAT_STRIDE_VALUES,
         is_performance=int(spares_broadcasts(problem, device, rules)),
         always_1=1,
         always_0=0,
@@ -402,8 +397,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows that a core takes."""
-    start = core * tiling.block_factor
-    return start, min(start + tiling.block_factor, tiling.rows)
+    return chunk_range(core, tiling.block_factor, tiling.rows)
 
 
 def rounded_epsilon(epsilon: float) -> np.float32:
@@ -412,37 +406,26 @@ def rounded_epsilon(epsilon: float) -> np.float32:
         return np.float32(epsilon)
 
 
-def vendor_structure(tiling: Tiling, epsilon: float, rules: Any) -> dict[str, int | float]:
-    """Return the tiling data of the release under the vendor's names; epsilon has 9 digits."""
-    return {**vendor_fields(tiling, rules), "epsilon": float(f"{rounded_epsilon(epsilon):.9g}")}
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
+    """Return the tiling data of the release under the vendor's names."""
+    return {**vendor_fields(tiling, rules), "epsilon": vendor_epsilon(arguments)}
 
 
-def problem_of_row(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
+def vendor_epsilon(arguments: Mapping[str, Any]) -> float:
+    """Return epsilon in fp32 with 9 digits, as the tiling has it."""
+    return float(f"{rounded_epsilon(arguments['epsilon']):.9g}")
+
+
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
+    x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
+    if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(inputs["epsilon"]) < 0:
+        return None
     return Problem(
-        rows=row.row,
-        columns=row.col,
-        dtype_code=row.dtype,
-        gamma_dtype_code=row.gamma_dtype,
-        x_rank=row.x_rank,
-        gamma_rank=row.gamma_rank,
-        first_axis=row.first_axis,
-        second_axis=row.second_axis,
-    )
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of_row(row), device, rules)
-
-
-def problem_of(x: Sequence[int], gamma: Sequence[int], dtype: str, gamma_dtype: str) -> Problem:
-    """Return the problem of shapes and dtypes; x ends with the axes of gamma, at least one."""
-    return Problem(
-        rows=prod(x[: len(x) - len(gamma)]),
-        columns=prod(gamma),
-        dtype_code=DTYPE_CODES[dtype],
-        gamma_dtype_code=DTYPE_CODES[gamma_dtype],
+        row=prod(x[: len(x) - len(gamma)]),
+        col=prod(gamma),
+        dtype=DTYPE_CODES[inputs["x_dtype"]],
+        gamma_dtype=DTYPE_CODES[inputs["gamma_dtype"]],
         x_rank=len(x),
         gamma_rank=len(gamma),
         first_axis=x[0],
@@ -463,14 +446,7 @@ def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
     return all(given in (1, most) for given, most in zip(rstd, longest, strict=False))
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
-    x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
-    epsilon = inputs["epsilon"]
-    if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(epsilon) < 0:
-        return REFUSED
-    tiling = tile(problem_of(x, gamma, inputs["x_dtype"], inputs["gamma_dtype"]), device, rules)
-    return raw_result(tiling, vendor_structure(tiling, epsilon, rules))
+KERNELS = {"rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 
 class Buffers(NamedTuple):
@@ -490,9 +466,9 @@ class Buffers(NamedTuple):
 def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buffers:
     """Return the bytes in the Unified Buffer of one core."""
     key, elements = tiling.tiling_key, tiling.ub_factor
-    wide, narrow = FP32_BYTES * elements, element_bytes(problem.dtype_code) * elements
-    x_fp32 = 0 if problem.dtype_code == FP32 else wide
-    gamma = element_bytes(problem.gamma_dtype_code) * elements
+    wide, narrow = FP32_BYTES * elements, element_bytes(problem.dtype) * elements
+    x_fp32 = 0 if problem.dtype == FP32 else wide
+    gamma = element_bytes(problem.gamma_dtype) * elements
     if key == KEY_MERGE_N:
         rstd = align(FP32_BYTES * tiling.row_factor, BLOCK_BYTES)
         widest_gamma = wide if rules.widens_gamma else gamma
@@ -536,9 +512,8 @@ def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buf
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; the planner's fixed sizes may exceed it."""
-    sizes = buffers(tiling, problem_of_row(row), device, rules)
-    tensors = sizes.x + sizes.gamma + sizes.y + sizes.rstd
-    return tensors + sizes.x_fp32 + sizes.squares + sizes.reduction + sizes.sums + sizes.zeros
+    sizes = buffers(tiling, row, device, rules)
+    return sum(sizes)
 
 
 RUNS = (

@@ -19,41 +19,29 @@ import numpy as np
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.language import Text
-from npu_sim.numbers.formats import ORDERED_ADDITIONS
-from npu_sim.numbers.shapes import shape_text
+from npu_sim.numbers.formats import ORDERED_ADDITIONS, shape_text
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
     MAX_RANK,
     SYSTEM_WORKSPACE_BYTES,
+    UINT32_MASK,
     VECTOR_LANES,
     Shape,
     align,
     align_down,
     alignment,
     ceil_div,
+    chunk_range,
     element_bytes,
 )
-from npu_sim.tiling.fields import (
-    REFUSED,
-    SUCCESS,
-    Field,
-    Part,
-    Raw,
-    Run,
-    Structure,
-    nothing,
-    raw_result,
-    vendor_fields,
-)
+from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, Run, Structure, nothing, raw_planner
 
 SPLIT_N = 1
 """Tiling key: whole rows in the Unified Buffer. The vendor's N are rows, its D columns."""
 SPLIT_D = 2
 """Tiling key: rows in pieces of columns."""
-
-UINT32_MASK = 0xFFFFFFFF
 
 SPLIT_N_COLUMNS = 6080
 """Widest row that is not cut into pieces, also the elements of a buffer (page, key 1)."""
@@ -210,12 +198,12 @@ def _empty_error(shapes: Shapes, takes_no_rows: bool) -> ShapeError | None:
 
 
 class Problem(NamedTuple):
-    """One call: x folded to rows and columns, its dtype code, and the determinism switch."""
+    """The axes of a call that the planner reads: x folded to rows and columns, and its dtype."""
 
-    rows: int
-    columns: int
-    dtype_code: int
-    deterministic: bool
+    row: int
+    col: int
+    dtype: int
+    deterministic: int
 
 
 class RowBatches(NamedTuple):
@@ -271,6 +259,7 @@ class Tiling(NamedTuple):
         int, Field("1 when the order of additions is fixed", "1", "fixed_output")
     ]
     chunks: Annotated[ReductionChunks, Part(switch="reduces_in_chunks")]
+    splits_columns: Annotated[int, Field("1 on key 2", vendor="ub_split_dim")]
 
 
 NO_TILING: Tiling = nothing(Tiling)
@@ -327,8 +316,8 @@ def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
 
 def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:
     """Return whether dgamma may be reduced in chunks; :func:`split_chunks` decides their size."""
-    enabled: bool = rules.reduces_in_chunks == 1 and problem.deterministic
-    return enabled and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
+    enabled: bool = rules.reduces_in_chunks == 1 and problem.deterministic == 1
+    return enabled and problem.col > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
 
 
 def split_chunks(
@@ -343,22 +332,22 @@ def split_chunks(
     whole = ReductionChunks(columns_aligned, 1, 0, 0)
     if not may_chunk(problem, npu_arch, rules):
         return whole
-    total = total_input_bytes(problem.rows, problem.columns, element_bytes(problem.dtype_code))
+    total = total_input_bytes(problem.row, problem.col, element_bytes(problem.dtype))
     enable = math.floor(total * CHUNK_FRACTION)
     current = multiply_uint32(columns_aligned, 4 * block_dim)
     if current <= enable or total < CHUNK_TOTAL_BYTES:
         return whole
     free = (enable - 4 * block_factor) & UINT32_MASK
     size = max(align_down(free // (4 * block_dim), PIECE_COLUMNS), PIECE_COLUMNS)
-    num = ceil_div(problem.columns, size)
-    return ReductionChunks(size, num, problem.columns - (num - 1) * size, 1)
+    num = ceil_div(problem.col, size)
+    return ReductionChunks(size, num, problem.col - (num - 1) * size, 1)
 
 
 def workspace_words(
     problem: Problem, columns_aligned: int, block_factor: int, chunks: ReductionChunks
 ) -> int:
     """Return the 32-bit words of workspace per core."""
-    if not problem.deterministic:
+    if problem.deterministic == 0:
         return SYNC_WORDS
     if chunks.need == 1:
         return chunks.size + SYNC_WORDS + block_factor
@@ -382,11 +371,11 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     561002) without rows, columns or cores, and on Ascend 910 chips for columns that are not a
     multiple of 64.
     """
-    rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
+    rows, columns = problem.row & UINT32_MASK, problem.col & UINT32_MASK
     if not is_planned(rows, columns, device):
         return NO_TILING
-    wrapped = Problem(rows, columns, problem.dtype_code, problem.deterministic)
-    columns_aligned = align(columns, alignment(problem.dtype_code)) & UINT32_MASK
+    wrapped = Problem(rows, columns, problem.dtype, problem.deterministic)
+    columns_aligned = align(columns, alignment(problem.dtype)) & UINT32_MASK
     block_factor = ceil_div(rows, device.vector_cores)
     block_dim = ceil_div(rows, block_factor)
     core_tail = 0 if rows % block_factor == 0 else rows - (block_dim - 1) * block_factor
@@ -412,7 +401,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         columns=columns,
         columns_aligned=columns_aligned,
         average_factor=float(np.float32(1) / np.float32(columns)),
-        dtype_code=problem.dtype_code,
+        dtype_code=problem.dtype,
         block_factor=block_factor,
         core_tail=core_tail,
         ub_factor=ub_factor,
@@ -420,17 +409,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         tail_batches=tail_batches,
         fixed_output=int(problem.deterministic),
         chunks=chunks,
+        splits_columns=key - SPLIT_N,
     )
-
-
-def problem_of(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    return Problem(row.row, row.col, row.dtype, row.deterministic == 1)
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of(row), device, rules)
 
 
 def accepts_row(row: Any, device: Device, rules: Any) -> bool:
@@ -440,8 +420,7 @@ def accepts_row(row: Any, device: Device, rules: Any) -> bool:
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows of a core below ``block_dim``."""
-    start = core * tiling.block_factor
-    return start, min(start + tiling.block_factor, tiling.rows)
+    return chunk_range(core, tiling.block_factor, tiling.rows)
 
 
 def atomic_additions(tiling: Tiling) -> int:
@@ -463,22 +442,16 @@ def depends_on_arrival(tiling: Tiling) -> bool:
     return atomic_additions(tiling) >= ORDERED_ADDITIONS
 
 
-def vendor_structure(tiling: Tiling, rules: Any) -> dict[str, int | float]:
-    """Return the tiling data under the vendor's names, as the release has it."""
-    return {
-        **vendor_fields(tiling, rules),
-        "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1,
-    }
-
-
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
-    dtype_code = DTYPE_CODES[inputs["dtype"]]
     if shape_error(shapes) is not None:
-        return REFUSED
-    tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device, rules)
-    return raw_result(tiling, vendor_structure(tiling, rules))
+        return None
+    dtype = DTYPE_CODES[inputs["dtype"]]
+    return Problem(shapes.rows, shapes.columns, dtype, inputs["deterministic"])
+
+
+KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile)}
 
 
 class Buffers(NamedTuple):
@@ -535,8 +508,7 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; the planner does not check its size."""
-    sizes = buffers(tiling, device.npu_arch, rules)
-    return sum(sizes)
+    return sum(buffers(tiling, device.npu_arch, rules))
 
 
 RUNS = (

@@ -5,7 +5,7 @@ Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute
 *entry* is an index, with its factor if there are probs.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import FP16, FP32, align, even_range
@@ -40,7 +40,7 @@ KEYS = {"bfloat16": 0, "float16": 2, "float32": 4}
 KEY_BF16, KEY_FP16, KEY_FP32 = KEYS["bfloat16"], KEYS["float16"], KEYS["float32"]
 
 
-class SumProblem(NamedTuple):
+class Problem(NamedTuple):
     """One call.
 
     Attributes
@@ -59,8 +59,8 @@ class SumProblem(NamedTuple):
         Tiling key for the dtype of the rows and probs.
     entry_bytes
         Bytes of an entry in the Unified Buffer.
-    workspace_bytes
-        Workspace that the planner requests.
+    asks_for_workspace
+        1 where the planner requests the system workspace, else 0.
     """
 
     tokens: int
@@ -70,7 +70,7 @@ class SumProblem(NamedTuple):
     element_bytes: int
     tiling_key: int
     entry_bytes: int
-    workspace_bytes: int
+    asks_for_workspace: int
 
 
 class Tiling(NamedTuple):
@@ -189,7 +189,7 @@ def largest_topk_of_every_hidden(
     return smallest
 
 
-def tile_sums(problem: SumProblem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call, whose sizes are not negative, and may be 0 as in the product.
 
     ``status`` is 1 (the product's 561002) without cores, and if no piece of a row fits the Unified
@@ -212,11 +212,12 @@ def tile_sums(problem: SumProblem, device: Device) -> Tiling:
         batch_remainder = core_tokens % batch_tokens if batch_tokens > 0 else 0
     pieces = problem.hidden // length if length > 0 else 1
     remainder = problem.hidden % length if length > 0 else 0
+    workspace_bytes = device.system_workspace_bytes if problem.asks_for_workspace != 0 else 0
     return Tiling(
         status=SUCCESS,
         block_dim=block_dim,
         tiling_key=problem.tiling_key,
-        workspace_bytes=problem.workspace_bytes,
+        workspace_bytes=workspace_bytes,
         hidden=problem.hidden,
         top_k=problem.top_k,
         rows=problem.rows,
@@ -230,6 +231,16 @@ def tile_sums(problem: SumProblem, device: Device) -> Tiling:
         batch_remainder=batch_remainder,
         buffers=buffers_of(device.ub_bytes, length, size),
     )
+
+
+def tile_executable(problem: Problem, device: Device, rules: Any) -> Tiling:
+    """Plan one call that the contract accepts.
+
+    If the entries of one token do not fit, the product has a plan that cannot run; the contract
+    refuses the call, so there is no tiling.
+    """
+    tiling = tile(problem, device, rules)
+    return tiling if tiling.batch_tokens > 0 else NO_TILING
 
 
 def token_range(tiling: Tiling, core: int) -> tuple[int, int]:

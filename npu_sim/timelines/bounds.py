@@ -6,12 +6,12 @@ all cores or on those it is started on, at the published rate of one core; readi
 overlap. Estimates, where they exist, are listed beside the bound.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
 from npu_sim.timelines.estimates import Estimator, estimate_of_call
 from npu_sim.timelines.model import CoreTime, LaunchTime, OtherBound, PhaseTime, Timeline
@@ -22,13 +22,24 @@ from npu_sim.timelines.program import (
     Copy,
     Phase,
     Program,
+    Work,
     weighted_work,
 )
-from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, moving_cycles, rate_name
+from npu_sim.timelines.rates import (
+    clock_mhz,
+    copied_bytes,
+    cycles,
+    moving_cycles,
+    rate_name,
+    work_kind,
+)
 from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
 """Not published for any product: 0 in every bound."""
+
+COPIES_ONLY = Text("copies only")
+"""Coverage of a bound that counts no computation: its rates or its kernels are not published."""
 
 PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]
 """End of every core and busy time of its pipes, in cycles."""
@@ -54,6 +65,7 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     busy = slowest.busy_us if slowest else {}
     copying_us = max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
     read, written = _traffic(program)
+    rated, unrated = _computation(program, profile)
     mean = sum(core.us for core in cores) / len(cores) if cores else 0.0
     not_counted = (*program.not_counted, *_besides_bytes(plan, launches))
     return Timeline(
@@ -81,7 +93,8 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         written_bytes=written,
         phases=phases,
         cores=cores,
-        unknown_rates=_unknown_rates(program, profile),
+        coverage=_coverage(rated, unrated, launches, program),
+        unknown_rates=tuple(sorted({rate_name(work, profile) for work in unrated})),
         not_counted=(*not_counted, *NEVER_COUNTED) if launches else not_counted,
         assumptions=program.assumptions,
         otherwise=tuple(
@@ -215,24 +228,41 @@ def _core_times(
     return tuple(cores)
 
 
-def _traffic(program: Program) -> tuple[int, int]:
-    read = written = 0
+def _works(program: Program) -> Iterator[tuple[int, str, Work]]:
+    """Yield how often all cores do a piece of work, its pipe, and the work."""
     for phase in program.phases:
         for nodes, cores in phase.cores_by_work.items():
             for times, pipe, work in weighted_work(nodes):
-                if phase.pipes[pipe] == READING_PIPE:
-                    read += len(cores) * times * copied_bytes(work)
-                elif phase.pipes[pipe] in WRITING_PIPES:
-                    written += len(cores) * times * copied_bytes(work)
+                yield len(cores) * times, phase.pipes[pipe], work
+
+
+def _traffic(program: Program) -> tuple[int, int]:
+    read = written = 0
+    for times, pipe, work in _works(program):
+        if pipe == READING_PIPE:
+            read += times * copied_bytes(work)
+        elif pipe in WRITING_PIPES:
+            written += times * copied_bytes(work)
     return read, written
 
 
-def _unknown_rates(program: Program, profile: Profile) -> tuple[str, ...]:
-    names = {
-        rate_name(work, profile)
-        for phase in program.phases
-        for nodes in phase.cores_by_work
-        for _, pipe, work in weighted_work(nodes)
-        if not isinstance(work, Copy) and cycles(work, profile, phase.pipes[pipe]) is None
+def _computation(program: Program, profile: Profile) -> tuple[set[Work], set[Work]]:
+    """Return the work other than copies: with a published rate, and without one."""
+    works: set[tuple[Work, str]] = {
+        (work, pipe) for _, pipe, work in _works(program) if not isinstance(work, Copy)
     }
-    return tuple(sorted(names))
+    rated = {work for work, pipe in works if cycles(work, profile, pipe) is not None}
+    return rated, {work for work, _ in works} - rated
+
+
+def _coverage(
+    rated: set[Work], unrated: set[Work], launches: Sequence[LaunchTime], program: Program
+) -> str:
+    """Return the coverage of a bound, reduced by missing rates; empty if all work is counted.
+
+    Launches besides the operator's kernels count by their bytes on every product.
+    """
+    if launches and not rated and (unrated or not program.phases):
+        return COPIES_ONLY
+    kinds = sorted({work_kind(work) for work in unrated})
+    return Text("without {kinds}", kinds=joined(kinds, ", ")) if kinds else ""

@@ -128,6 +128,8 @@ class ModePrice(Frozen):
     """Parts of the workspace whose size is not published."""
     bound_us: float | None = None
     """Lower bound in microseconds; None when it cannot be compared with that of the other mode."""
+    coverage: TextField = ""
+    """Coverage of the bound, as in :class:`Timeline`."""
     unbounded: tuple[TextField, ...] = ()
     """The reason: kernels that only this mode launches and of which only the bytes are known."""
 
@@ -170,7 +172,7 @@ class Timeline(Printed, Frozen):
     """Kernels of the launches without such an estimate."""
     changes: tuple[Change, ...] = ()
     """Changes that remove the largest launches; filled by
-    :func:`npu_sim.questions.faster_calls.with_changes`."""
+    :func:`npu_sim.questions.nearby_calls.with_changes`."""
     determinism: tuple[ModePrice, ...] = ()
     """The call with the determinism switch off and on; filled likewise, and empty when one of the
     modes is refused."""
@@ -197,6 +199,9 @@ class Timeline(Printed, Frozen):
     """The kernels' bound by phase."""
     cores: tuple[CoreTime, ...] = ()
     """The kernels' bound by core."""
+    coverage: TextField = ""
+    """Empty if all listed work is counted, else ``copies only`` or ``without`` some instructions.
+    Bounds of different coverage are not compared."""
     unknown_rates: tuple[str, ...] = ()
     """Instructions without a published rate, counted as 0."""
     not_counted: tuple[TextField, ...] = ()

@@ -1,11 +1,12 @@
 """Programs: the work of the cores tile by tile, as operators declare it.
 
 A program is a list of phases with a barrier after each. In a phase every core processes tiles; a
-tile lists the work of each pipe. A loop represents any number of equal tiles. Comparisons ignore
-the start of a loop's range, so cores with the same amount of work are equal and are timed once.
+tile lists the work of each pipe and describes it. A loop represents any number of equal tiles.
+Comparisons ignore the start of a loop's range, so cores with the same amount of work are equal and
+are timed once. Bounds, traces and the steps of pages are all derived from the program.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -76,11 +77,66 @@ Work = Copy | Instruction | Multiply
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as rows and columns, and the axes of the program that step over them.
+
+    Attributes
+    ----------
+    name
+        Name of the tensor.
+    rows, columns
+        Size of the tensor, with leading dimensions merged as in the kernel.
+    by_row, by_column
+        Axes of the program that step over the tensor, outermost first, with the rows or columns of
+        one step of length 1. The first axis counts from the start of the tensor, every other one
+        from the position of the axis before it. Axes outside a tile are skipped. A tile with none
+        of them covers the core's range of such an axis in the plan, or the whole tensor.
+    """
+
+    name: str
+    rows: int
+    columns: int = 1
+    by_row: Mapping[str, float] = field(default_factory=dict)
+    by_column: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Description of a tile. Steps with equal names are equal: a phase has one of each name.
+
+    Attributes
+    ----------
+    note
+        Name of the kind of tile; may be empty.
+    says
+        Its operation in one sentence; ``{axis}`` stands for the tile's range of that axis. None for
+        a tile that is not described: it shows its name, and all allocations are in use.
+    reads, writes, holds
+        Names of views of which parts are copied in, copied out, or on chip since an earlier tile.
+    live
+        On-chip allocations in use during the tile; names that the plan lacks are ignored.
+    by_data
+        Those of the views whose rows depend on the data.
+    """
+
+    note: str = ""
+    says: str | None = field(default=None, compare=False)
+    reads: tuple[str, ...] = field(default=(), compare=False)
+    writes: tuple[str, ...] = field(default=(), compare=False)
+    holds: tuple[str, ...] = field(default=(), compare=False)
+    live: tuple[str, ...] = field(default=(), compare=False)
+    by_data: tuple[str, ...] = field(default=(), compare=False)
+
+
+UNNAMED = Step()
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
-    """One tile: work for every pipe of the phase, in the order of the pipes."""
+    """One tile: work for every pipe of the phase, in the order of the pipes, and what it is."""
 
     work: tuple[tuple[Work, ...], ...]
-    note: str = ""
+    step: Step = UNNAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +167,7 @@ class Phase:
     """Part of a kernel between two barriers: work by core number; absent cores are idle.
 
     ``kernel`` is the kernel of the launch that it belongs to; the plan's kernel when empty.
+    ``memory`` is the name of the phase in the plan's memories; its own when empty.
     """
 
     name: str
@@ -118,6 +175,7 @@ class Phase:
     holds: tuple[Hold, ...]
     cores: dict[int, tuple[Node, ...]]
     kernel: str = ""
+    memory: str = ""
 
     @cached_property
     def cores_by_work(self) -> dict[tuple[Node, ...], list[int]]:
@@ -142,29 +200,37 @@ class Program:
         Assumptions about data that the plan does not have.
     otherwise
         The opposite of an assumption under which a kernel does less, and the phases under it.
+    views
+        Tensors in the order in which they are drawn.
     """
 
     phases: tuple[Phase, ...]
     not_counted: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     otherwise: "tuple[tuple[str, tuple[Phase, ...]], ...]" = ()
+    views: tuple[View, ...] = ()
 
 
 def vector_tile(
     copy_in: tuple[Work, ...] = (),
     vector: tuple[Work, ...] = (),
     copy_out: tuple[Work, ...] = (),
-    note: str = "",
+    step: Step = UNNAMED,
 ) -> Tile:
     """Return a tile of a vector kernel."""
-    return Tile((copy_in, vector, copy_out), note)
+    return Tile((copy_in, vector, copy_out), step)
 
 
 def vector_phase(
-    name: str, cores: dict[int, tuple[Node, ...]], in_buffers: int = 1, out_buffers: int = 1
+    name: str,
+    cores: dict[int, tuple[Node, ...]],
+    in_buffers: int = 1,
+    out_buffers: int = 1,
+    memory: str = "",
 ) -> Phase:
     """Return a phase of a vector kernel with the given numbers of input and output buffers."""
-    return Phase(name, VECTOR_PIPES, (Hold(0, 1, in_buffers), Hold(1, 2, out_buffers)), cores)
+    holds = Hold(0, 1, in_buffers), Hold(1, 2, out_buffers)
+    return Phase(name, VECTOR_PIPES, holds, cores, memory=memory)
 
 
 def ranged(

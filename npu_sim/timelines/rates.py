@@ -63,6 +63,11 @@ def moving_cycles(chip: Chip, moved_bytes: int, tensor_bytes: int, *, writes: bo
     return moved_bytes * ((1 - from_memory) / rate + from_memory / chip.ddr_bytes_per_cycle)
 
 
+def work_kind(work: Work) -> str:
+    """Return the kind of a computation: of an instruction its key in the throughput table."""
+    return work.kind if isinstance(work, Instruction) else "cube product"
+
+
 def rate_name(work: Work, profile: Profile) -> str:
     """Return how a missing rate is listed, such as ``exp float16``, with a similar known kind."""
     if isinstance(work, Instruction):

@@ -184,7 +184,9 @@ def _outline(
     for node in nodes:
         if isinstance(node, Tile):
             yield (
-                Text("{prefix}{value}", prefix=prefix, value=node.note and " " + node.note).strip()
+                Text(
+                    "{prefix}{value}", prefix=prefix, value=node.step.note and " " + node.step.note
+                ).strip()
                 or "tile",
                 (node,),
             )

@@ -1,4 +1,4 @@
-"""Tiles of every core as data for a page that steps through them, and their descriptions.
+"""Tiles of every core as data for a page that steps through them.
 
 Loops stay loops: the page finds tile number n of a core by walking them, so billions of tiles take
 a few hundred bytes.
@@ -6,7 +6,6 @@ a few hundred bytes.
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,80 +17,14 @@ from npu_sim.timelines.program import (
     Phase,
     Program,
     Tile,
+    View,
     tiles,
     weighted_tiles,
 )
 from npu_sim.timelines.rates import copied_bytes, elements
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A tensor as rows and columns, and the axes of the program that step over them.
-
-    Attributes
-    ----------
-    name
-        Name of the tensor.
-    rows, columns
-        Size of the tensor, with leading dimensions merged as in the kernel.
-    by_row, by_column
-        Axes of the program that step over the tensor, outermost first, with the rows or columns of
-        one step of length 1. The first axis counts from the start of the tensor, every other one
-        from the position of the axis before it. Axes outside a tile are skipped. A tile with none
-        of them covers the core's range of such an axis in the plan, or the whole tensor.
-    """
-
-    name: str
-    rows: int
-    columns: int = 1
-    by_row: Mapping[str, float] = field(default_factory=dict)
-    by_column: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Description of one kind of tile.
-
-    Attributes
-    ----------
-    says
-        Its operation in one sentence; ``{axis}`` stands for the tile's range of that axis.
-    reads, writes, holds
-        Names of views of which parts are copied in, copied out, or on chip since an earlier tile.
-    live
-        On-chip allocations in use during the tile; names that the plan lacks are ignored.
-    by_data
-        Those of the views whose rows depend on the data.
-    """
-
-    says: str
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    holds: tuple[str, ...] = ()
-    live: tuple[str, ...] = ()
-    by_data: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StepTable:
-    """Descriptions of the tiles of an operator's program.
-
-    Attributes
-    ----------
-    views
-        Tensors in the order in which they are drawn.
-    steps
-        Descriptions by phase and note of a tile.
-    memories
-        Names of phases in the plan's memories, by phase of the program, where the two differ.
-    """
-
-    views: tuple[View, ...]
-    steps: Mapping[tuple[str, str], Step]
-    memories: Mapping[str, str] = field(default_factory=dict)
-
-
-def steps(plan: Plan, program: Program, table: StepTable) -> dict[str, Any]:
+def steps(plan: Plan, program: Program) -> dict[str, Any]:
     """Return the tiles of every core of a plan.
 
     Returns
@@ -104,9 +37,7 @@ def steps(plan: Plan, program: Program, table: StepTable) -> dict[str, Any]:
         A node is the index of a tile, or a loop as a list: axis, start, step, count, tiles of one
         iteration, and the nodes of its body.
     """
-    kinds = _Kinds(
-        table, tuple(item.name for memory in plan.memories for item in memory.allocations)
-    )
+    kinds = _Kinds(tuple(item.name for memory in plan.memories for item in memory.allocations))
     phases = []
     for phase in program.phases:
         programs: dict[str, int] = {}
@@ -121,7 +52,7 @@ def steps(plan: Plan, program: Program, table: StepTable) -> dict[str, Any]:
                 "memories": [
                     number
                     for number, memory in enumerate(plan.memories)
-                    if _belongs(memory, phase, table)
+                    if memory.phase in ("", phase.memory or phase.name)
                 ],
                 "programs": [json.loads(written) for written in programs],
                 "of_core": of_core,
@@ -136,14 +67,14 @@ def steps(plan: Plan, program: Program, table: StepTable) -> dict[str, Any]:
             work.core: {name: list(ends) for name, ends in work.ranges.items()}
             for work in plan.cores
         },
-        "views": [_view(view) for view in table.views],
+        "views": [_view(view) for view in program.views],
         "memories": [_memory(memory) for memory in plan.memories],
         "tiles": kinds.described,
         "phases": phases,
     }
 
 
-def tensor_reads(program: Program, table: StepTable) -> dict[str, int]:
+def tensor_reads(program: Program) -> dict[str, int]:
     """Return the bytes copied in from every tensor, all cores together.
 
     The copies of a tile are those of the tensors that its description reads, one each, in that
@@ -157,22 +88,18 @@ def tensor_reads(program: Program, table: StepTable) -> dict[str, int]:
         pipe = phase.pipes.index(READING_PIPE)
         for nodes, cores in phase.cores_by_work.items():
             for times, tile in weighted_tiles(nodes):
-                step = table.steps.get((phase.name, tile.note))
+                reads = tile.step.reads
                 copies = [work for work in tile.work[pipe] if isinstance(work, Copy)]
-                if not copies or (step is not None and not step.reads):
+                if not copies or (tile.step.says is not None and not reads):
                     continue
-                if step is None or sum(copy.times for copy in copies) != len(step.reads):
+                if sum(copy.times for copy in copies) != len(reads):
                     return {}
                 single_copies = [
                     replace(copy, times=1) for copy in copies for _ in range(copy.times)
                 ]
-                for name, copy in zip(step.reads, single_copies, strict=True):
+                for name, copy in zip(reads, single_copies, strict=True):
                     read[name] += len(cores) * times * copied_bytes(copy)
     return dict(read)
-
-
-def _belongs(memory: Memory, phase: Phase, table: StepTable) -> bool:
-    return memory.phase in ("", table.memories.get(phase.name, phase.name))
 
 
 def _view(view: View) -> dict[str, Any]:
@@ -197,10 +124,9 @@ def _memory(memory: Memory) -> dict[str, Any]:
 class _Kinds:
     """Kinds of tiles, numbered in order of appearance.
 
-    ``allocations`` are the live ones of a tile that the table does not describe.
+    ``allocations`` are the live ones of a tile that is not described.
     """
 
-    table: StepTable
     allocations: tuple[str, ...]
     numbers: dict[str, int] = field(default_factory=dict)
     described: list[dict[str, Any]] = field(default_factory=list)
@@ -224,20 +150,19 @@ class _Kinds:
         return self.numbers[key]
 
     def _tile(self, tile: Tile, phase: Phase) -> dict[str, Any]:
-        undescribed = Step(tile.note, live=self.allocations)
-        step = self.table.steps.get((phase.name, tile.note), undescribed)
+        step = tile.step
         work = {
             pipe: {"bytes": sum(map(copied_bytes, works)), "elements": sum(map(elements, works))}
             for pipe, works in zip(phase.pipes, tile.work, strict=True)
             if works
         }
         return {
-            "note": tile.note,
-            "says": step.says,
+            "note": step.note,
+            "says": step.note if step.says is None else step.says,
             "reads": step.reads,
             "writes": step.writes,
             "holds": step.holds,
             "by_data": step.by_data,
-            "live": step.live,
+            "live": self.allocations if step.says is None else step.live,
             "work": work,
         }

@@ -1,10 +1,22 @@
-"""A timeline as tracks: consecutive launches of a call, and the pipes of its slowest core."""
+"""A timeline over time: tracks for pictures, and Chrome trace events for trace viewers.
 
-from collections.abc import Iterator
+Tracks are the launches of a call and the pipes of its slowest core. In a trace every SoC is a
+process. Its first thread shows the launches of the call, one after the other; every core and pipe
+of the planned kernels is a thread of its own. When a core has more tiles than a picture can show,
+its first and last tiles are separate events and the others are merged. A merged event lasts as long
+as the pipe works, without the gaps between its tiles, so the durations of a track always add up to
+the busy time of the table.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile
+from npu_sim.files.writing import write_text
+from npu_sim.language import Text
 from npu_sim.plans.model import Plan
 from npu_sim.timelines.model import LaunchTime, Timeline
 from npu_sim.timelines.program import Phase, Program, weighted_work
@@ -15,6 +27,10 @@ EVENTS_OF_A_PIPE = 96
 """Approximate number of events for one core and pipe, whatever the number of tiles."""
 FEMTOSECONDS = 9
 """Decimals of a microsecond to which times are rounded."""
+LAUNCHES = 1
+"""Thread of the launches; the threads of cores and pipes follow."""
+
+Event = dict[str, Any]
 
 
 class TimedPlan(NamedTuple):
@@ -60,16 +76,28 @@ def placed_launches(timed: TimedPlan) -> Iterator[PlacedLaunch]:
         begin += launch.us
 
 
-def piece_work(piece: Piece, phase: Phase) -> dict[str, tuple[int, int]]:
-    """Return bytes and elements of a piece on every pipe."""
-    totals = dict.fromkeys(phase.pipes, (0, 0))
+class PipeEvent(NamedTuple):
+    """Work of one pipe on a piece: its times in microseconds, bytes and elements."""
+
+    pipe: str
+    start_us: float
+    end_us: float
+    busy_us: float
+    bytes: int
+    elements: int
+
+
+def _pipe_events(piece: Piece, placed: PlacedPhase, mhz: float) -> Iterator[PipeEvent]:
+    """Yield what every busy pipe does on a piece."""
+    pipes, begin = placed.phase.pipes, placed.start_us
+    moved, touched = dict.fromkeys(pipes, 0), dict.fromkeys(pipes, 0)
     for times, pipe, work in weighted_work(piece.nodes):
-        moved, touched = totals[phase.pipes[pipe]]
-        totals[phase.pipes[pipe]] = (
-            moved + times * copied_bytes(work),
-            touched + times * elements(work),
-        )
-    return totals
+        moved[pipes[pipe]] += times * copied_bytes(work)
+        touched[pipes[pipe]] += times * elements(work)
+    for name, start, busy in zip(pipes, piece.start, piece.busy, strict=True):
+        if busy > 0:
+            ends = begin + start / mhz, begin + (start + busy) / mhz
+            yield PipeEvent(name, *ends, busy / mhz, moved[name], touched[name])
 
 
 def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, Any]:
@@ -85,11 +113,11 @@ def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, An
     Returns
     -------
     dict
-        ``title``, ``soc``, ``bound_us``; ``launches`` with ``kernel``, ``start_us``, ``us``,
-        ``share``, ``binds``, ``planned``; the number of the slowest ``core`` (None without one) and
-        its ``pipes`` with ``pipe``, ``busy_us`` and ``events``: ``name``, ``phase``, ``start_us``,
-        ``us``, ``tiles``, ``bytes``, ``elements``. An event of several tiles lasts as long as the
-        pipe works on them, without the gaps between them.
+        ``title``, ``soc``, ``bound_us``, ``coverage``; ``launches`` with ``kernel``, ``start_us``,
+        ``us``, ``share``, ``binds``, ``planned``; the number of the slowest ``core`` (None without
+        one) and its ``pipes`` with ``pipe``, ``busy_us`` and ``events``: ``name``, ``phase``,
+        ``start_us``, ``us``, ``tiles``, ``bytes``, ``elements``. An event of several tiles lasts as
+        long as the pipe works on them, without the gaps between them.
     """
     bound = timed.bound
     slowest = max(bound.cores, key=lambda core: core.us, default=None)
@@ -112,12 +140,13 @@ def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, An
         for phase in placed.phases:
             if slowest and slowest.core in phase.phase.cores:
                 for piece in phase.scheduler.pieces(phase.phase.cores[slowest.core], max_events):
-                    for pipe, event in _events(piece, phase, bound.clock_mhz):
-                        events[pipe].append(event)
+                    for event in _pipe_events(piece, phase, bound.clock_mhz):
+                        events[event.pipe].append(_drawn(event, piece, phase))
     return {
         "title": bound.title,
         "soc": bound.soc,
         "bound_us": bound.bound_us,
+        "coverage": bound.coverage,
         "launches": launches,
         "core": slowest.core if slowest else None,
         "pipes": [
@@ -131,20 +160,144 @@ def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, An
     }
 
 
-def _events(piece: Piece, placed: PlacedPhase, mhz: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    work = piece_work(piece, placed.phase)
-    for pipe, start, busy in zip(placed.phase.pipes, piece.start, piece.busy, strict=True):
-        if busy > 0:
-            moved, touched = work[pipe]
-            yield (
-                pipe,
+def _drawn(event: PipeEvent, piece: Piece, placed: PlacedPhase) -> dict[str, Any]:
+    return {
+        "name": piece.name,
+        "phase": placed.phase.name,
+        "tiles": piece.tiles,
+        "bytes": event.bytes,
+        "elements": event.elements,
+        "start_us": round(event.start_us, FEMTOSECONDS),
+        "us": round(event.busy_us, FEMTOSECONDS),
+    }
+
+
+def trace(timed_plans: Sequence[TimedPlan]) -> dict[str, Any]:
+    """Return the trace of plans side by side, one process each.
+
+    Beyond about ``EVENTS_OF_A_PIPE`` events of a track, runs of tiles are merged.
+    """
+    events: list[Event] = []
+    merged = 0
+    for process, timed in enumerate(timed_plans, start=1):
+        process_events = list(_process(process, timed))
+        merged += sum(event["args"].get("tiles", 1) > 1 for event in process_events)
+        events += process_events
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "label": "lower bound from published rates; nothing here is measured",
+            "merged_events": merged,
+            "merging": "an event with args.tiles > 1 represents that many tiles; its length "
+            "is the time the pipe works on them, without gaps",
+            "timelines": [
                 {
-                    "name": piece.name,
-                    "phase": placed.phase.name,
-                    "tiles": piece.tiles,
-                    "bytes": moved,
-                    "elements": touched,
-                    "start_us": round(placed.start_us + start / mhz, FEMTOSECONDS),
-                    "us": round(busy / mhz, FEMTOSECONDS),
-                },
-            )
+                    "soc": bound.soc,
+                    "operator": bound.operator,
+                    "arguments": bound.arguments,
+                    "bound_us": bound.bound_us,
+                    "coverage": bound.coverage,
+                    "launches": [launch.model_dump(mode="json") for launch in bound.launches],
+                    "unknown_rates": list(bound.unknown_rates),
+                    "not_counted": list(bound.not_counted),
+                    "assumptions": list(bound.assumptions),
+                }
+                for bound in (timed.bound for timed in timed_plans)
+            ],
+        },
+    }
+
+
+def write_trace(path: Path, timed_plans: Sequence[TimedPlan]) -> None:
+    """Write a trace to a file atomically."""
+    write_text(path, json.dumps(trace(timed_plans), ensure_ascii=False, separators=(",", ":")))
+
+
+def _process(process: int, timed: TimedPlan) -> Iterator[Event]:
+    plan, program, mhz = timed.plan, timed.program, timed.bound.clock_mhz
+    yield _metadata(
+        "process_name",
+        process,
+        0,
+        Text("{soc}: {title} (lower bound)", soc=plan.soc, title=plan.title),
+    )
+    pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
+    cores = sorted({core for phase in program.phases for core in phase.cores})
+    threads = {
+        core: {
+            pipe: LAUNCHES + 1 + core * len(pipes) + position for position, pipe in enumerate(pipes)
+        }
+        for core in cores
+    }
+    yield from _thread(process, LAUNCHES, "launches")
+    for core, thread_events in threads.items():
+        for pipe, thread in thread_events.items():
+            yield from _thread(process, thread, Text("core {core} {pipe}", core=core, pipe=pipe))
+    for placed in placed_launches(timed):
+        yield _launch_event(placed.launch, process, placed.start_us)
+        for phase in placed.phases:
+            for core, nodes in phase.phase.cores.items():
+                for piece in phase.scheduler.pieces(nodes, EVENTS_OF_A_PIPE):
+                    yield from _events(piece, phase, process, threads[core], mhz)
+
+
+def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
+    yield _metadata("thread_name", process, thread, name)
+    yield {
+        "ph": "M",
+        "name": "thread_sort_index",
+        "pid": process,
+        "tid": thread,
+        "args": {"sort_index": thread},
+    }
+
+
+def _launch_event(launch: LaunchTime, process: int, begin: float) -> Event:
+    arguments = {
+        "read_bytes": launch.read_bytes,
+        "written_bytes": launch.written_bytes,
+        "binds": launch.binds,
+        "planned": launch.planned,
+    }
+    times = begin, begin + launch.us
+    return _span(launch.kernel, "launch", (process, LAUNCHES), times, arguments)
+
+
+def _metadata(name: str, process: int, thread: int, value: str) -> Event:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": {"name": value}}
+
+
+def _events(
+    piece: Piece, placed: PlacedPhase, process: int, threads: dict[str, int], mhz: float
+) -> Iterator[Event]:
+    for event in _pipe_events(piece, placed, mhz):
+        arguments = {
+            "bytes": event.bytes,
+            "elements": event.elements,
+            "tiles": piece.tiles,
+            "phase": placed.phase.name,
+        }
+        track, times = (process, threads[event.pipe]), (event.start_us, event.end_us)
+        yield _span(piece.name, event.pipe, track, times, arguments)
+
+
+def _span(
+    name: str,
+    category: str,
+    track: tuple[int, int],
+    times: tuple[float, float],
+    arguments: dict[str, Any],
+) -> Event:
+    """Return the event of a duration on a track (process and thread), from start to end."""
+    first, last = (round(us, FEMTOSECONDS) for us in times)
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": track[0],
+        "tid": track[1],
+        "ts": first,
+        "dur": round(last - first, FEMTOSECONDS),
+        "args": arguments,
+    }

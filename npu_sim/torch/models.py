@@ -1,6 +1,7 @@
 """Models that transformers builds from a configuration, recorded without weights or data."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,12 @@ import torch
 
 from npu_sim.files.reading import CONFIG_BYTES, read_limited
 from npu_sim.language import Text
-from npu_sim.status import UsageError, closest
-from npu_sim.torch.recording import Recording, record
+from npu_sim.status import UsageError, closest, shown
+from npu_sim.torch.recorder import record
+from npu_sim.torch.recording import Recording
 
+MOST_LAYERS = 256
+"""Maximum number of layers: every layer is recorded, which takes its time."""
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -36,7 +40,12 @@ def recorded_model(
     if dtype not in DTYPES:
         message = Text("dtype = {dtype} is not known", dtype=repr(dtype))
         raise UsageError("dtype", message, Text("one of: {names}", names=", ".join(DTYPES)))
-    model = _model_of(config, DTYPES[dtype], sizes)
+    with _offline_transformers() as transformers:
+        model = _model_of(transformers, config, DTYPES[dtype], sizes)
+        return _recorded(model, batch, sequence, deterministic)
+
+
+def _recorded(model: Any, batch: int, sequence: int, deterministic: bool) -> Recording:
     tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
     # transformers reads the values of masks of two dimensions, but not of this form.
     mask = torch.ones((batch, 1, sequence, sequence), dtype=torch.bool, device="meta")
@@ -44,8 +53,7 @@ def recorded_model(
         with _deterministic(deterministic), record() as recording:
             model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
     except Exception as error:  # whatever the model's code raises without values
-        lines = str(error).splitlines() or [type(error).__name__]
-        message = Text("the model cannot run without values: {error}", error=lines[0])
+        message = Text("the model cannot run without values: {error}", error=_first_line(error))
         hint = "npu-sim record with a script that trains a small model on the CPU"
         raise UsageError("config", message, hint) from error
     return recording
@@ -63,20 +71,70 @@ def _deterministic(switch: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before, warn_only=only_warns)
 
 
-def _model_of(
-    config: str | Path | Mapping[str, Any], dtype: torch.dtype, sizes: Mapping[str, Any]
-) -> Any:
-    """Return the model of a configuration, for causal language modelling."""
+@contextmanager
+def _offline_transformers() -> Iterator[Any]:
+    """Yield transformers for a block in which it downloads neither data nor code."""
     try:
         import transformers
+        from huggingface_hub import constants
     except ImportError:
         message = "transformers is not installed; it builds the model"
         raise UsageError("model", message, "pip install transformers") from None
+    name = "HF_HUB_OFFLINE"
+    variable, switch = os.environ.get(name), constants.HF_HUB_OFFLINE
+    os.environ[name], constants.HF_HUB_OFFLINE = "1", True
+    try:
+        yield transformers
+    finally:
+        constants.HF_HUB_OFFLINE = switch
+        os.environ.pop(name)
+        if variable is not None:
+            os.environ[name] = variable
+
+
+def _chooses_code(name: str) -> bool:
+    """Return whether a value of a configuration chooses code, which may come from the hub."""
+    return name.endswith(("_implementation", "_implementation_internal")) or name == "auto_map"
+
+
+def _safe(value: Any) -> Any:
+    """Return a part of a configuration without values that choose code, and without labels.
+
+    Raises UsageError for more layers than any model has, before transformers makes lists of them.
+    """
+    if isinstance(value, list):
+        return [_safe(inner) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    for name, inner in value.items():
+        if str(name).endswith(("layer", "layers")) and isinstance(inner, int):
+            _require_layers(str(name), inner, least=inner)
+    return {
+        str(name): _safe(inner)
+        for name, inner in value.items()
+        if not _chooses_code(str(name)) and name not in ("num_labels", "id2label", "label2id")
+    }
+
+
+def _require_layers(name: str, count: int, least: int = 1) -> None:
+    """Raise UsageError for a number of layers that no model has."""
+    if not least <= count <= MOST_LAYERS:
+        message = Text("{name} = {count} is not a number of layers", name=name, count=shown(count))
+        raise UsageError("config", message, Text("1 to {most}", most=MOST_LAYERS))
+
+
+def _model_of(
+    transformers: Any,
+    config: str | Path | Mapping[str, Any],
+    dtype: torch.dtype,
+    sizes: Mapping[str, Any],
+) -> Any:
+    """Return the model of a configuration, for causal language modelling."""
     values = {**_content(config), **sizes}
     kind = values.pop("model_type", None)
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
-        message = Text("{kind} is not a model type of the installed transformers", kind=repr(kind))
+        message = Text("{kind} is not a model type of the installed transformers", kind=shown(kind))
         hint = Text(
             "a configuration file with model_type, or a type such as llama{hint}",
             hint=closest(str(kind), known),
@@ -84,21 +142,41 @@ def _model_of(
         raise UsageError("config", message, hint)
     default = transformers.AutoConfig.for_model(kind)
     for name in sizes:
-        if not hasattr(default, name):
+        if not hasattr(default, name) or _chooses_code(name):
             names = list(default.to_dict())
             raise UsageError(
                 "sizes",
                 Text("{name} is not a value of the configuration of {kind}", name=name, kind=kind),
                 Text("see the configuration file{hint}", hint=closest(name, names)),
             )
-    full_config = transformers.AutoConfig.for_model(kind, **values)
-    text_config = full_config.get_text_config(decoder=True)
-    text_config.use_cache = False
-    if type(text_config) not in transformers.AutoModelForCausalLM._model_mapping:
-        message = Text("{kind} is not a causal language model", kind=kind)
-        raise UsageError("config", message, "npu-sim record with a script that runs the model")
-    with torch.device("meta"):
-        return transformers.AutoModelForCausalLM.from_config(text_config, dtype=dtype)
+    try:
+        full_config = transformers.AutoConfig.for_model(kind, **_safe(values))
+        text_config = full_config.get_text_config(decoder=True)
+        text_config.use_cache = False
+        if type(text_config) not in transformers.AutoModelForCausalLM._model_mapping:
+            message = Text("{kind} is not a causal language model", kind=kind)
+            raise UsageError("config", message, "npu-sim record with a script that runs the model")
+        _require_layers("num_hidden_layers", getattr(text_config, "num_hidden_layers", 1))
+        with torch.device("meta"):
+            return transformers.AutoModelForCausalLM.from_config(
+                text_config,
+                dtype=dtype,
+                trust_remote_code=False,
+                attn_implementation=None,  # None: the choice of transformers, never of the hub
+                experts_implementation=None,
+            )
+    except UsageError:
+        raise
+    except Exception as error:  # whatever transformers raises for values that contradict each other
+        message = Text("the model cannot be built: {error}", error=_first_line(error))
+        accepted = "values that transformers accepts, as in the config.json of a published model"
+        raise UsageError("config", message, accepted) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type without one."""
+    lines = str(error).splitlines()
+    return lines[0] if lines and lines[0] else type(error).__name__
 
 
 def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:

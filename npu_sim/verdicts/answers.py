@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_search import EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL
-from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.kernels.elementwise import ulp_distance
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.orders.claims import OpenRule, Step

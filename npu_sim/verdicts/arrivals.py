@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.kernels import arrival_search
 from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Finish
@@ -76,7 +77,7 @@ class MeasuredOutput:
         self, wanted: NDArray[np.bool_], elements: NDArray[np.uint8], report: Report
     ) -> None:
         """Write the verdicts on the wanted elements into ``elements``."""
-        if self.call.operator.has_hook("writes"):
+        if self.call.operator.has_hook(hooks.WRITES):
             for rows, values in self._writes():
                 measured = np.broadcast_to(self.given[rows], values.shape)
                 found = np.where(equal_bits(values, measured).any(axis=0), REACHABLE, UNREACHABLE)
@@ -97,7 +98,7 @@ class MeasuredOutput:
 
     def examine(self, index: tuple[int, ...]) -> Examined | None:
         """Return what is known of one order-dependent element; None without contributions."""
-        if self.call.operator.has_hook("writes"):
+        if self.call.operator.has_hook(hooks.WRITES):
             return self._examine_writes(index)
         flat, given = int(np.ravel_multi_index(index, self.given.shape)), self.given[index]
         for parts, firsts in self._parts():
@@ -139,14 +140,15 @@ class MeasuredOutput:
 
     def _writes(self) -> Iterator[tuple[tuple[int, ...], Any]]:
         """Yield places to which several cores write, with the values that each writes."""
-        for rows, values in self.call.operator.hook("writes")(self.call, self.result, self.name):
+        writes = self.call.operator.hook(hooks.WRITES)
+        for rows, values in writes(self.call, self.result, self.name):
             yield rows, rounded_to(self.given.dtype, values)
 
     def _parts(self) -> Iterator[tuple[Parts, NDArray[Any]]]:
         """Yield the contributions, with the flat index of each part's first element."""
-        if not self.call.operator.has_hook("parts"):
+        if not self.call.operator.has_hook(hooks.PARTS):
             return
-        for parts in self.call.operator.hook("parts")(self.call, self.result, self.name):
+        for parts in self.call.operator.hook(hooks.PARTS)(self.call, self.result, self.name):
             places = (parts.locate(part, 0) for part in range(parts.count))
             firsts = [int(np.ravel_multi_index(place, self.given.shape)) for place in places]
             yield parts, np.array(firsts, np.int64)

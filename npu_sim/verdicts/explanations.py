@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.framework import hooks
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
@@ -83,11 +84,11 @@ def alternatives(call: StudyCall, verdict: OutputVerdict, tried: Collection[Any]
         yield from _kept_in_fp32(call)
     yield from _rounded_inputs(call)
     yield from _attributes(call)
-    if call.operator.has_hook("miscounted"):
+    if call.operator.has_hook(hooks.MISCOUNTED):
         index = next(at for at in verdict.worst if verdict.elements[at] == UNREACHABLE)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = verdict.given.astype(np.float64) - verdict.expected.astype(np.float64)
-        yield from call.operator.hook("miscounted")(call, verdict.output, index, difference)
+        yield from call.operator.hook(hooks.MISCOUNTED)(call, verdict.output, index, difference)
 
 
 def _devices(call: StudyCall, tried: Collection[Any]) -> Alternatives:
@@ -162,6 +163,6 @@ def _attributes(call: StudyCall) -> Alternatives:
         if not attribute.required and given != attribute.default:
             changed = call.with_attributes(**{attribute.name: attribute.default})
             yield Text("{attribute} ignored", attribute=attribute.name), changed
-    if call.operator.has_hook("variants"):
-        for name, _, changed in call.operator.hook("variants")(call):
+    if call.operator.has_hook(hooks.VARIANTS):
+        for name, _, changed in call.operator.hook(hooks.VARIANTS)(call):
             yield name, changed

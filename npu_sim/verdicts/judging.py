@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text
@@ -26,19 +27,6 @@ from npu_sim.verdicts.arrivals import (
 
 NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""
-NOT_MODELLED = {
-    "buffers_beyond_usable_ub": "",
-    "dgamma_merge_overrun": "dgamma",
-    "element_offset_wraps": "",
-    "inf_or_nan_input": "",
-    "offsets_wrap": "",
-    "row_offset_wraps": "",
-    "rstd_cleared_by_neighbour": "rstd",
-    "small_dim_offset_wraps": "",
-    "weight_read_out_of_bounds": "",
-}
-"""Codes of caveats which state that the device may compute something else, and the output that this
-concerns; empty for all."""
 
 
 class Measured(NamedTuple):
@@ -216,12 +204,11 @@ def _rounded_rule(rule: OpenRule, dtype: np.dtype[Any]) -> OpenRule:
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
     """Return the parts of a call's rule that are not published or not modelled."""
     rules: list[OpenRule] = []
-    if call.operator.has_hook("open_rules"):
-        rules += call.operator.hook("open_rules")(call, result)
+    if call.operator.has_hook(hooks.OPEN_RULES):
+        rules += call.operator.hook(hooks.OPEN_RULES)(call, result)
     return rules + [
         OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
         for caveat in (*result.caveats, *result.plan.caveats)
-        if caveat.code in NOT_MODELLED
         for name in result.outputs
-        if NOT_MODELLED[caveat.code] in ("", name)
+        if caveat.not_modelled in ("*", name)
     ]

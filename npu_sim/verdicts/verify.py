@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from npu_sim.cores import Profile, all_socs, load_profile
 from npu_sim.framework.arguments import tensor_of
+from npu_sim.framework.checks import require_integer
+from npu_sim.framework.inference import require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Limits, require_bool, require_limits
 from npu_sim.language import Text
@@ -22,6 +24,8 @@ from npu_sim.verdicts.explanations import computation_key, explained
 from npu_sim.verdicts.judging import judge
 
 BUDGET = 1 << 20
+MOST_BUDGET = 1 << 26
+"""Largest budget: its partial sums take gigabytes from here on."""
 """Default number of partial sums for an element."""
 
 
@@ -80,15 +84,15 @@ def verify(
         As for :func:`npu_sim.run`. Without ``soc`` every SoC of the product is tried, without
         ``release`` every release.
     deterministic
-        The determinism switch; None tries both.
+        The determinism switch; both when left out.
     limits
         As for :func:`npu_sim.run`.
     budget
-        Partial sums that may be computed for an element.
+        Partial sums that the search may take per element.
     seed
         Seed of the random orders of the search; the result is reproducible.
     explain
-        Whether to search for alternatives that explain unreachable elements.
+        Search for an explanation of unreachable elements.
     progress
         Called with the stage and the fraction done.
     **arguments
@@ -115,9 +119,11 @@ def verify(
             Text("{operator}: no output is given", operator=declared.name),
             Text("give one or more of: {names}", names=", ".join(declared.result_names)),
         )
-    if budget < 1:
-        raise UsageError("budget", Text("budget = {budget}", budget=budget), "1 or more")
-    declared.require_given(arguments)
+    require_integer("budget", budget, 1)
+    if budget > MOST_BUDGET:
+        message = Text("budget = {budget}", budget=budget)
+        raise UsageError("budget", message, Text("1 to {most}", most=MOST_BUDGET))
+    require_given(declared, arguments)
     require_limits(limits)
     report: Report = progress or (lambda stage, fraction: None)
     search_budget = Budget(int(budget), int(seed))

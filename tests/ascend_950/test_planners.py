@@ -25,4 +25,4 @@ def test_the_golden_data_has_every_kind_of_line(kernel):
 
 
 def test_every_modelled_kernel_has_golden_lines():
-    assert {kernel for one in OPERATORS for kernel in one.kernels_of_950} == set(KERNELS)
+    assert {kernel for one in OPERATORS for kernel in one.kernels_on("ascend_950")} == set(KERNELS)

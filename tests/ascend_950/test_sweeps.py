@@ -4,11 +4,11 @@ import pytest
 
 import npu_sim
 from npu_sim.registry import OPERATORS
-from npu_sim.sweeps.row_checks import sampled_rows
+from npu_sim.sweeps.runner import sampled_rows
 from tests.sweeps.compared import mismatches
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
-MODELLED = [one.name for one in OPERATORS if one.kernels_of_950]
+MODELLED = [one.name for one in OPERATORS if one.kernels_on("ascend_950")]
 
 
 def sample(operator, rows):

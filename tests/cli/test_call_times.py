@@ -1,4 +1,4 @@
-"""Times of a file of calls: ``timeline --calls`` and ``preflight --timeline``."""
+"""Times of a file of calls: ``preflight --timeline``."""
 
 import json
 
@@ -29,10 +29,9 @@ def wide(monkeypatch):
 
 
 def test_the_largest_calls_come_first_with_their_share(cli, calls):
-    outcome = cli("timeline", "--calls", calls, "--products", "A2,A3")
+    outcome = cli("preflight", calls, "--timeline", "--products", "A2,A3")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    assert lines[0].startswith("66 calls, 2 of them distinct: at least")
     rows = [line.split() for line in lines if "x  " in line and "atlas_a2, atlas_a3" in line]
     assert [row[:3] for row in rows] == [
         ["65x", "rms_norm_grad", "norms"],
@@ -43,7 +42,7 @@ def test_the_largest_calls_come_first_with_their_share(cli, calls):
 
 
 def test_the_data_has_sums_and_differences(cli, calls):
-    data = cli("timeline", "--calls", calls, "--soc", "910B1,910B4", "--json").data
+    data = cli("preflight", calls, "--timeline", "--soc", "910B1,910B4", "--json").data
     assert data["schema"] == "npu_sim.preflight/1"
     sums = data["targets"]["Ascend910B4"]["totals"]
     times = {
@@ -60,23 +59,22 @@ def test_the_data_has_sums_and_differences(cli, calls):
 def test_a_refused_call_exits_1_and_is_named(cli, tmp_path):
     file = tmp_path / "calls.jsonl"
     file.write_text(json.dumps({**LOSS, "product": "atlas_train"}) + "\n", encoding="utf-8")
-    outcome = cli("timeline", "--calls", file)
+    outcome = cli("preflight", file, "--timeline")
     assert outcome.code == 1
     assert "refused 161002" in outcome.out
 
 
 def test_the_report_has_sums_and_calls(cli, calls, tmp_path):
     page = tmp_path / "page.html"
-    cli("timeline", "--calls", calls, "--products", "A2,A3", "--report", page)
+    cli("preflight", calls, "--timeline", "--products", "A2,A3", "--report", page)
     assert "66 calls, 2 of them distinct" in page.read_text(encoding="utf-8")
     text = page.read_text(encoding="utf-8")
     assert "Calls by their time" in text
     assert "nothing is measured" in text
 
 
-def test_preflight_has_the_same_sums(cli, calls):
-    timed = cli("preflight", calls, "--timeline", "--json").data
-    assert timed["targets"] == cli("timeline", "--calls", calls, "--json").data["targets"]
+def test_times_are_added_on_request(cli, calls):
+    assert "totals" in cli("preflight", calls, "--timeline", "--json").data["targets"]["atlas_a2"]
     assert "totals" not in cli("preflight", calls, "--json").data["targets"]["atlas_a2"]
     assert "lower bound" in cli("preflight", calls, "--timeline").out
 
@@ -88,5 +86,14 @@ def test_an_operator_takes_several_products(cli):
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--products", "A2", "rms_norm_grad"]])
-def test_neither_operator_nor_calls_is_a_usage_error(cli, options):
+def test_a_timeline_without_an_operator_is_a_usage_error(cli, options):
     assert cli("timeline", *options).code == 64
+
+
+def test_commands_and_options_that_are_gone_name_what_replaces_them(cli, calls):
+    calls_of_timeline = cli("timeline", "--calls", calls)
+    assert (calls_of_timeline.code, calls_of_timeline.out) == (64, "")
+    assert "npu-sim preflight FILE --timeline" in calls_of_timeline.err
+    workspace = cli("workspace", *NORMS)
+    assert (workspace.code, workspace.out) == (64, "")
+    assert "npu-sim plan OPERATOR --workspace" in workspace.err

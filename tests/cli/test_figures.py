@@ -8,7 +8,7 @@ COMMANDS = {
     "cores-A2.svg": ("plan", *CALL),
     "grad_weight.svg": ("run", *CALL),
     "timeline.svg": ("timeline", *CALL),
-    "workspace.svg": ("workspace", *CALL),
+    "workspace.svg": ("plan", *CALL),
     "limits.svg": ("limits", OPERATOR, "--vary", "dim", "--products", "A2"),
 }
 

@@ -10,7 +10,7 @@ from typer.main import get_command
 from npu_sim.cli.app import HEADINGS, app
 from npu_sim.cores import DEFAULT_PRODUCT
 from npu_sim.framework.arguments import Output
-from npu_sim.questions.example_calls import example_call
+from npu_sim.questions.varied_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import default_release, release_names
 
@@ -34,7 +34,7 @@ def test_the_help_names_the_releases_and_the_default_product(helped):
     panels, _ = helped("plan", NAMES[0])
     options = " ".join(panels["Options of plan"].split())
     *older, newest = release_names()
-    assert f"{', '.join(older)} or {newest}, the default." in options
+    assert f"the newest when left out. Releases: {', '.join(older)} or {newest}." in options
     assert default_release() == newest
     assert f"{DEFAULT_PRODUCT} when left out." in options
 

@@ -22,7 +22,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "json.md"
 COMMANDS = {
     "plan": ["plan", *EMBEDDING],
     "run": ["run", *EMBEDDING],
-    "workspace": ["workspace", *EMBEDDING],
     "timeline": ["timeline", *EMBEDDING],
     "explain": ["explain", *EMBEDDING],
     "diff": ["diff", *EMBEDDING],

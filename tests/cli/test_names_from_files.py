@@ -106,7 +106,7 @@ def test_errors_show_a_newline_in_a_file_name_escaped(
     assert commands(done.out + "\n" + done.err) == []
 
 
-@pytest.mark.parametrize("command", ["plan", "explain", "workspace"])
+@pytest.mark.parametrize("command", ["plan", "explain"])
 def test_headlines_show_a_newline_in_a_title_escaped(cli, tmp_path, command):
     text = (Path(__file__).parents[2] / "configs/atlas_a2.yaml").read_text(encoding="utf-8")
     title = json.dumps(f"{FILE_NAME} product")

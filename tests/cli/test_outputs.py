@@ -1,6 +1,8 @@
 """No command writes to a file that it reads, nor two outputs to one file."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ INPUTS = {
     "run --report": ("run", *FILES, "--report", "x.npy"),
     "run --rows-out": ("run", *FILES, "--rows-out", "x.npy"),
     "plan --trace": ("plan", *FILES, "--trace", "x.npy"),
-    "workspace --report": ("workspace", *FILES, "--report", "x.npy"),
+    "plan --report": ("plan", *FILES, "--report", "x.npy"),
     "diff --report": ("diff", *FILES, "--report", "g.npy"),
     "limits --report": ("limits", *FILES, "--report", "g.npy"),
     "study --report": ("study", "invariance", *FILES, "--report", "x.npy"),
@@ -92,7 +94,7 @@ def test_an_output_that_is_another_file_of_the_command_is_refused(
     cli, folder, monkeypatch, command, words
 ):
     monkeypatch.setattr(
-        "npu_sim.framework.operator.Operator.check", lambda *_: pytest.fail("work began")
+        "npu_sim.framework.checking.check_uncached", lambda *_: pytest.fail("work began")
     )
     monkeypatch.setattr("npu_sim.framework.registration.register_file", lambda path: None)
     before = contents(folder)
@@ -119,3 +121,17 @@ def test_an_output_that_is_standard_input_is_refused(cli, folder):
     assert done.code == 64
     assert "is an input of this command" in done.err
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_an_open_stream_is_not_replaced(tmp_path, name):
+    log = tmp_path / "log.txt"
+    with log.open("w") as file:
+        file.write("earlier\n")
+        file.flush()
+        command = [sys.executable, "-m", "npu_sim", "plan", "rms_norm", "--x", "4x8:fp32"]
+        ended = subprocess.run(
+            [*command, "--gamma", "8:fp32", "--report", name], stdout=file, check=False
+        )
+    assert ended.returncode == 64
+    assert log.read_text() == "earlier\n"

@@ -8,9 +8,11 @@ import pytest
 import npu_sim
 from npu_sim.cli.output import print_text
 from npu_sim.cores import config_directory, load_profile
+from npu_sim.framework.checking import checked_call
+from npu_sim.framework.inference import plan_arguments
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
-from npu_sim.questions.upgrades import plan_changes
+from npu_sim.questions.compare import plan_changes
 from npu_sim.registry import load_operator
 from npu_sim.show.text import plan_view
 
@@ -102,13 +104,6 @@ def test_explain_and_run_exit_with_2(cli, small):
     assert (ran.code, ran.data["outcome"]) == (2, "overflows")
 
 
-def test_the_workspace_command_reports_the_overflow(cli, small):
-    outcome = cli("workspace", *WORDS, "--product", small)
-    assert outcome.code == 2
-    assert f"the buffers take {USED} bytes" in outcome.out
-    assert cli("workspace", *WORDS, "--product", small, "--json").data["outcome"] == "overflows"
-
-
 def test_a_report_is_red(cli, small, tmp_path):
     cli("plan", *WORDS, "--product", small, "--report", tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
@@ -189,7 +184,7 @@ def test_a_sweep_has_an_overflow_column(small, operator):
     for place, record in enumerate(records):
         profile, values = records.space.call_at(place)
         plan = npu_sim.plan(
-            operator, product=profile, **load_operator(operator).plan_arguments(values)
+            operator, product=profile, **plan_arguments(load_operator(operator), values)
         )
         assert (plan.outcome == "overflows") == bool(record["overflows"])
 
@@ -202,7 +197,7 @@ def test_buffer_use_of_a_tiling_equals_that_of_its_plan():
                 tensors = {"x": f"100x{col}:fp16", "gamma": f"{col}:fp16"} | (
                     {"dy": f"100x{col}:fp16"} if name == "rms_norm_grad" else {}
                 )
-                case = operator.check(operator.build(tensors, infer=True), Target(profile))
+                case = checked_call(operator, tensors, Target(profile), infer=True)
                 used = operator.used_bytes(case.row, case.tiling, case.device, case.rules)
                 assert [memory.used_bytes for memory in plan_of(case).memories] == [used]
 

@@ -196,3 +196,15 @@ def test_products_lists_every_soc_and_operator(cli):
         "atlas_inference",
         "atlas_train",
     }
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("cross_entropy_loss_grad", "--log-prob", "3x0:fp32", "--reduction", "none"),
+        ("rms_norm_grad", "--dy", "0x4:fp32", "--gamma", "4:fp32"),
+    ],
+    ids=["no columns", "no rows"],
+)
+def test_data_of_empty_calls_is_drawn(cli, call):
+    assert cli("run", *call, "--product", "950").code == 0

@@ -1,4 +1,6 @@
 import json
+import os
+import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -162,7 +164,7 @@ LARGE = {
     "op": "embedding_dense_backward",
     "inputs": {"grad": "4096x4096:bf16", "indices": "4096:int64", "num_weights": 128256},
 }
-SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16"}}
+SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16", "epsilon": 0.0}}
 
 
 @pytest.mark.parametrize(
@@ -432,3 +434,39 @@ def test_a_hint_of_several_lines_is_one_line_of_reasons(cli, tmp_path):
     shown = " ".join(cli("preflight", str(file), "--products", "A2").out.split())
     assert "nearest legal value: N = 199999; hardware limit: N <= 445056" in shown
     assert "\\n" not in shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes")
+@pytest.mark.parametrize("name", [b"a\xff b.jsonl", b'a\x1b[31m<&".jsonl'], ids=["bytes", "escape"])
+def test_any_file_name_can_stand_in_reports(cli, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    file = tmp_path / os.fsdecode(name)
+    file.write_text(json.dumps({"op": "rms_norm", "inputs": {"x": "4x0:bf16", "gamma": "0:bf16"}}))
+    outputs = tmp_path / "out.sarif", tmp_path / "out.xml"
+    found = cli("preflight", file, "--sarif", outputs[0], "--junit", outputs[1])
+    assert found.code in (0, 1)
+    json.loads(outputs[0].read_text("utf-8"))
+    ElementTree.parse(outputs[1])
+
+
+def test_a_target_without_a_checked_call_is_no_success(cli, calls):
+    call = {"op": "rms_norm", "inputs": {"x": "64x4096:bf16", "gamma": "4096:bf16"}}
+    only = cli("preflight", calls(call), "--product", "950", "--release", "8.3")
+    assert only.code == 1
+    assert "are known from release 9.1 on" in " ".join(only.out.split())
+    beside = cli("preflight", calls(call), "--products", "950,A2", "--release", "8.3")
+    assert beside.code == 1
+    also = calls(call, {**call, "release": "9.1"})
+    one_checked = cli("preflight", also, "--product", "950", "--release", "8.3")
+    assert "are known from release 9.1 on" in " ".join(one_checked.out.split())
+    shown = cli(
+        "preflight",
+        calls(call),
+        "--products",
+        "950,A2",
+        "--release",
+        "8.3",
+        "--informational",
+        "950",
+    )
+    assert shown.code == 0

@@ -1,4 +1,7 @@
 import json
+import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -68,10 +71,10 @@ def test_a_missing_script_is_named(cli, tmp_path, monkeypatch):
 
 
 def test_an_interruption_says_how_many_calls_are_lost(cli, tmp_path, monkeypatch):
-    from npu_sim.cli.commands import record
+    from npu_sim.cli.commands import preflight
     from npu_sim.cli.interruption import Interruption
 
-    monkeypatch.setattr(record, "INTERRUPTION", Interruption())
+    monkeypatch.setattr(preflight, "INTERRUPTION", Interruption())
     path, out = tmp_path / "train.py", tmp_path / "calls.jsonl"
     text = SCRIPT.replace("import beside\n", "").replace(
         "sys.exit(beside.CODE)", "raise KeyboardInterrupt"
@@ -81,3 +84,39 @@ def test_an_interruption_says_how_many_calls_are_lost(cli, tmp_path, monkeypatch
     assert outcome.code == 130
     assert f"interrupted: 3 calls recorded so far, {out} is not written" in outcome.err
     assert not out.exists()
+
+
+LAUNCHER = """
+import multiprocessing, os, sys, torch
+
+if __name__ == "__main__":
+    words = torch.nn.Embedding(30, 8)
+    words(torch.zeros(2, 4, dtype=torch.int64)).mul(2).sum().backward()
+    child = multiprocessing.get_context("spawn").Process(target=print, args=("child",))
+    child.start()
+    child.join()
+    os._exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["printed", "closed output"])
+def test_a_script_that_leaves_by_os_exit_is_recorded(tmp_path, closed):
+    (tmp_path / "launch.py").write_text(LAUNCHER, encoding="utf-8")
+    command = [sys.executable, "-m", "npu_sim", "record", "launch.py"]
+    redirection = " >&-" if closed else ""
+    for code in ("0", "3"):
+        ended = subprocess.run(
+            shlex.join([*command, code]) + redirection,
+            shell=True,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == int(code)
+        assert "Traceback" not in ended.stderr
+        assert (tmp_path / "calls.jsonl").exists() == (code == "0")
+        if not closed and code == "0":
+            assert "1x  embedding_dense_backward" in ended.stdout
+            assert "started processes are not recorded: SpawnProcess-1" in ended.stdout
+        (tmp_path / "calls.jsonl").unlink(missing_ok=True)

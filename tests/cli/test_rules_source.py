@@ -8,7 +8,6 @@ CALL = ["--grad", "700x64:bf16", "--indices", "700:int32", "--num-weights", "9"]
 SOURCE = "not run on a device"
 COMMANDS = {
     "plan": CALL,
-    "workspace": CALL,
     "timeline": CALL,
     "limits": [*CALL, "--vary", "dim"],
     "sweep": ["--grid", "rows=1..9"],

@@ -129,7 +129,7 @@ def test_invalid_arguments_exit_64_and_are_named(cli, arguments, name):
 
 def test_a_difference_from_the_single_call_exits_1(cli, monkeypatch):
     from npu_sim.sweeps import runner
-    from npu_sim.sweeps.row_checks import Mismatch
+    from npu_sim.sweeps.runner import Mismatch
 
     monkeypatch.setattr(
         runner,

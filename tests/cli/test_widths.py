@@ -16,7 +16,7 @@ from typer.main import get_command
 from npu_sim.cli.app import HEADINGS, app
 from npu_sim.cli.commands import demo
 from npu_sim.cores import config_directory
-from npu_sim.questions.example_calls import example_call
+from npu_sim.questions.varied_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
@@ -29,7 +29,7 @@ STREAM = Row(
 README = Path(__file__).parents[2] / "README.md"
 FAILURES = Path(__file__).parents[1] / "data/failures/texts.jsonl"
 NAMES = [entry.name for entry in OPERATORS]
-PLANNED = ("plan", "explain", "diff", "limits", "timeline", "workspace")
+PLANNED = ("plan", "explain", "diff", "limits", "timeline")
 BOUNDED = 4
 """The slowest command, with similar output for all operators: tested for every fourth operator."""
 STUDIED = ("determinism", "precision", "invariance", "certificate")

@@ -1,4 +1,8 @@
-"""Dumps of our own making in msprobe's format, from calls that npu_sim computes."""
+"""Dumps of our own making in msprobe's format, from calls that npu_sim computes.
+
+As in real dumps, gradients of the inputs are those of the autograd node's differentiable inputs;
+MindSpeed's functions have one place per tensor argument.
+"""
 
 import json
 import zlib
@@ -53,6 +57,12 @@ class Writer:
             "Mean": plain.mean(),
             "Norm": np.sqrt((plain**2).sum()),
         }
+        if self.task == "xor":
+            data = np.ascontiguousarray(value).tobytes()
+            words = np.frombuffer(data + bytes(-len(data) % 8), np.uint64)
+            checksum = f"0x{int(np.bitwise_xor.reduce(words)):016x}"
+            kept = ("type", "dtype", "shape")
+            return {key: described[key] for key in kept} | {"md5": checksum}
         if self.task == "md5":
             described["md5"] = f"{zlib.crc32(np.ascontiguousarray(value).tobytes()):08x}"
         if self.task == "tensor":
@@ -83,7 +93,7 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
         (call["indices"], weight),
         (weight[call["indices"]],),
         (call["grad"],),
-        (None, gradient),
+        (gradient,),
     )
     call = calls.rms_norm(300, 128, "fp32")
     forward = run("rms_norm", {"x": call["x"], "gamma": call["gamma"]})
@@ -105,7 +115,7 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
         (call["tokens"], call["indices"]),
         (permuted, places),
         (permuted, None),
-        (run("moe_token_permute_grad", gradient)["input_grad"], None),
+        (run("moe_token_permute_grad", gradient)["input_grad"],),
     )
     call = calls.unpermute_grad(20, 4, 16)
     tokens = {key: call[key] for key in ("permuted_tokens", "sorted_indices", "probs")}

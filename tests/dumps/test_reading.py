@@ -46,9 +46,9 @@ def test_a_negative_padding_idx_of_the_functional_counts_from_the_end(tmp_path):
     writer = Writer(tmp_path / "d", "statistics")
     weight, grad = np.ones((10, 4), np.float32), np.ones((3, 4), np.float32)
     for name, inputs, gradients in (
-        ("Functional.embedding.0", (np.arange(3), weight, -1), (None, weight)),
-        ("Torch.embedding.0", (weight, np.arange(3), -1), (weight, None)),
-        ("Functional.embedding.1", (np.arange(3), weight), (None, weight)),
+        ("Functional.embedding.0", (np.arange(3), weight, -1), (weight,)),
+        ("Torch.embedding.0", (weight, np.arange(3), -1), (weight,)),
+        ("Functional.embedding.1", (np.arange(3), weight), (weight,)),
     ):
         writer.call(name, inputs, (grad,), (grad,), gradients)
     writer.close()
@@ -157,7 +157,7 @@ def test_a_result_that_is_impossible_is_explained(tmp_path, explanation):
         (call["indices"], np.ones((96, call["grad"].shape[1]), call["grad"].dtype)),
         (call["grad"],),
         (call["grad"],),
-        (None, gradient.outputs["grad_weight"]),
+        (gradient.outputs["grad_weight"],),
     )
     writer.close()
     (found,) = read_dump(tmp_path, **DEVICE).calls
@@ -199,12 +199,15 @@ def test_a_gradient_that_was_cast_is_compared_after_the_cast(tmp_path):
 def test_the_first_difference_is_a_call_that_depends_on_timing(tmp_path, task, inputs):
     for name, seed in (("a", 1), ("b", 2)):
         write_model(tmp_path / name, task, seed)
-    (found,) = read_dump(tmp_path / "a", against=tmp_path / "b", verify=False).differences
+    # the search goes on behind it
+    found, *others = read_dump(tmp_path / "a", against=tmp_path / "b", verify=False).differences
+    assert [other.operator for other in others] == ["rms_norm_grad"]
     assert (found.entry, found.operator) == (
         "Functional.embedding.0.backward",
         "embedding_dense_backward",
     )
-    assert (found.outputs, found.inputs, found.can_differ) == ((0,), inputs, True)
+    assert (found.outputs, found.inputs) == (("grad_weight",), inputs)
+    assert found.can_differ
     assert "use_deterministic_algorithms" in found.reason
 
 

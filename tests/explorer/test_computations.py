@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from npu_sim.explorer import computations
-from npu_sim.explorer.computations import CountingGenerator, Progress, drawn_elements
+from npu_sim.explorer import jobs
+from npu_sim.explorer.jobs import CountingGenerator, Progress, drawn_elements
 from npu_sim.explorer.state import catalog
+from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 
@@ -14,7 +15,7 @@ MAXIMUM_SIZE = 32
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
-    monkeypatch.setattr(computations, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(jobs, "REPORT_SECONDS", 0)
     operator = load_operator(name)
     entry = next(operator for operator in catalog({})["operators"] if operator["name"] == name)
     small = {
@@ -22,7 +23,7 @@ def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
         for axis in entry["axes"]
         if axis["kind"] == "number"
     }
-    arguments = operator.build(operator.call({**operator.defaults(), **small}))
+    arguments = arguments_of(operator, call_with(operator, {**operator.defaults(), **small}))
     fractions = []
     progress = Progress(
         "generating data",

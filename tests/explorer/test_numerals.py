@@ -1,6 +1,6 @@
 import pytest
 
-from npu_sim.explorer.numerals import whole_number
+from npu_sim.explorer.state import whole_number
 from npu_sim.status import UsageError
 
 

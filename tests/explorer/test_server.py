@@ -15,13 +15,13 @@ from starlette.testclient import TestClient
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer, application, server, serving
-from npu_sim.explorer.computations import Task, require_runnable
 from npu_sim.explorer.dropped import without_folder
-from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs
+from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs, Task, require_runnable
 from npu_sim.files.reading import DROPPED_BYTES
+from npu_sim.framework.inference import arguments_of
 from npu_sim.language import Text, translated, using_language
 from npu_sim.registry import OPERATOR_NAMES, load_operator
-from npu_sim.status import UsageError
+from npu_sim.status import NotModelledError, UsageError
 from tests.cli import runner
 
 STATE = {
@@ -546,8 +546,9 @@ def test_polling_an_unknown_run_is_not_an_error(send):
 
 
 def test_tensors_too_large_for_a_page_are_refused_before_allocation():
-    arguments = load_operator("embedding_dense_backward").build(
-        {"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3}
+    arguments = arguments_of(
+        load_operator("embedding_dense_backward"),
+        {"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3},
     )
     with pytest.raises(npu_sim.UsageError, match="more than the"):
         require_runnable(arguments)
@@ -568,3 +569,18 @@ def test_an_error_without_its_folder_is_still_translated(tmp_path):
     assert str(shortened.message) == "a.csv is a folder"
     with using_language("zh"):
         assert "is a folder" not in translated(shortened.message)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("file", "a.csv", ""),
+        NotModelledError("file", "a.csv", ""),
+        npu_sim.AclnnError(561002, "file", "a.csv", ""),
+    ],
+    ids=lambda error: error.outcome,
+)
+def test_an_error_without_its_folder_keeps_its_outcome(tmp_path, error):
+    shortened = without_folder(error, tmp_path)
+    assert (type(shortened), shortened.outcome) == (type(error), error.outcome)
+    assert shortened.as_dict() == error.as_dict()

@@ -1,10 +1,12 @@
 """The texts of the page and the table sent to it are the same."""
 
+import json
 import re
 from importlib import resources
 
 import pytest
 
+from npu_sim.explorer.application import json_answer
 from npu_sim.explorer.texts import LANGUAGES, STAGES, TEXTS, page_texts
 
 PAGE = resources.files("npu_sim.explorer").joinpath("page")
@@ -27,3 +29,8 @@ def test_every_language_has_every_text_with_its_placeholders(language):
     assert table.keys() == {*TEXTS, *STAGES}
     for english, text in table.items():
         assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", english))
+
+
+def test_a_lone_surrogate_of_a_file_is_escaped_in_answers():
+    answer = json_answer({"error": "a\udc80 错"})
+    assert json.loads(answer.body)["error"] == "a\udc80 错"

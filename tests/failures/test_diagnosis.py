@@ -127,7 +127,7 @@ def test_long_lines_are_read_in_linear_time(piece):
 
 def test_the_answer_is_chinese():
     with using_language("zh"):
-        from npu_sim.show.failures import diagnosis_view
+        from npu_sim.show.dumps import diagnosis_view
         from npu_sim.show.layout import render
 
         text = render(diagnosis_view(diagnose(TEXTS[3]["text"])), 200)
@@ -147,6 +147,59 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_plan(capsys, monk
     for wrong in ("[", "{}", '{"inputs": {"product": "a2"}}'):
         assert npu_sim(capsys, monkeypatch, "diagnose", file, "--call", wrong).code == 64
     assert npu_sim(capsys, monkeypatch, "diagnose", tmp_path / "none").code == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("AICore error 507015", (None, False, "507015")),
+        ("507035", (None, False, "507035")),
+        ("errcode:21008", (None, False, "21008")),
+        ("HCCL function error: hcclSend(a, b), error code is 2", (None, False, "2")),
+        ("    y = torch_npu.npu_rms_norm(x, g)", ("rms_norm", False, None)),
+        (
+            "call aclnnRmsNorm failed, detail:EZ1001: x\n"
+            "RuntimeError: call aclnnCast failed, error code is 161002",
+            ("aclnnCast", True, "161002"),
+        ),
+        (
+            "call aclnnMatmul failed, error code is 507015\nfault kernel_name=RmsNormGrad_ab1b, x",
+            ("rms_norm_grad", True, "507015"),
+        ),
+        ("x[FUNC:A][FILE:rms_norm_grad_tiling.cpp][LINE:3]", ("rms_norm_grad", True, "EZ9999")),
+        ("[FILE:cross_entropy_loss_grad_infershape.cpp]", ("cross_entropy_loss_grad", True, None)),
+        ("[FILE:embedding_dense_grad_v2_tiling.cpp]", ("embedding_dense_backward", True, "EZ9999")),
+        ("[FILE:add_rms_norm_tiling.cpp]", (None, False, "EZ9999")),
+        ("the current working operator name is aclnnRms", (None, False, None)),
+        ("RmsNorm do tiling failed, ret is -1.", (None, False, "EZ9999")),
+        ("  RmsNorm do tiling failed, ret is -1.", ("rms_norm", True, "EZ9999")),
+    ],
+)
+def test_operator_and_code_of_short_texts(text, expected):
+    answer = diagnose(text)
+    assert (answer.operator, answer.blamed, answer.code) == expected
+
+
+def test_a_refused_dtype_is_answered_with_dtypes():
+    text = (
+        "call aclnnEmbeddingDenseBackward failed, detail:EZ1001: Tensor grad not implemented for "
+    )
+    argument = dict(diagnose(text + "DT_DOUBLE, should be in [].").lines)["argument"]
+    assert argument.endswith("documented dtypes float32, float16, bfloat16")
+
+
+def test_a_call_of_another_operator_than_the_failed_one_is_an_error():
+    text = "call aclnnRmsNorm failed, error code is 561002"
+    with pytest.raises(UsageError, match="the text says that rms_norm failed"):
+        diagnose(text, operator="rms_norm_grad", **CALL)
+
+
+def test_the_command_reads_a_text_given_as_argument(capsys, monkeypatch, tmp_path):
+    for text in ("call aclnnRmsNorm failed, error code is 561002", "561002"):
+        assert npu_sim(capsys, monkeypatch, "diagnose", text, "--json").data["code"] == "561002"
+    missing = npu_sim(capsys, monkeypatch, "diagnose", "error.txt")
+    assert missing.code == 64
+    assert "- for standard input" in missing.err
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the data beside the repository")

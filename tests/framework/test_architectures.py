@@ -6,27 +6,28 @@ import pickle
 import pytest
 
 import npu_sim
-from npu_sim.cores import NPU_ARCH_ASCEND_950, load_profile
+from npu_sim.cores import load_profile
+from npu_sim.framework.inference import call_with
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.questions.preflight import check_file, chosen_columns, policy_of
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import ASCEND_950, OPERATORS, load_operator
 from npu_sim.status import NotModelledError
 from tests.cli import runner
 
-NOT_MODELLED = [
+WITHOUT_950 = [
     entry.name
     for entry in OPERATORS
-    if load_operator(entry.name).architectures.get(NPU_ARCH_ASCEND_950) is None
+    if ASCEND_950 in load_operator(entry.name).families_not_modelled
 ]
-MODELLED = [entry.name for entry in OPERATORS if entry.name not in NOT_MODELLED]
+MODELLED = [entry.name for entry in OPERATORS if entry.name not in WITHOUT_950]
 
 
 def call_of(name, **options):
     declared = load_operator(name)
-    return {**declared.call(declared.defaults()), **options}
+    return {**call_with(declared, declared.defaults()), **options}
 
 
-@pytest.mark.parametrize("name", NOT_MODELLED)
+@pytest.mark.parametrize("name", WITHOUT_950)
 def test_an_operator_without_a_model_there_says_so(name):
     with pytest.raises(NotModelledError, match="npu_sim does not model it there yet") as caught:
         npu_sim.plan(name, product="ascend_950", **call_of(name))
@@ -40,7 +41,7 @@ def test_the_architecture_chooses_the_declaration(name):
     base = load_operator(name)
     own = base.on(load_profile("ascend_950"))
     assert own is not base
-    assert (own.name, own.architecture) == (name, NPU_ARCH_ASCEND_950)
+    assert (own.name, own.family) == (name, ASCEND_950)
     assert own.on(load_profile("ascend_950")) is own
     assert own.on(load_profile("atlas_a2")) is base.on(load_profile("atlas_a3")) is base
     assert pickle.loads(pickle.dumps(own)) is own
@@ -71,9 +72,10 @@ def test_preflight_reports_it_as_unknown(fail_on, faults):
         for name, one in call_of("conv_tbc_backward").items()
     }
     line = json.dumps({"op": "conv_tbc_backward", "inputs": inputs})
+    checked = {"op": "rms_norm", "inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}}
     targets = chosen_columns("ascend_950,atlas_a2")
-    matrix = check_file([line], targets, policy_of(fail_on))
-    assert [cell.outcome for _, _, cell in matrix.cells()] == ["unknown", "runs"]
+    matrix = check_file([line, json.dumps(checked)], targets, policy_of(fail_on))
+    assert [cell.outcome for _, _, cell in matrix.cells()] == ["unknown", *["runs"] * 3]
     assert matrix.summary().unknown == 1
     assert len([one for one in matrix.faults() if "ascend_950" in one.labels]) == faults
 

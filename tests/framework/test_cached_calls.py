@@ -5,8 +5,10 @@ import random
 import pytest
 
 import npu_sim
-from npu_sim.framework import operator
+from npu_sim.framework import checking
 from npu_sim.framework.axes import Number, Word
+from npu_sim.framework.checking import check, check_uncached, checked_call
+from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.framework.target import Target
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.status import AclnnError, NpuSimError
@@ -35,7 +37,7 @@ def refusal(changed):
     ids=str,
 )
 def test_a_call_is_refused_the_same_after_another_call_passed(changed):
-    operator._cached_case.cache_clear()
+    checking._cached_case.cache_clear()
     first = refusal(changed)
     npu_sim.plan("rms_norm_grad", **CALL)
     assert refusal(changed) == first
@@ -47,12 +49,12 @@ def drawn(axis, draw):
     return draw.choice(axis.words) if isinstance(axis, Word) else draw.random() < 0.5
 
 
-def answer(check, declared, values, profile):
+def answer(checked, declared, values, profile):
     """Return the checked call, or its error."""
     chosen = {axis.name: values[axis.name] for axis in declared.axes}
     target = Target(profile, values["deterministic"], limits=values["limits"])
     try:
-        case = check(declared.build(declared.call(chosen)), target)
+        case = checked(declared, arguments_of(declared, call_with(declared, chosen)), target)
     except NpuSimError as error:
         status = getattr(error, "status", None)
         return type(error).__name__, status, error.argument, error.message, error.hint
@@ -70,13 +72,13 @@ def test_cached_and_uncached_checks_agree(name):
         }
         for _ in range(150)
     ]
-    first = [answer(declared.check_uncached, declared, values, profile) for values in calls]
+    first = [answer(check_uncached, declared, values, profile) for values in calls]
     for _ in range(2):
-        assert [answer(declared.check, declared, values, profile) for values in calls] == first
+        assert [answer(check, declared, values, profile) for values in calls] == first
     assert {len(outcome) for outcome in first} == {4, 5}, "some calls run, others are refused"
 
 
 def test_a_checked_call_is_cached():
     declared = load_operator("rms_norm_grad")
-    target, built = Target(npu_sim.load_profile()), declared.build(CALL)
-    assert declared.check(built, target) is declared.check(declared.build(CALL), target)
+    target, built = Target(npu_sim.load_profile()), arguments_of(declared, CALL)
+    assert check(declared, built, target) is checked_call(declared, CALL, target)

@@ -6,6 +6,7 @@ import numpy as np
 
 import npu_sim
 from npu_sim.framework.axes import Number
+from npu_sim.framework.inference import arguments_of, call_with
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import OPERATORS, load_operator
 
@@ -21,7 +22,7 @@ def small_call(operator: str, seed: int = 0, **changed: Any) -> dict[str, Any]:
     for axis in declared.axes:
         if isinstance(axis, Number) and axis.default > MAXIMUM_SIZE:
             values[axis.name] = max(MAXIMUM_SIZE, axis.low)
-    built = declared.build(declared.call({**values, **changed}))
+    built = arguments_of(declared, call_with(declared, {**values, **changed}))
     specs = {
         argument.name: built[argument.name]
         for argument in declared.arguments

@@ -214,7 +214,7 @@ def test_invalid_targets_are_refused_before_the_work(
     os.mkfifo(tmp_path / "pipe.npz")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "npu_sim.framework.operator.Operator.check", lambda *_: pytest.fail("work began")
+        "npu_sim.framework.checking.check_uncached", lambda *_: pytest.fail("work began")
     )
     outcome = run_here(capsys, monkeypatch, *command, target)
     assert outcome.code == 64

@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.operands import round_row
-from npu_sim.kernels.conv_tbc_backward.order import arrival, tail_mask, visits_by_core
-from npu_sim.kernels.conv_tbc_backward.schedule import blocking, cut_output
+from npu_sim.kernels.conv_tbc_backward.schedule import (
+    arrival,
+    blocking,
+    cut_output,
+    tail_mask,
+    visits_by_core,
+)
 from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
-from npu_sim.kernels.vectors.fused import fused_multiply_add
+from npu_sim.kernels.vectors.lane_type import fused_multiply_add
 from npu_sim.numbers.storage import storage_view
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import conv_tbc_backward as reference

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numba import config, njit, prange
 
-from npu_sim.kernels import elementwise, ulp
+from npu_sim.kernels import elementwise
 from npu_sim.kernels.engine.compile import PLAIN, Kernel
 from npu_sim.numbers import scalars
 from npu_sim.numbers.formats import FORMATS, numpy_dtype
@@ -228,8 +228,8 @@ def test_threads_change_nothing(name, sample):
     def everything():
         narrowed = elementwise.narrow_array(sample, name, saturate=True)
         wide = elementwise.widen_array(narrowed)
-        error = ulp.ulp_error(narrowed, to_fp64(sample), name)
-        distance = ulp.ulp_distance(wide, elementwise.round_to_hf32(sample), "fp32")
+        error = elementwise.ulp_error(narrowed, to_fp64(sample), name)
+        distance = elementwise.ulp_distance(wide, elementwise.round_to_hf32(sample), "fp32")
         return [array.tobytes() for array in (narrowed, wide, error, distance)]
 
     usual = numba.get_num_threads()

@@ -13,13 +13,13 @@ from numba import config
 
 from npu_sim.kernels import embedding_dense_backward as kernels
 from npu_sim.kernels import random_order
-from npu_sim.kernels.embedding_dense_backward import chunks
+from npu_sim.kernels.embedding_dense_backward import grouping
+from npu_sim.kernels.embedding_dense_backward.gradient import merge_rows
 from npu_sim.kernels.embedding_dense_backward.grouping import (
     convert_indices,
     first_out_of_range,
     group_rows,
 )
-from npu_sim.kernels.embedding_dense_backward.order import merge_rows
 from npu_sim.numbers.storage import kernel_input, storage_view
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import embedding_dense_backward as reference
@@ -33,12 +33,12 @@ ORDERS = {
     "round_robin": random_order.ROUND_ROBIN,
 }
 PATHS = {
-    "sorted": chunks.SORTED,
-    "staged": chunks.STAGED,
-    "deterministic": chunks.DETERMINISTIC,
-    "small_dim": chunks.SMALL_DIM,
-    "row_atomic": chunks.ROW_ATOMIC,
-    "index_order": chunks.INDEX_ORDER,
+    "sorted": grouping.SORTED,
+    "staged": grouping.STAGED,
+    "deterministic": grouping.DETERMINISTIC,
+    "small_dim": grouping.SMALL_DIM,
+    "row_atomic": grouping.ROW_ATOMIC,
+    "index_order": grouping.INDEX_ORDER,
 }
 ATOMIC = ["sorted", "small_dim", "row_atomic"]
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
@@ -46,17 +46,17 @@ MANY_WEIGHTS = 10000
 """Too many to compute without the compiler."""
 
 
-def cut_of(case: reference.Case) -> chunks.Cut:
+def cut_of(case: reference.Case) -> grouping.Cut:
     sizes = [stop - start for start, stop in case.core_ranges]
     path = PATHS[case.path]
-    if path == chunks.SMALL_DIM:
-        return chunks.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
-    if path > chunks.SMALL_DIM:
-        return chunks.dense_grad_cut(path, len(sizes), sizes[0])
+    if path == grouping.SMALL_DIM:
+        return grouping.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
+    if path > grouping.SMALL_DIM:
+        return grouping.dense_grad_cut(path, len(sizes), sizes[0])
     flush_rows = (
-        reference.DETERMINISTIC_FLUSH_ROWS if path == chunks.DETERMINISTIC else case.flush_rows
+        reference.DETERMINISTIC_FLUSH_ROWS if path == grouping.DETERMINISTIC else case.flush_rows
     )
-    return chunks.sorted_cut(
+    return grouping.sorted_cut(
         path,
         len(sizes),
         sum(size > sizes[-1] for size in sizes),
@@ -259,8 +259,8 @@ def arrivals(path, rows, num_weights, indices, seed):
     """Return, for every order-dependent row, the core of each chunk in order, and the chunks."""
     cut = cut_of(make_case(path, rows, num_weights))
     starts, marked = group_rows(indices, num_weights)
-    chunks.mark_chunks(cut, starts, marked)
-    reached = np.flatnonzero(chunks.depends_on_arrival(cut, starts, marked))
+    grouping.mark_chunks(cut, starts, marked)
+    reached = np.flatnonzero(grouping.depends_on_arrival(cut, starts, marked))
     merged = merge_rows(cut, starts, marked, reached, random_order.RANDOM, seed)
     core_starts = cut.core_starts()
     slot_of = {int(max(entry, ~entry)): slot for slot, entry in enumerate(marked)}
@@ -310,8 +310,8 @@ def test_random_merges_depend_on_seed_and_row_only():
 def test_random_merges_are_uniform():
     """Two chunks of core 0, one each of cores 1 and 2: twelve merges, all equally likely."""
     starts, marked = group_rows(np.zeros(4, np.int32), 1)
-    cut = chunks.Cut(chunks.ROW_ATOMIC, 3, 1, 2, 1, 0, 0)
-    chunks.mark_chunks(cut, starts, marked)
+    cut = grouping.Cut(grouping.ROW_ATOMIC, 3, 1, 2, 1, 0, 0)
+    grouping.mark_chunks(cut, starts, marked)
     draws = 600 if config.DISABLE_JIT else 6000
     rows = np.zeros(1, np.int64)
     found = Counter(

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from npu_sim.kernels.ulp import ulp_error
+from npu_sim.kernels.elementwise import ulp_error
 from npu_sim.kernels.vectors.exponential import exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.vectors.lane_blocks import block_length, load_block, store_numbers
-from npu_sim.numbers.processor import has_features
+from npu_sim.numbers.scalars import has_features
 
 F = np.float32
 HAS_FUSED = has_features("fma")

@@ -7,8 +7,8 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import npu_sim.kernels
+from npu_sim.kernels.engine.codegen import OPTIONS
 from npu_sim.kernels.engine.compile import Kernel
-from npu_sim.kernels.engine.device import OPTIONS
 
 PREFIX = "npu_sim.kernels."
 MODULES = [

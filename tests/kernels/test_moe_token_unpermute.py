@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels.gathered_rows import gather_rows
+from npu_sim.kernels.moe_token_permute import gather_rows
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
 from npu_sim.numbers.storage import storage_view
 from tests.golden import DATA

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, reduce_sum
+from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum
 from tests.reference import cross_entropy_loss_grad as reference
 
 

@@ -13,6 +13,7 @@ from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import rms_norm as reference
 from tests.rules import rules_of
+from tests.tiling.test_rms_norm import problem_of
 
 F = np.float32
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -77,7 +78,7 @@ def test_golden_results_bit_for_bit(name):
     )
     profile = load_profile(None, meta["soc"])
     tiling = tiler.tile(
-        tiler.problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]),
+        problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]),
         profile.device,
         rules_of("rms_norm"),
     )

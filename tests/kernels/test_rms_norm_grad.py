@@ -276,6 +276,7 @@ import sys, hashlib
 import numba
 import numpy as np, ml_dtypes
 import npu_sim
+from npu_sim.framework.inference import arguments_of
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 SIZES = {
@@ -288,7 +289,7 @@ for threads in sys.argv[2:]:
     for rows, columns, dtype in SIZES[sys.argv[1]]:
         x = f"{rows}x{columns}:{dtype}"
         call = {"dy": x, "x": x, "rstd": f"{rows}:fp32", "gamma": f"{columns}:{dtype}"}
-        data = generate("rms_norm_grad", load_operator("rms_norm_grad").build(call), 1)
+        data = generate("rms_norm_grad", arguments_of(load_operator("rms_norm_grad"), call), 1)
         for order in ("sequential", "round_robin", "random"):
             options = {"core_order": order, "seed": 2, "soc": "Ascend910B4"}
             for result in npu_sim.rms_norm_grad(**data, **options):

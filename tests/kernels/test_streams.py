@@ -5,8 +5,8 @@ import pytest
 
 from npu_sim.kernels import cross_entropy_loss_grad, moe_token_permute, rms_norm_grad, token_sums
 from npu_sim.kernels.embedding_dense_backward import sums as embedding_dense_backward_sums
-from npu_sim.kernels.embedding_dense_backward.chunks import ROW_ATOMIC, dense_grad_cut
 from npu_sim.kernels.embedding_dense_backward.gradient import embedding_dense_backward
+from npu_sim.kernels.embedding_dense_backward.grouping import ROW_ATOMIC, dense_grad_cut
 
 F = np.float32
 STORAGES = [np.float32, np.int16, np.uint16]

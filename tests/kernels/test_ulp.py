@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numba import config
 
-from npu_sim.kernels import elementwise, ulp
+from npu_sim.kernels import elementwise
 from npu_sim.numbers.formats import FORMATS, numpy_dtype
 from npu_sim.numbers.storage import storage_view
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64, unit
 
-NAN = ulp.NAN_DISTANCE
+NAN = elementwise.NAN_DISTANCE
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -27,7 +27,7 @@ def test_distance_counts_representable_values(name):
     for permutation in (other, np.roll(np.arange(numbers.size), 1)):
         expected = np.abs(places - places[permutation])
         np.testing.assert_array_equal(
-            ulp.ulp_distance(numbers, numbers[permutation], name), expected
+            elementwise.ulp_distance(numbers, numbers[permutation], name), expected
         )
 
 
@@ -58,9 +58,9 @@ def test_distance_of_special_values(name):
     first, second, expected = zip(*pairs, strict=True)
     dtype = numpy_dtype(name)
     first, second = (np.array(side, np.float32).astype(dtype) for side in (first, second))
-    assert ulp.ulp_distance(first, second, name).tolist() == list(expected)
-    assert ulp.ulp_distance(second, first, name).tolist() == list(expected)
-    negated = ulp.ulp_distance(
+    assert elementwise.ulp_distance(first, second, name).tolist() == list(expected)
+    assert elementwise.ulp_distance(second, first, name).tolist() == list(expected)
+    negated = elementwise.ulp_distance(
         (-first.astype(np.float32)).astype(dtype), (-second.astype(np.float32)).astype(dtype), name
     )
     assert negated.tolist() == list(expected)
@@ -71,14 +71,14 @@ def test_distance_accepts_storage_and_any_stride():
     second = np.nextafter(first, np.float16(np.inf))
     expected = np.ones((6, 2), np.int64)
     np.testing.assert_array_equal(
-        ulp.ulp_distance(first.T[:, ::2], second.T[:, ::2], "fp16"), expected
+        elementwise.ulp_distance(first.T[:, ::2], second.T[:, ::2], "fp16"), expected
     )
-    stored = ulp.ulp_distance(storage_view(first.T[:, ::2]), second.T[:, ::2], "fp16")
+    stored = elementwise.ulp_distance(storage_view(first.T[:, ::2]), second.T[:, ::2], "fp16")
     np.testing.assert_array_equal(stored, expected)
-    assert ulp.ulp_distance(first[:0], second[:0], "fp16").shape == (0, 6)
+    assert elementwise.ulp_distance(first[:0], second[:0], "fp16").shape == (0, 6)
 
 
-@pytest.mark.parametrize("function", [ulp.ulp_distance, ulp.ulp_error])
+@pytest.mark.parametrize("function", [elementwise.ulp_distance, elementwise.ulp_error])
 def test_mismatch_is_refused(function):
     with pytest.raises(ValueError, match="shapes differ"):
         function(np.ones(3, np.float16), np.ones(4, np.float16), "fp16")
@@ -102,7 +102,7 @@ def test_error_of_correct_rounding_is_at_most_half(name, sample):
         if name == "hf32"
         else elementwise.narrow_array(sample, name)
     )
-    error = ulp.ulp_error(rounded, reference, name)
+    error = elementwise.ulp_error(rounded, reference, name)
     assert error.max() == 0.5
     assert error.min() == 0
     number = np.isfinite(reference) & np.isfinite(round_to(sample, name))
@@ -143,8 +143,8 @@ def test_error_of_special_values(name):
     ]
     value, reference, expected = zip(*rows, strict=True)
     stored = np.array(value, np.float32).astype(numpy_dtype(name))
-    assert ulp.ulp_error(stored, np.array(reference), name).tolist() == list(expected)
+    assert elementwise.ulp_error(stored, np.array(reference), name).tolist() == list(expected)
     with np.errstate(invalid="ignore"):
-        assert ulp.ulp_error(np.negative(stored), -np.array(reference), name).tolist() == list(
-            expected
-        )
+        assert elementwise.ulp_error(
+            np.negative(stored), -np.array(reference), name
+        ).tolist() == list(expected)

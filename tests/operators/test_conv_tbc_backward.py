@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.cores import config_directory, load_profile
+from npu_sim.framework import hooks
+from npu_sim.framework.inference import arguments_of
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.operators.conv_tbc_backward.declaration import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
@@ -442,8 +444,8 @@ def test_gradients_meet_the_precision_standard_of_the_compute_dtype(
     ("math_type", "compute"), [(0, "float32"), (1, "hf32"), (2, "float16"), (3, "hf32")]
 )
 def test_conversion_of_realistic_data_stays_within_the_standard(math_type, compute):
-    arguments = DECLARED.build(call(60, 4, 80, 100, 5, 2))
-    values = list(DECLARED.hook("data")(arguments, seed=1).values())
+    arguments = arguments_of(DECLARED, call(60, 4, 80, 100, 5, 2))
+    values = list(DECLARED.hook(hooks.DATA)(arguments, seed=1).values())
     result = run(values, 2, math_type)
     for array, expected in zip(
         result.outputs.values(), reference.gradients(*values[:3], 2), strict=True
@@ -535,12 +537,12 @@ def test_nothing_is_written_when_a_check_fails():
 
 
 def test_planning_commands_fill_in_what_input_and_weight_imply():
-    filled = DECLARED.build(
-        {"input": "512x32x512:bf16", "weight": "3x512x256:bf16", "pad": 1}, infer=True
+    filled = arguments_of(
+        DECLARED, {"input": "512x32x512:bf16", "weight": "3x512x256:bf16", "pad": 1}, infer=True
     )
     assert (str(filled["grad_output"]), str(filled["bias"])) == ("512x32x256:bf16", "256:bf16")
     with pytest.raises(UsageError, match="weight is missing"):
-        DECLARED.build({"input": "512x32x512:bf16"}, infer=True)
+        arguments_of(DECLARED, {"input": "512x32x512:bf16"}, infer=True)
     assert (
         plan({"input": "128x4x64:fp32", "weight": "3x64x96:fp32"}).arguments["grad_output"]
         == "126x4x96:fp32"

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.framework import hooks
+from npu_sim.framework.inference import arguments_of
 from npu_sim.operators.cross_entropy_loss_grad.plan import aliased_labels
+from npu_sim.operators.timelines import program_of
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.operators.refusals import blame_of, refusal_of
@@ -68,7 +71,8 @@ refusal = partial(refusal_of, plan)
         (561002, "target", {"target": "1000x1:int64"}),
         (561002, "target", {"target": "999:int64", "ignore_index": 3200}),
         (561002, "weight", {"weight": "3199:fp32"}),
-        (561002, "grad_loss", {"grad_loss": "1:fp32"}),
+        (561002, "grad_loss", {"grad_loss": "2:fp32"}),
+        (561002, "grad_loss", {"grad_loss": "1x1:fp32"}),
         (561002, "grad_loss", {"grad_loss": "1000:fp32", "reduction": "sum"}),
         (561002, "grad_loss", {"reduction": "none"}),
         (561002, "out", {"out": "1000x3201:fp32"}),
@@ -253,9 +257,30 @@ def test_every_flip_changes_the_outcome_of_its_decision(base):
             ] != decision.outcome
 
 
+@pytest.mark.parametrize("product", ["atlas_a2", "ascend_950"])
+@pytest.mark.parametrize(
+    ("reduction", "flip"), [("mean", "sum"), ("sum", "mean"), ("none", "mean")]
+)
+def test_cores_wait_at_the_nearest_other_reduction(product, reduction, flip):
+    grad_loss = "100:fp32" if reduction == "none" else "scalar:fp32"
+    made = npu_sim.plan(
+        OPERATOR,
+        product=product,
+        grad_loss=grad_loss,
+        log_prob="100x50:fp32",
+        target="100:int64",
+        reduction=reduction,
+        ignore_index=3,
+    )
+    decision = next(
+        decision for decision in made.decisions if decision.name == "cores wait for one another"
+    )
+    assert [change.value for change in decision.flips if change.argument == "reduction"] == [flip]
+
+
 def test_the_command_line_infers_the_gradient_of_the_loss():
     def infer(**given):
-        return load_operator(OPERATOR).build(given, infer=True)
+        return arguments_of(load_operator(OPERATOR), given, infer=True)
 
     assert str(infer(log_prob="20x5:bf16").grad_loss) == "scalar:bf16"
     assert str(infer(log_prob="20x5:fp32", reduction="none").grad_loss) == "20:fp32"
@@ -276,6 +301,22 @@ def test_the_example_of_the_product_document(dtype):
     assert result.dtype == dtype
     tolerance = 5e-5 if dtype == np.float32 else 2e-4
     np.testing.assert_allclose(result.astype(np.float64), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("product", ["A2", "A3", "950PR"])
+@pytest.mark.parametrize("rows", [1, 6])
+def test_a_loss_of_one_element_is_taken_as_a_scalar(rows, product, reduction):
+    grad_loss, log_prob, target = inputs(rows)
+    call = {"log_prob": log_prob, "target": target, "reduction": reduction, "product": product}
+    scalar = npu_sim.run(OPERATOR, grad_loss=grad_loss, **call)
+    one = npu_sim.run(OPERATOR, grad_loss=grad_loss.reshape(1), **call)
+    assert one.plan.arguments["grad_loss"] == "1:fp32"
+    assert one.plan.tiling == scalar.plan.tiling
+    assert one.outputs["x_grad"].tobytes() == scalar.outputs["x_grad"].tobytes()
+    programs = [program_of(result.plan) for result in (scalar, one)]
+    assert programs[0] == programs[1]
+    assert programs[1].views[2].by_row == {}
 
 
 def inputs(rows=6, columns=9, seed=0):
@@ -381,10 +422,10 @@ def test_nothing_depends_on_order_or_determinism():
 def test_generated_data_runs(reduction):
     operator = load_operator(OPERATOR)
     specs = call(300, 40, "bf16", reduction=reduction, weight="40:fp32", ignore_index=7)
-    data = operator.hook("data")(operator.build(specs), 5)
+    data = operator.hook(hooks.DATA)(arguments_of(operator, specs), 5)
     assert np.any(data["target"] == 7)
     assert np.allclose(np.exp(data["log_prob"].astype(np.float64)).sum(axis=1), 1, atol=0.05)
-    again = operator.hook("data")(operator.build(specs), 5)
+    again = operator.hook(hooks.DATA)(arguments_of(operator, specs), 5)
     assert all(np.array_equal(data[name], again[name]) for name in data)
     result = npu_sim.cross_entropy_loss_grad(**data, reduction=reduction, ignore_index=7)
     assert np.isfinite(result.astype(np.float32)).all()

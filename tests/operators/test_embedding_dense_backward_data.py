@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.framework.inference import arguments_of
 from npu_sim.numbers.values import CHUNK, zipf
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
@@ -12,7 +13,7 @@ OPERATOR = "embedding_dense_backward"
 
 def data(seed=0, **arguments):
     call = {"grad": "40x25x8:bf16", "indices": "40x25:int32", "num_weights": 50000, **arguments}
-    return generate(OPERATOR, load_operator(OPERATOR).build(call), seed)
+    return generate(OPERATOR, arguments_of(load_operator(OPERATOR), call), seed)
 
 
 @pytest.mark.parametrize(
@@ -64,4 +65,4 @@ def test_the_data_runs():
 
 def test_an_unknown_operator_is_refused():
     with pytest.raises(UsageError, match="no such operator"):
-        generate("embedding", load_operator(OPERATOR).build({"num_weights": 1}))
+        generate("embedding", arguments_of(load_operator(OPERATOR), {"num_weights": 1}))

@@ -6,6 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
+from npu_sim.framework.inference import arguments_of
 from npu_sim.operators.shared.generate import generate
 from npu_sim.operators.shared.study import formula_results
 from npu_sim.registry import load_operator
@@ -286,7 +287,7 @@ def test_a_buffer_in_pieces_is_not_overrun_and_one_core_waits_for_nobody():
 
 def test_no_bit_depends_on_release_soc_or_determinism():
     data = generate(
-        OPERATOR, load_operator(OPERATOR).build(specs("3000x5:fp32", "3000x4:int64")), 1
+        OPERATOR, arguments_of(load_operator(OPERATOR), specs("3000x5:fp32", "3000x4:int64")), 1
     )
     first = npu_sim.run(OPERATOR, **data, num_out_tokens=-7)
     for options in (
@@ -375,7 +376,9 @@ def test_a_what_if_soc_whose_buffer_is_too_small_is_refused(ub_bytes, indices, w
 
 
 def test_the_formula_agrees_with_the_kernel():
-    call = load_operator(OPERATOR).build(specs("50x7:fp32", "50x4:int32", num_out_tokens=-30))
+    call = arguments_of(
+        load_operator(OPERATOR), specs("50x7:fp32", "50x4:int32", num_out_tokens=-30)
+    )
     data = generate(OPERATOR, call, 3)
     outputs, golden = (
         npu_sim.run(OPERATOR, **data, num_out_tokens=-30).outputs,
@@ -389,7 +392,9 @@ def test_the_formula_agrees_with_the_kernel():
     "indices", ["4096:int64", "4096x8:int32", "4096x200:int32", "4096x0:int32"]
 )
 def test_generated_tokens_are_normal_and_no_expert_is_chosen_twice(indices):
-    data = generate(OPERATOR, load_operator(OPERATOR).build(specs("4096x30:fp16", indices)), 5)
+    data = generate(
+        OPERATOR, arguments_of(load_operator(OPERATOR), specs("4096x30:fp16", indices)), 5
+    )
     assert abs(data["tokens"].astype(F).std() - 1) < 0.02
     spec = npu_sim.TensorSpec.of(data["indices"])
     assert (str(spec), data["indices"].min(initial=0)) == (indices, 0)

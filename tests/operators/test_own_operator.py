@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
 
 import pytest
 
@@ -29,7 +30,7 @@ COMMANDS = {
         "50",
     ),
     "timeline": ("timeline", *CALL),
-    "workspace": ("workspace", *CALL),
+    "workspace": ("plan", "--workspace", *CALL),
     "determinism": ("study", "determinism", *CALL),
     "invariance": ("study", "invariance", *CALL),
     "precision": ("study", "precision", *CALL),
@@ -217,3 +218,29 @@ def test_errors_of_a_file_name_the_file_and_the_line(tmp_path, fault):
     assert str(file) in done.stderr
     assert told in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        "return None",
+        "return (0, 4, 2, 8)",
+        "raise SystemExit(0)",
+        "return Tiling(SUCCESS, 0, 4, 8)",
+        "return Tiling(SUCCESS, 2.5, 4, 8)",
+    ],
+)
+def test_a_planner_that_returns_no_tiling_is_an_error(tmp_path, returned):
+    template = ROOT / "npu_sim" / "cli" / "templates" / "operator.txt"
+    text = Template(template.read_text("utf-8")).substitute(name="own_op", title="OwnOp")
+    before = "    core_rows = ceil_div("
+    assert text.count(before) == 1
+    file = tmp_path / "own_op.py"
+    file.write_text(text.replace(before, f"    {returned}\n{before}"), encoding="utf-8")
+    command = [sys.executable, "-m", "npu_sim", "--operators", file, "run", "own_op"]
+    ended = subprocess.run(
+        [*command, "--x", "64x100:bf16"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 64
+    assert "own_op: its planner returns" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -25,6 +25,8 @@ from npu_sim.declare import (
     Tensor,
     Word,
 )
+from npu_sim.framework import hooks
+from npu_sim.framework.checking import row_planner, rules_of
 from npu_sim.framework.registration import check_declaration
 from npu_sim.operators.timelines import timeline
 from npu_sim.studies.certificate import certify
@@ -154,9 +156,9 @@ def test_sweeps_call_every_fits_although_their_functions_have_one_name(scale_row
 
     for limits in ((4, 8), (8, 4)):
         changed = replace(scale_rows, checks=tuple(map(fits_at_most, limits)))
-        planner, profile = changed.planner, load_profile()
+        planner, profile = row_planner(changed), load_profile()
         wide = planner.row(*(6 if name == "col" else 0 for name in planner.row._fields))
-        assert planner.refused(wide, profile.device, changed.rules(profile)) == 561002
+        assert planner.refused(wide, profile.device, rules_of(changed, profile)) == 561002
 
 
 def test_a_declaration_without_fault_is_taken(scale_rows):
@@ -194,7 +196,7 @@ def test_an_operator_half_way_through_is_planned_and_run(half_way):
 )
 def test_a_compute_that_drops_or_replaces_its_outputs_is_an_error(half_way, change):
     def compute(run):
-        half_way.hook("compute")(run)
+        half_way.hook(hooks.COMPUTE)(run)
         change(run.outputs)
 
     npu_sim.register(replace(half_way, compute=compute))

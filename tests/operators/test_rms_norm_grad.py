@@ -6,6 +6,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
+from npu_sim.framework.checking import checked_call
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.target import Target
 from npu_sim.operators.rms_norm_grad.plan import first_chunked_columns
 from npu_sim.operators.shared.generate import generate
@@ -48,7 +50,7 @@ refusal = partial(refusal_of, plan)
 
 def data(rows=60, columns=128, dtype="fp32", gamma_dtype=None, seed=0):
     call = specs(f"{rows}x{columns}", str(columns), str(rows), dtype, gamma_dtype)
-    return generate(OPERATOR, load_operator(OPERATOR).build(call), seed)
+    return generate(OPERATOR, arguments_of(load_operator(OPERATOR), call), seed)
 
 
 NINE = "1x1x1x1x1x1x1x60x128"
@@ -254,8 +256,8 @@ def test_every_flip_turns_its_decision_around(rows, columns, options):
 
 def test_there_is_no_flip_where_chunks_never_come():
     declared = load_operator(OPERATOR)
-    case = declared.check(
-        declared.build(specs("8192x9000", "9000", "8192")), Target(load_profile("atlas_a2"), True)
+    case = checked_call(
+        declared, specs("8192x9000", "9000", "8192"), Target(load_profile("atlas_a2"), True)
     )
     assert first_chunked_columns(case) is None
     chunks = next(
@@ -324,7 +326,7 @@ def test_ascend_910_chips_take_multiples_of_64_if_a_profile_enables_them():
 def test_planning_infers_what_is_implied(given, inferred):
     assert {
         name: str(spec)
-        for name, spec in load_operator(OPERATOR).build(given, infer=True).items()
+        for name, spec in arguments_of(load_operator(OPERATOR), given, infer=True).items()
         if spec is not None
     } == {**given, **inferred}
 
@@ -334,12 +336,12 @@ def test_planning_infers_what_is_implied(given, inferred):
 )
 def test_what_nothing_implies_is_missing(given, missing):
     with pytest.raises(UsageError, match=f"{missing} is missing"):
-        load_operator(OPERATOR).build(given, infer=True)
+        arguments_of(load_operator(OPERATOR), given, infer=True)
 
 
 def test_nothing_is_inferred_from_nonsense():
     with pytest.raises(UsageError) as refused:
-        load_operator(OPERATOR).build({"dy": "nonsense", "gamma": "8:fp32"}, infer=True)
+        arguments_of(load_operator(OPERATOR), {"dy": "nonsense", "gamma": "8:fp32"}, infer=True)
     assert refused.value.argument == "dy"
 
 

@@ -36,6 +36,15 @@ def test_a_plan_cannot_be_changed():
     assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == copy.copy(plan) == plan
 
 
+def test_a_pickled_plan_is_not_planned_again(monkeypatch):
+    plan = cross_entropy()
+    pickled = pickle.dumps(plan)
+    monkeypatch.setattr("npu_sim.framework.planning._description", None)
+    restored = pickle.loads(pickled)
+    assert restored.profile == plan.profile
+    assert restored.as_dict() == plan.as_dict()
+
+
 def test_a_plan_is_restored_from_its_data():
     plan = cross_entropy()
     assert Plan.model_validate(plan.model_dump()) == plan

@@ -1,6 +1,5 @@
 """Workspace: the worked examples of the specification page, and invariants of every layout."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 import npu_sim
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart, contiguous_copy
-from npu_sim.plans.workspace import Areas, aligned_bytes, executor_workspace, kernel_workspace
+from npu_sim.plans.workspace import aligned_bytes, executor_workspace, kernel_workspace
 from npu_sim.tiling.common import sort_workspace_bytes
 
 SYSTEM = 16 * 2**20
@@ -435,15 +434,3 @@ def test_unknown_parts_are_listed_once():
     system = WorkspacePart(name="system", bytes=100, kind="system")
     parts = executor_workspace([Launch(kernel="a", workspace=(system, unknown))], 100).parts
     assert [part.name for part in parts] == ["system", "alignment", "scratch"]
-
-
-def test_an_area_is_a_view_of_exactly_its_memory():
-    workspace = executor_workspace([Launch(kernel="a", outputs=(area("numbers", 8),))], 0)
-    memory = np.zeros(512, np.uint8)
-    areas = Areas(memory, workspace)
-    assert "numbers" in areas
-    assert "others" not in areas
-    areas.put("numbers", np.array([1.0, 2.0]), "float32")
-    np.testing.assert_array_equal(memory[:8].view(np.float32), [1, 2])
-    with pytest.raises(ValueError, match="numbers needs 12 bytes"):
-        areas.array("numbers", (3,), "float32")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.questions.legal_ranges import EXHAUSTIVE, legal_ranges
+from npu_sim.questions.limits import EXHAUSTIVE, legal_ranges
 
 
 def inside(ranges, number):

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 import npu_sim
-from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.files.device_profile import MeasuredLaunch
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.questions import measured_device
+from npu_sim.questions import measured_calls
+from npu_sim.questions.measured_calls import possible_calls
 from npu_sim.questions.measured_profile import MeasuredProfile
-from npu_sim.questions.possible_calls import possible_calls
 from npu_sim.registry import load_operator
 from npu_sim.show.layout import render
 from npu_sim.show.measured_profile import measured_profile_view, measured_trace
@@ -182,7 +182,7 @@ def test_no_soc_fits_equally_well_when_all_are_rated_too_low(
     clock: int, rated: int, others: tuple[str, ...]
 ):
     launch = MeasuredLaunch(1, "Mul", "Mul", 1.0, block_dim=40, counters=(clock * 40.0, 1.0))
-    device = measured_device.find_device([launch], None)
+    device = measured_calls.find_device([launch], None)
     assert (device.profile.chip.cube_clock_mhz, device.others) == (rated, others)
 
 
@@ -195,10 +195,10 @@ def test_of_two_clocks_the_nearer_is_chosen_not_the_lower(monkeypatch: pytest.Mo
         )
         for soc, rated in (("slower", 1795.0), ("exact", 1800.0))
     )
-    monkeypatch.setattr(measured_device, "shipped_products", lambda: ["one"])
-    monkeypatch.setattr(measured_device, "all_socs", lambda _: [slower, exact])
+    monkeypatch.setattr(measured_calls, "shipped_products", lambda: ["one"])
+    monkeypatch.setattr(measured_calls, "all_socs", lambda _: [slower, exact])
     launch = MeasuredLaunch(1, "Mul", "Mul", 1.0, block_dim=48, counters=(1800 * 48.0, 1.0))
-    assert measured_device.find_device([launch], None).profile is exact
+    assert measured_calls.find_device([launch], None).profile is exact
 
 
 def test_a_launch_with_one_expert_a_token_has_a_call():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.show.reports import Drawing, render, table_report
+from npu_sim.show.reports.document import Drawing, table_report
+from npu_sim.show.reports.html import render
 from npu_sim.show.reports.sweeps import MOST_STEPS, staircase
 from npu_sim.sweeps.maps import sweep_map
 from tests.cli import runner

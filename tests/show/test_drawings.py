@@ -7,24 +7,16 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.cli.report_files import write_report
+from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
-from npu_sim.operators.timelines import program_of, step_table, timeline, tracks
-from npu_sim.show.reports import (
-    Axis,
-    Bound,
-    Curve,
-    Document,
-    Drawing,
-    Picture,
-    Section,
-    curve_figure,
-    plan_report,
-    render,
-)
+from npu_sim.operators.timelines import program_of, timeline, tracks
 from npu_sim.show.reports.comparisons import range_bars
+from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.reports.document import Document, Drawing, Picture, Section
+from npu_sim.show.reports.html import render
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.studies import rounding_errors, study_report
+from npu_sim.show.reports.plans import plan_report
+from npu_sim.show.studies import rounding_errors, study_report
 from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
 
@@ -179,11 +171,10 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
     tiles = list(all_tiles(phase.cores[core]))
     assert int(last) == len(tiles) - 1
     axes, tile = tiles[min(number, len(tiles) - 1)]
-    table = step_table(plan)
-    step, ranges = table.steps[phase.name, tile.note], dict(plan.cores[core].ranges)
+    step, ranges = tile.step, dict(plan.cores[core].ranges)
     expected = {
         (view.name, *(f"{start}..{start + length}" for start, length in both))
-        for view in table.views
+        for view in program_of(plan).views
         if view.name in (*step.reads, *step.writes, *step.holds)
         for both in [
             (
@@ -211,12 +202,11 @@ def test_all_cores_are_shown_at_the_same_tile(page, plan, number):
     """
     place, titles = browser.driver.execute_script(script, number)
     (phase,) = program_of(plan).phases
-    table = step_table(plan)
-    view = next(view for view in table.views if view.name == "dy")
+    view = next(view for view in program_of(plan).views if view.name == "dy")
     expected = []
     for core, nodes in phase.cores.items():
         axes, tile = (list(all_tiles(nodes)) + [({}, None)] * (place + 1))[place]
-        if tile is None or "dy" not in table.steps[phase.name, tile.note].reads:
+        if tile is None or "dy" not in tile.step.reads:
             continue
         ranges = plan.cores[core].ranges
         (row, rows), (column, columns) = (

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.cli.report_files import write_report
+from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
-from npu_sim.show.reports import Document, Picture, Section, plan_report, render
+from npu_sim.show.reports.document import Document, Picture, Section
+from npu_sim.show.reports.html import render
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.studies import study_report
+from npu_sim.show.reports.plans import plan_report
+from npu_sim.show.studies import study_report
 from tests.timelines.calls import rms
 
 FEW, MANY = 3, 2_000_000

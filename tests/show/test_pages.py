@@ -4,16 +4,11 @@ import re
 
 import pytest
 
-from npu_sim.show.reports import (
-    Axis,
-    Bound,
-    Curve,
-    Table,
-    curve_figure,
-    plan_report,
-    render,
-    table_report,
-)
+from npu_sim.show.layout import Table
+from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.reports.document import table_report
+from npu_sim.show.reports.html import render
+from npu_sim.show.reports.plans import plan_report
 from tests.show.test_reports import planned
 
 CURVED_REPORT_BYTES = 1_500_000

@@ -9,15 +9,21 @@ from pathlib import Path
 
 import npu_sim
 from npu_sim.plans.answers import Printed
-from npu_sim.show import DOCUMENTS, VIEWS, view_of
-from npu_sim.show.reports import view_report
+from npu_sim.show import DOCUMENTS, PICTURES, VIEWS, view_of
+from npu_sim.show.reports.document import view_report
 
 OPERATOR = "moe_token_permute_grad"
 CALL = {"permuted_output_grad": "64x20:bf16", "sorted_indices": "64:int32", "num_topk": 4}
 
 
-def types_in(groups):
-    return {kind for group in groups for kind in group()}
+def loaded(package, place):
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"{package}.{module}"), name)
+
+
+def types_in(functions):
+    assert all(callable(loaded("npu_sim.show", function)) for function in functions.values())
+    return {loaded("npu_sim", kind) for kind in functions}
 
 
 def test_every_answer_has_a_text():
@@ -28,6 +34,7 @@ def test_every_answer_has_a_text():
     answers = {kind for kind in Printed.__subclasses__() if kind.__module__.startswith("npu_sim.")}
     assert types_in(VIEWS) == answers
     assert types_in(DOCUMENTS) < answers
+    assert types_in(PICTURES) < answers
 
 
 def test_every_answer_of_a_question_has_a_text():
@@ -78,8 +85,8 @@ def test_a_user_defined_type_is_printed_like_its_base_or_by_its_repr():
 
 def test_planning_does_not_import_the_show_package():
     program = f"import sys, npu_sim; npu_sim.plan({OPERATOR!r}, **{CALL!r}); print(*sys.modules)"
-    loaded = subprocess.run(
+    modules = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "npu_sim.plans.answers" in loaded
-    assert not [name for name in loaded if name.startswith("npu_sim.show")]
+    assert "npu_sim.plans.answers" in modules
+    assert not [name for name in modules if name.startswith("npu_sim.show")]

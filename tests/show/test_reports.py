@@ -9,13 +9,12 @@ import npu_sim
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import count_text, using_language
 from npu_sim.operators.timelines import timeline, tracks
-from npu_sim.questions.faster_calls import with_changes
-from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
-from npu_sim.show.reports.document import Table
-from npu_sim.show.reports.html import block_html
-from npu_sim.show.reports.measured_profile import time_bars
-from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_data
-from npu_sim.show.reports.plans import plan_sections
+from npu_sim.questions.nearby_calls import with_changes
+from npu_sim.show.layout import Table
+from npu_sim.show.measured_profile import time_bars
+from npu_sim.show.reports.html import block_html, render
+from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
+from npu_sim.show.reports.plans import plan_report, plan_sections, result_report, timeline_report
 from tests.timelines.calls import CALLS, rms
 
 POWER = re.compile(r" \(2\^\d+([-+]1)?\)")
@@ -248,7 +247,7 @@ def test_changes_and_prices_of_several_timelines_name_call_and_soc():
     section = timeline_report([("first", found), ("second", found)]).sections[-2]
     _, changes, prices = section.blocks
     for table in (changes, prices):
-        assert table.headings[:2] == ("call", "SoC")
+        assert tuple(table.columns[:2]) == ("call", "SoC")
         assert {row[:2] for row in table.rows} == {("first", found.soc), ("second", found.soc)}
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from npu_sim.operators.shared.study import formula_results, study_call
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
-from npu_sim.studies.terms import terms_of
+from npu_sim.studies.worst_element import terms_of
 from tests.studies import calls
 
 CALLS = {

@@ -1,6 +1,6 @@
 """Rows of a sweep compared with the planner of a single call."""
 
-from npu_sim.sweeps.row_checks import compare_row
+from npu_sim.sweeps.runner import compare_row
 
 
 def mismatches(records, rows):

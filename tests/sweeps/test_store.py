@@ -188,3 +188,36 @@ def test_invalid_outputs_are_named(small, tmp_path, name, message):
 def test_a_folder_without_a_sweep_is_named(tmp_path):
     with pytest.raises(UsageError, match="holds no sweep"):
         open_columns(tmp_path)
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["again", "resume"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_second_sweep_into_an_output_is_refused_while_the_first_writes(
+    small, tmp_path, ending, resume
+):
+    skip_without_pyarrow(ending)
+    operator, grid, options = small
+    target = tmp_path / f"plans{ending}"
+    refused = []
+
+    def second(completed, total):
+        if not refused:
+            with pytest.raises(UsageError, match="another process writes it") as error:
+                sweep_to(target, operator, grid, chunk_rows=CHUNK, resume=resume, **options)
+            refused.append(error.value)
+
+    sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=second, **options)
+    assert refused
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+    whole = content(target)
+    sweep_to(target, operator, grid, chunk_rows=CHUNK, **options)
+    assert content(target) == whole
+
+
+def test_a_file_with_the_name_of_the_lock_is_kept(small, tmp_path):
+    operator, grid, options = small
+    lock = tmp_path / "plans.csv.lock"
+    lock.write_text("mine")
+    with pytest.raises(UsageError, match="is not the lock of a sweep"):
+        sweep_to(tmp_path / "plans.csv", operator, grid, **options)
+    assert lock.read_text() == "mine"

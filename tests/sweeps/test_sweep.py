@@ -7,13 +7,14 @@ import pytest
 from numba.core.event import install_recorder
 
 import npu_sim
+from npu_sim.framework.checking import bound_of, row_planner
 from npu_sim.framework.checks import Holds
-from npu_sim.framework.rows import bound_of
+from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
 from npu_sim.sweeps.engine import LocalEngine, record_dtype
 from npu_sim.sweeps.records import largest_values, record_columns
-from npu_sim.sweeps.row_checks import planned_record, sampled_rows
+from npu_sim.sweeps.runner import planned_record, sampled_rows
 from npu_sim.sweeps.space import make_space
 from npu_sim.tiling.fields import FP32_VALUE, table
 from tests.sweeps.compared import mismatches
@@ -21,7 +22,7 @@ from tests.sweeps.wide_grids import WIDE_GRIDS
 
 EQUAL_TO_ANOTHER_COLUMN = {
     "rms_norm": {"rows", "columns", "always_0", "always_1", "normal_flag"},
-    "rms_norm_grad": {"rows", "columns"},
+    "rms_norm_grad": {"rows", "columns", "splits_columns"},
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
     "moe_token_permute": {"tokens", "columns", "top_k", "copies.row_bytes"},
     "moe_token_permute_grad": {"hidden", "top_k"},
@@ -46,7 +47,7 @@ models of a convolution."""
 @pytest.mark.parametrize("operator", sorted(EQUAL_TO_ANOTHER_COLUMN))
 def test_every_number_of_a_record_is_a_column_or_equals_another(operator):
     declaration = load_operator(operator)
-    columns = {column.path.removeprefix("tiling.") for column in declaration.planner.columns}
+    columns = {column.path.removeprefix("tiling.") for column in row_planner(declaration).columns}
     equal = EQUAL_TO_ANOTHER_COLUMN.get(operator, set())
     numbers = {
         column.path for column in table(declaration.tiling) if not column.path.endswith("status")
@@ -85,7 +86,7 @@ def test_the_arguments_of_a_call_can_be_read_back(operator):
     space = make_space(declaration, WIDE_GRIDS[operator], sample=200, seed=3)
     for row in range(space.rows):
         _, values = space.call_at(row)
-        read, _ = declaration.read(declaration.build(declaration.call(values)))
+        read, _ = read_call(declaration, arguments_of(declaration, call_with(declaration, values)))
         assert read.items() <= values.items() or 0 in values.values()
 
 
@@ -156,7 +157,7 @@ def bounds_exceeded(space, row):
     record = planned_record(space, record_columns(space), row)
     bounds = {
         column.name: bound_of(operator, column.field, largest)
-        for column in operator.planner.columns
+        for column in row_planner(operator).columns
         if column.name in record and column.field.bound != FP32_VALUE
     }
     return {name for name, bound in bounds.items() if bound and abs(record[name]) > bound}

@@ -31,9 +31,9 @@ devices = st.builds(
 )
 problems = st.builds(
     ce.Problem,
-    rows=st.one_of(st.integers(1, 2000), st.integers(1, 2_000_000)),
-    columns=st.one_of(st.integers(1, 300), st.integers(1, 200_000)),
-    dtype_code=st.sampled_from((BF16, FP16, FP32)),
+    N=st.one_of(st.integers(1, 2000), st.integers(1, 2_000_000)),
+    C=st.one_of(st.integers(1, 300), st.integers(1, 200_000)),
+    dtype=st.sampled_from((BF16, FP16, FP32)),
     weighted=st.booleans(),
     reduction=st.sampled_from((ce.NONE, ce.MEAN, ce.SUM)),
 )
@@ -82,7 +82,7 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
     ranges = [ce.row_range(tiling, core) for core in range(tiling.block_dim)]
     assert tiling.block_dim <= device.vector_cores
     assert ranges[0][0] == 0
-    assert ranges[-1][1] == problem.rows
+    assert ranges[-1][1] == problem.N
     assert all(left[1] == right[0] for left, right in pairwise(ranges))
     assert all(start < stop for start, stop in ranges)
 
@@ -90,8 +90,8 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
 @given(problems, devices, any_rules)
 def test_pieces_of_a_row_add_up_to_the_row(problem, device, rules):
     tiling = ce.tile(problem, device, rules)
-    assert tiling.align_columns * tiling.column_loop + tiling.column_tail == problem.columns
-    assert tiling.align_columns % ce.unit_columns(problem.dtype_code) == 0
+    assert tiling.align_columns * tiling.column_loop + tiling.column_tail == problem.C
+    assert tiling.align_columns % ce.unit_columns(problem.dtype) == 0
     assert tiling.align_columns == 0 or tiling.column_tail < tiling.align_columns
 
 
@@ -99,8 +99,8 @@ def test_pieces_of_a_row_add_up_to_the_row(problem, device, rules):
 def test_what_fits_lies_within_the_unified_buffer(problem, device, rules):
     tiling = ce.tile(problem, device, rules)
     if ce.fits(problem, device, rules):
-        assert ce.used_bytes(tiling, problem.dtype_code) <= device.ub_bytes
-        assert tiling.align_columns > 0 or problem.columns <= tiling.column_budget
+        assert ce.used_bytes(tiling, problem.dtype) <= device.ub_bytes
+        assert tiling.align_columns > 0 or tiling.column_budget >= problem.C
 
 
 @given(problems, devices, any_rules)
@@ -108,7 +108,7 @@ def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device, rules)
     tiling = ce.tile(problem, device, rules)
     used = ce.row_buffer_bytes(tiling.buffers)
     assert tiling.column_budget == (device.ub_bytes - used) % 2**64 // ce.bytes_per_column(
-        problem.dtype_code
+        problem.dtype
     )
     assert tiling.wraps == (used > device.ub_bytes)
 
@@ -116,25 +116,25 @@ def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device, rules)
 @given(problems, devices, any_rules)
 def test_the_largest_rows_are_the_last_that_fit(problem, device, rules):
     largest = ce.largest_rows(problem, device, rules)
-    assert largest == 0 or ce.fits(problem._replace(rows=largest), device, rules)
-    assert not ce.fits(problem._replace(rows=largest + 1), device, rules)
-    assert ce.fits(problem, device, rules) == (problem.rows <= largest)
+    assert largest == 0 or ce.fits(problem._replace(N=largest), device, rules)
+    assert not ce.fits(problem._replace(N=largest + 1), device, rules)
+    assert ce.fits(problem, device, rules) == (largest >= problem.N)
 
 
 @given(problems, devices, any_rules)
 def test_the_largest_rows_beside_some_columns(problem, device, rules):
-    largest = ce.largest_rows(problem, device, rules, problem.columns)
+    largest = ce.largest_rows(problem, device, rules, problem.C)
     for rows, expected in ((largest, True), (largest + 1, False)):
         if rows > 0:
-            tiling = ce.tile(problem._replace(rows=rows), device, rules)
-            assert (tiling.wraps == 0 and tiling.column_budget >= problem.columns) == expected
+            tiling = ce.tile(problem._replace(N=rows), device, rules)
+            assert (tiling.wraps == 0 and tiling.column_budget >= problem.C) == expected
 
 
 @given(problems, devices, any_rules)
 def test_the_largest_short_row(problem, device, rules):
     largest = ce.largest_short_row(problem, device, rules)
-    assert 0 <= largest < ce.unit_columns(problem.dtype_code)
-    assert largest == 0 or ce.fits(problem._replace(columns=largest), device, rules)
+    assert 0 <= largest < ce.unit_columns(problem.dtype)
+    assert largest == 0 or ce.fits(problem._replace(C=largest), device, rules)
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.common import VECTOR_LANES
 from tests.golden import tiling_lines
 from tests.rules import rules_at_any_release, rules_of
 
@@ -69,7 +70,7 @@ def test_pieces_of_a_row_add_up_to_the_row(problem, device, rules):
         (tiling.tail_dim, tiling.tail_vector),
     ):
         assert split.compute_former_num + split.compute_tail_num == dim
-        assert split.compute_rep_time * v2.VECTOR_LANES == split.compute_former_num
+        assert split.compute_rep_time * VECTOR_LANES == split.compute_former_num
 
 
 @given(problems, devices, any_rules)

@@ -8,6 +8,7 @@ from npu_sim.cores import load_profile
 from npu_sim.releases import release_switches
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.common import FP16, FP32, element_bytes
 from npu_sim.tiling.fields import FAILED, SUCCESS, table
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
@@ -38,13 +39,11 @@ def problems(draw):
     top_k = draw(st.integers(0, tiler.MOST_TOPK))
     tokens = min(draw(counts), tiler.MOST_ENTRIES // max(top_k, 1))
     kept = draw(st.sampled_from((tokens * top_k, tokens * top_k // 2, 0)))
-    return tiler.Problem(tokens, top_k, draw(columns), draw(st.sampled_from((2, 4))), kept)
+    return tiler.Problem(tokens, top_k, draw(columns), draw(st.sampled_from((FP16, FP32))), kept)
 
 
-def problem(tokens, top_k=8, wide=1024, element_bytes=2, kept=None):
-    return tiler.Problem(
-        tokens, top_k, wide, element_bytes, tokens * top_k if kept is None else kept
-    )
+def problem(tokens, top_k=8, wide=1024, dtype=FP16, kept=None):
+    return tiler.Problem(tokens, top_k, wide, dtype, tokens * top_k if kept is None else kept)
 
 
 def plan(one, device=A2):
@@ -107,13 +106,13 @@ def test_every_token_is_moved_by_exactly_one_core(one, device):
     assert copies.cores <= device.vector_cores
     ranges = [tiler.token_range(copies, core) for core in range(copies.cores)]
     assert ranges[0][0] == 0
-    assert all(left[1] == right[0] for left, right in pairwise([*ranges, (one.tokens, None)]))
+    assert all(left[1] == right[0] for left, right in pairwise([*ranges, (one.num_tokens, None)]))
     assert {stop - start for start, stop in ranges} <= {copies.front_tokens, copies.tail_tokens}
 
 
 @given(problems(), devices)
 def test_every_id_is_sorted_by_exactly_one_core(one, device):
-    sort, entries = plan(one, device).sort, one.tokens * one.top_k
+    sort, entries = plan(one, device).sort, one.num_tokens * one.num_topk
     assert 1 <= sort.cores <= device.vector_cores
     ranges = [tiler.sort_range(sort, core) for core in range(sort.cores)]
     assert all(
@@ -150,10 +149,10 @@ def test_the_unified_buffer_holds_every_stage(one, device):
 @given(problems(), devices)
 def test_the_key_says_how_ids_are_sorted_and_rows_moved(one, device):
     tiling = plan(one, device)
-    key, entries = tiling.tiling_key - 1, one.tokens * one.top_k
+    key, entries = tiling.tiling_key - 1, one.num_tokens * one.num_topk
     assert bool(key & 1) == (entries > tiling.sort.most_entries)
     assert bool(key & 2) == (
-        2 * -(-one.columns * one.element_bytes // 32) * 32 > device.ub_bytes - 2048
+        2 * -(-one.hidden * element_bytes(one.dtype) // 32) * 32 > device.ub_bytes - 2048
     )
     assert bool(key & 4) == (one.kept_rows != entries)
     assert tiling.block_dim == max(tiling.sorters, tiling.copies.cores)
@@ -228,7 +227,7 @@ def test_a_what_if_soc_is_planned_or_refused(one, device, ub_bytes, cores):
     tiling = tiler.tile(one, device, Rules)
     if tiling.status == FAILED:
         assert tiling == tiler.NO_TILING
-        assert cores == 0 or tiler.most_entries(one.tokens * one.top_k, device) <= 0
+        assert cores == 0 or tiler.most_entries(one.num_tokens * one.num_topk, device) <= 0
     else:
         assert tiling.sort.most_entries > 0
 
@@ -256,7 +255,7 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
 @example(problem(5, 3, 60000, 4, 7), A3)
 def test_the_compiled_planner_gives_the_same_tiling(one, device):
     for function in (compiled(tiler.split_sort), tiler.split_sort):
-        assert function(one.tokens * one.top_k, device) == plan(one, device).sort
+        assert function(one.num_tokens * one.num_topk, device) == plan(one, device).sort
     copies = compiled(tiler.split_copies)(one, device, Rules.position_bytes)
     assert copies == plan(one, device).copies
 
@@ -265,7 +264,10 @@ def test_every_field_of_the_vendor_has_one_name():
     for part in (tiler.Tiling, tiler.Sort, tiler.Copies):
         names = [name for column in table(part) for name in column.field.vendor.split()]
         assert len(names) == len(set(names))
-    structure, golden = tiler.vendor_structure(plan(problem(5))), LINES[0]["expect"]["tiling"]
+    structure, golden = (
+        tiler.vendor_structure(plan(problem(5)), {}, Rules),
+        LINES[0]["expect"]["tiling"],
+    )
     assert structure.keys() == golden.keys()
     for name, group in golden.items():
         assert not isinstance(group, dict) or structure[name].keys() == group.keys()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_permute_grad as moe
 from npu_sim.tiling import plan_kernel, token_sums
-from npu_sim.tiling.common import align
+from npu_sim.tiling.common import DTYPE_CODES, align
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
@@ -24,17 +24,14 @@ devices = st.builds(
 
 
 def problem(tokens, top_k, hidden, dtype="float32", dropped=0):
-    entries = tokens * max(top_k, 1)
-    size = 4 if dtype == "float32" else 2
-    return moe.Problem(
-        entries, max(entries - dropped, 0), hidden, top_k, size, token_sums.KEYS[dtype]
-    )
+    entries = tokens * top_k
+    return moe.sum_problem(entries, max(entries - dropped, 0), hidden, top_k, DTYPE_CODES[dtype])
 
 
 problems = st.builds(
     problem,
     tokens=st.one_of(st.integers(0, 200), st.integers(0, 2**31)),
-    top_k=st.one_of(st.integers(-1, 16), st.integers(1, 512), st.integers(1, 200_000)),
+    top_k=st.one_of(st.integers(1, 16), st.integers(1, 512), st.integers(1, 200_000)),
     hidden=st.one_of(
         st.integers(1, 70),
         st.integers(1, 20_000),
@@ -61,17 +58,19 @@ def test_the_raw_planner_says_failed_where_the_rule_divides_by_zero():
 @pytest.mark.long
 @given(problems, devices)
 def test_compiled_and_plain_planner_agree(one, device):
-    assert tuple(compiled(moe.tile)(one, device)) == tuple(moe.tile(one, device))
+    assert tuple(compiled(token_sums.tile)(one, device, None)) == tuple(
+        token_sums.tile(one, device, None)
+    )
 
 
 @given(problems, devices)
 def test_every_token_belongs_to_exactly_one_core(one, device):
-    tiling = moe.tile(one, device)
-    if tiling.status != SUCCESS or one.tokens_out == 0:
+    tiling = token_sums.tile(one, device, None)
+    if tiling.status != SUCCESS or one.tokens == 0:
         return
     ranges = [token_sums.token_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
-    assert ranges[-1][1] == one.tokens_out // tiling.top_k
+    assert ranges[-1][1] == one.tokens
     assert all(left[1] == right[0] and left[0] < left[1] for left, right in pairwise(ranges))
     lengths = [stop - start for start, stop in ranges]
     assert lengths == sorted(lengths, reverse=True)
@@ -80,7 +79,7 @@ def test_every_token_belongs_to_exactly_one_core(one, device):
 
 @given(problems, devices)
 def test_pieces_and_batches_add_up(one, device):
-    tiling = moe.tile(one, device)
+    tiling = token_sums.tile(one, device, None)
     if tiling.status != SUCCESS:
         return
     assert tiling.hidden_length * tiling.hidden_pieces + tiling.hidden_remainder == one.hidden
@@ -100,7 +99,7 @@ def used_bytes(one, tiling):
 
 @given(problems, devices)
 def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
-    tiling = moe.tile(one, device)
+    tiling = token_sums.tile(one, device, None)
     if tiling.status != SUCCESS:
         return
     assert used_bytes(one, tiling) <= device.ub_bytes
@@ -112,14 +111,16 @@ def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
 
 @given(problems, devices)
 def test_documented_numbers_of_experts_always_fit(one, device):
-    tiling = moe.tile(one._replace(top_k=512), device)
-    if tiling.status == SUCCESS and one.tokens_out >= 512:
+    tiling = token_sums.tile(one._replace(top_k=512), device, None)
+    if tiling.status == SUCCESS and one.tokens >= 1:
         assert tiling.batch_tokens >= 1
 
 
 def fits(top_k, hidden, element_bytes, device):
     """Whether the indices of one token fit: the planner's own answer."""
-    tiling = moe.tile(moe.Problem(top_k, top_k, hidden, top_k, element_bytes, 0), device)
+    tiling = token_sums.tile(
+        token_sums.Problem(1, top_k, hidden, top_k, element_bytes, 0, 4, 1), device, None
+    )
     return tiling.status == SUCCESS and tiling.batch_tokens >= 1
 
 
@@ -158,9 +159,10 @@ def test_where_topk_really_breaks_on_a2(element_bytes, at_1024, anywhere):
 
 def test_a_buffer_too_small_for_any_row_has_no_tiling():
     small = A2._replace(ub_bytes=5120 + 513 * 12 - 1)
-    assert moe.tile(problem(8, 2, 64), small).status == FAILED
+    assert token_sums.tile(problem(8, 2, 64), small, None).status == FAILED
     assert (
-        moe.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1)).status == SUCCESS
+        token_sums.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1), None).status
+        == SUCCESS
     )
     assert (
         token_sums.largest_topk(small.ub_bytes, 64, 4)

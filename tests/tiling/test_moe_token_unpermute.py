@@ -35,7 +35,7 @@ devices = st.builds(
 
 
 def plan(tokens, hidden, top_k, dtype=FP32, probs=FP32, device=A2):
-    problem = tiler.Problem(tokens, tokens * top_k, hidden, top_k, dtype, probs)
+    problem = tiler.sum_problem(tokens, tokens * top_k, hidden, top_k, dtype, probs, RULES)
     return tiler.tile(problem, device, RULES)
 
 
@@ -75,12 +75,10 @@ def test_the_golden_data_has_every_key_and_kind_of_line():
 @given(sizes, columns, topks, dtypes, factors, devices)
 def test_the_compiled_planner_gives_the_same_tiling(tokens, hidden, top_k, dtype, probs, device):
     key, entry = tiler.key_with_probs(dtype, probs), tiler.bytes_of_entry(probs)
-    problem = token_sums.SumProblem(
-        tokens, tokens * top_k, hidden, top_k, 4 if dtype == FP32 else 2, key, entry, 0
-    )
-    assert tuple(compiled(token_sums.tile_sums)(problem, device)) == tuple(
-        token_sums.tile_sums(problem, device)
-    )
+    problem = tiler.sum_problem(tokens, tokens * top_k, hidden, top_k, dtype, probs, RULES)
+    assert (problem.tiling_key, problem.entry_bytes) == (key, entry)
+    found = compiled(token_sums.tile)(problem, device, None)
+    assert tuple(found) == tuple(token_sums.tile(problem, device, None))
     assert compiled(tiler.key_with_probs)(dtype, probs) == key
     assert compiled(tiler.bytes_of_entry)(probs) == entry
 

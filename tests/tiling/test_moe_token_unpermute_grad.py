@@ -58,12 +58,14 @@ def test_the_golden_data_has_both_keys_every_release_and_refusals():
 @pytest.mark.long
 @given(problems, devices)
 def test_the_compiled_planner_gives_the_same_tiling(problem, device):
-    assert tuple(compiled(tiler.tile)(problem, device)) == tuple(tiler.tile(problem, device))
+    assert tuple(compiled(tiler.tile)(problem, device, None)) == tuple(
+        tiler.tile(problem, device, None)
+    )
 
 
 @given(problems, devices)
 def test_tokens_and_pieces_add_up_and_every_buffer_fits(problem, device):
-    tiling = tiler.tile(problem, device)
+    tiling = tiler.tile(problem, device, None)
     if tiling.status == FAILED:
         assert tiling == tiler.NO_TILING
         return
@@ -82,7 +84,7 @@ def test_tokens_and_pieces_add_up_and_every_buffer_fits(problem, device):
 
 @given(problems)
 def test_groups_are_whole_tokens_and_rows_divide_them(problem):
-    tiling = tiler.tile(problem, A2)
+    tiling = tiler.tile(problem, A2, None)
     assert tiling.status == SUCCESS
     if problem.probs != NO_PROBS:
         assert tiling.group_entries % problem.top_k == 0
@@ -105,12 +107,12 @@ def test_groups_are_whole_tokens_and_rows_divide_them(problem):
 )
 def test_the_longest_pieces_of_published_socs(size, probs, longest):
     for top_k, columns in longest.items():
-        tiling = tiler.tile(tiler.Problem(1, top_k, 100000, top_k, size, probs), A2)
+        tiling = tiler.tile(tiler.Problem(1, top_k, 100000, top_k, size, probs), A2, None)
         assert (tiling.piece_columns, tiling.input_rows) == (columns, 8 if probs == NO_PROBS else 1)
 
 
 @pytest.mark.parametrize("zero", ["tokens", "top_k", "hidden", "rows"])
 def test_the_raw_planner_refuses_zeros(zero):
     problem = tiler.Problem(8, 2, 64, 16, 4, FP32)
-    assert tiler.tile(problem, A2).status == SUCCESS
-    assert tiler.tile(problem._replace(**{zero: 0}), A2) == tiler.NO_TILING
+    assert tiler.tile(problem, A2, None).status == SUCCESS
+    assert tiler.tile(problem._replace(**{zero: 0}), A2, None) == tiler.NO_TILING

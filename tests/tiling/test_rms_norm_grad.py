@@ -9,6 +9,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import BF16, FP16, FP32, element_bytes
+from npu_sim.tiling.fields import vendor_fields
 from npu_sim.tiling.rms_norm_grad import Shapes, buffers, shape_error
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
@@ -24,9 +25,9 @@ columns = st.one_of(
 )
 problems = st.builds(
     tiler.Problem,
-    rows=st.one_of(st.integers(1, 100), st.integers(1, 10**5), st.integers(1, 2**32 - 1)),
-    columns=columns,
-    dtype_code=st.sampled_from((FP32, FP16, BF16)),
+    row=st.one_of(st.integers(1, 100), st.integers(1, 10**5), st.integers(1, 2**32 - 1)),
+    col=columns,
+    dtype=st.sampled_from((FP32, FP16, BF16)),
     deterministic=st.booleans(),
 )
 devices = st.sampled_from(SOCS).map(lambda soc: load_profile(None, soc).device)
@@ -54,10 +55,10 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
         return
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
-    assert ranges[-1][1] == problem.rows
+    assert ranges[-1][1] == problem.row
     assert all(
         left[1] == right[0] and left[0] < left[1]
-        for left, right in pairwise([*ranges, (problem.rows, None)])
+        for left, right in pairwise([*ranges, (problem.row, None)])
     )
     assert tiling.block_dim <= device.vector_cores
     last = ranges[-1][1] - ranges[-1][0]
@@ -68,10 +69,10 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
 def test_batches_add_up(problem, device, rules):
     tiling = tiler.tile(problem, device, rules)
     split_n = tiling.tiling_key == tiler.SPLIT_N
-    assert split_n == (problem.columns <= 6080)
-    cut = ((tiling.batches, tiling.block_factor if split_n else problem.columns),)
+    assert split_n == (problem.col <= 6080)
+    cut = ((tiling.batches, tiling.block_factor if split_n else problem.col),)
     if tiling.core_tail:
-        cut += ((tiling.tail_batches, tiling.core_tail if split_n else problem.columns),)
+        cut += ((tiling.tail_batches, tiling.core_tail if split_n else problem.col),)
     else:
         assert tiling.tail_batches == (0, 0, 0)
     for batches, total in cut:
@@ -87,7 +88,7 @@ def test_chunks_cover_the_columns(problem, device, rules):
         return
     assert problem.deterministic
     assert chunks.size % 4096 == 0
-    assert (chunks.num - 1) * chunks.size + chunks.tail == problem.columns
+    assert (chunks.num - 1) * chunks.size + chunks.tail == problem.col
     assert 0 < chunks.tail <= chunks.size
 
 
@@ -138,8 +139,8 @@ def test_products_wrap_at_32_bits(a, b):
 
 @given(problems)
 def test_the_total_size_wraps_at_4_gib(problem):
-    size = element_bytes(problem.dtype_code)
-    rows, wide = problem.rows, problem.columns
+    size = element_bytes(problem.dtype)
+    rows, wide = problem.row, problem.col
     assert (
         tiler.total_input_bytes(rows, wide, size)
         == (2 * rows * wide * size + 4 * rows + wide * size) % 2**32
@@ -170,7 +171,7 @@ def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
 def test_the_average_factor_is_a_float32(wide):
     tiling = tiler.tile(tiler.Problem(1, wide, FP32, False), A2, RULES)
     assert tiling.average_factor == np.float32(1) / np.float32(wide)
-    assert np.float32(tiler.vendor_fields(tiling, RULES)["avg_factor"]) == tiling.average_factor
+    assert np.float32(vendor_fields(tiling, RULES)["avg_factor"]) == tiling.average_factor
 
 
 GOOD = Shapes((2, 3, 8), (2, 3, 8), (2, 3), (8,), (2, 3, 8), (8,))

@@ -6,8 +6,13 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.operators.timelines import timeline
-from npu_sim.timelines.calibration import READS_AND_WRITES, WRITES_ONLY, Calibration, Ceiling
-from npu_sim.timelines.estimates import estimate_of_call
+from npu_sim.timelines.estimates import (
+    READS_AND_WRITES,
+    WRITES_ONLY,
+    Calibration,
+    Ceiling,
+    estimate_of_call,
+)
 from npu_sim.timelines.model import LaunchEstimate
 from npu_sim.timelines.vector_pipe import halving, row_conflicts, source_conflict, strided_conflict
 from tests.timelines.calls import CALLS

@@ -8,9 +8,9 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.timelines import program_of, step_table, steps
-from npu_sim.timelines.program import Tile, tiles
-from npu_sim.timelines.steps import StepTable
+from npu_sim.operators.timelines import program_of, steps
+from npu_sim.timelines import steps as tile_steps
+from npu_sim.timelines.program import Program, Step, Tile, tiles, vector_phase, vector_tile
 from tests.timelines.calls import (
     CALLS,
     conv,
@@ -83,13 +83,13 @@ def extent(walk, size, axes, ranges):
 
 def touched(plan, most=None):
     """Yield tile, step, view, rows and columns of all reads and writes of all tiles."""
-    table = step_table(plan)
-    views = {view.name: view for view in table.views}
-    for phase in program_of(plan).phases:
+    program = program_of(plan)
+    views = {view.name: view for view in program.views}
+    for phase in program.phases:
         for core, nodes in phase.cores.items():
             ranges = dict(plan.cores[core].ranges) if core < len(plan.cores) else {}
             for axes, tile in islice(all_tiles(nodes), most):
-                step = table.steps[phase.name, tile.note]
+                step = tile.step
                 for name in (*step.reads, *step.writes):
                     view = views[name]
                     rows, columns = (
@@ -102,21 +102,18 @@ def touched(plan, most=None):
 @pytest.mark.parametrize("name", CALLS)
 def test_every_tile_says_what_it_does_with_names_that_the_plan_has(name):
     plan = made(CALLS[name])
-    table = step_table(plan)
-    views = {view.name for view in table.views}
+    program = program_of(plan)
+    views = {view.name for view in program.views}
     kinds = {
-        (phase.name, tile.note)
-        for phase in program_of(plan).phases
+        (phase.name, tile.step.note): tile.step
+        for phase in program.phases
         for nodes in set(phase.cores.values())
         for tile in kinds_of(nodes)
     }
-    assert kinds <= set(table.steps)
     segments = {allocation.name for memory in plan.memories for allocation in memory.allocations}
-    assert {part for kind in kinds for part in table.steps[kind].live} >= (
-        segments if kinds else set()
-    )
-    for kind in kinds:
-        step = table.steps[kind]
+    assert {part for step in kinds.values() for part in step.live} >= (segments if kinds else set())
+    for step in kinds.values():
+        assert step.says
         assert {*step.reads, *step.writes, *step.holds, *step.by_data} <= views
 
 
@@ -184,7 +181,7 @@ def test_tiles_move_the_elements_that_their_parts_have(name):
 
 def test_matrix_blocks_of_convolutions_hold_what_is_multiplied():
     plan = made(("conv_tbc_backward", "atlas_a2", conv((1024, 16, 512, 512, 3, 1), "bf16")))
-    views = {view.name: view for view in step_table(plan).views}
+    views = {view.name: view for view in program_of(plan).views}
     for gradient, other in (("gradInput", "weight"), ("gradWeight", "input")):
         m, n, k = (
             plan.tiling[gradient][field] for field in ("single_m", "single_n", "single_reduction")
@@ -214,21 +211,18 @@ def test_rows_of_the_gradient_are_as_many_as_the_call_has():
     assert rows == prod(grad.shape[:-1])
 
 
-def test_without_declared_steps_tiles_keep_their_names_and_every_buffer_is_live(monkeypatch):
+def test_a_tile_that_is_not_described_keeps_its_name_and_every_buffer_is_live():
     plan = made(CALLS["rms, long"])
-    monkeypatch.setattr("npu_sim.operators.timelines.step_table", lambda plan: StepTable((), {}))
-    drawn = steps(plan)
-    assert {tile["says"] for tile in drawn["tiles"]} == {"rstd", "gamma", "sums", "dgamma", "dx"}
-    assert all(
-        tile["live"] == tuple(allocation.name for allocation in plan.memories[0].allocations)
-        for tile in drawn["tiles"]
-    )
+    phase = vector_phase("rows", {0: (vector_tile(step=Step("dx")),)})
+    (tile,) = tile_steps.steps(plan, Program((phase,)))["tiles"]
+    assert (tile["note"], tile["says"]) == ("dx", "dx")
+    assert tile["live"] == tuple(area.name for area in plan.memories[0].allocations)
 
 
 def test_gradient_of_unpermute_without_expert_rows_has_steps():
     call = {"unpermuted_tokens_grad": "100x512:bf16", "sorted_indices": "100:int32"}
     plan = npu_sim.plan("moe_token_unpermute_grad", permuted_tokens=None, **call)
-    views = [(view.name, view.rows) for view in step_table(plan).views]
+    views = [(view.name, view.rows) for view in program_of(plan).views]
     assert views == [
         ("unpermuted_tokens_grad", 100),
         ("sorted_indices", 100),

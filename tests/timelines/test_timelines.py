@@ -6,8 +6,7 @@ import npu_sim
 from npu_sim.operators.timelines import timed_plan, timeline
 from npu_sim.show.layout import render
 from npu_sim.show.timelines import timeline_view
-from npu_sim.timelines.trace import trace
-from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
+from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, trace
 from tests.timelines.calls import CALLS
 
 HIGHEST_PUBLISHED_RATE_910B2 = 1.89e12

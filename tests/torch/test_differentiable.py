@@ -10,7 +10,7 @@ from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.torch.simulation import array_as_tensor, tensor_as_array  # noqa: E402
+from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
 
 A2_BOTH_MODES = [("atlas_a2", False), ("atlas_a2", True), ("atlas_a3", False)]
 RELATIVE = 2e-5

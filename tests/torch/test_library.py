@@ -12,9 +12,10 @@ from torch.nn import functional  # noqa: E402
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.framework.axes import Number  # noqa: E402
+from npu_sim.framework.inference import arguments_of, call_with  # noqa: E402
 from npu_sim.operators.shared.generate import generate  # noqa: E402
 from npu_sim.registry import OPERATOR_NAMES, load_operator  # noqa: E402
-from npu_sim.torch.simulation import array_as_tensor  # noqa: E402
+from npu_sim.torch.library import array_as_tensor  # noqa: E402
 
 SMALL = 8
 
@@ -26,8 +27,8 @@ def small_call(name):
         axis.name: min(axis.default, SMALL) if isinstance(axis, Number) else axis.default
         for axis in operator.axes
     }
-    call = operator.call(values)
-    arrays = generate(name, operator.build(call), 0)
+    call = call_with(operator, values)
+    arrays = generate(name, arguments_of(operator, call), 0)
     return {
         key: array_as_tensor(arrays[key]) if key in arrays else value for key, value in call.items()
     }

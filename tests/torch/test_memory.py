@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.numbers.arrays import as_array, memory_of  # noqa: E402
-from npu_sim.torch.simulation import tensor_as_array  # noqa: E402
+from npu_sim.torch.library import tensor_as_array  # noqa: E402
 
 VALUES = torch.arange(1.0, 33).reshape(2, 16)
 GAMMA = torch.ones(16)

@@ -1,6 +1,7 @@
 """Models from their configuration; the files of ``data/models`` have the sizes of known models."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -82,3 +83,80 @@ def test_a_type_takes_sizes(transformers, tmp_path):
 def test_what_cannot_be_built_is_a_usage_error(transformers, config, sizes, message):
     with pytest.raises(npu_sim.UsageError, match=message):
         npu_sim.model(config, **sizes)
+
+
+CODE = {
+    "attn_implementation": "anyorg/anyrepo",
+    "_attn_implementation": {"": "anyorg/anyrepo"},
+    "_attn_implementation_internal": "anyorg/anyrepo",
+    "experts_implementation": "anyorg/anyrepo",
+    "auto_map": {"AutoModelForCausalLM": "anyorg/anyrepo--modeling.Model"},
+}
+"""Values with which transformers would load code from the hub."""
+SMALL = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+}
+
+
+def calls(config) -> list:
+    rows = npu_sim.model(config, sequence=16).rows
+    return [(row.op, row.inputs, row.count) for row in rows]
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_a_configuration_loads_no_code(transformers, monkeypatch, name):
+    from transformers.integrations import hub_kernels
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *_, **__: pytest.fail("loads code"))
+    assert calls({**SMALL, name: CODE[name]}) == calls(SMALL)
+    inner = {"model_type": "gemma3", "text_config": {**SMALL, name: CODE[name]}}
+    inner["text_config"]["model_type"] = "gemma3_text"
+    assert calls(inner)
+    assert "HF_HUB_OFFLINE" not in os.environ
+    with pytest.raises(npu_sim.UsageError, match="is not a value of the configuration"):
+        npu_sim.model(SMALL, **{name: CODE[name]})
+
+
+NESTED: list = []
+for _ in range(500):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_attention_heads": 0},
+        {"hidden_size": 2**40},
+        {"hidden_size": NESTED},
+        {"vocab_size": -5},
+        {"hidden_act": "__import__"},
+        {"dtype": "x"},
+        {"rope_scaling": 5},
+        {"layer_types": 3},
+        {"self": 1},
+        {"to_dict": 3},
+        {"model_type": ["llama"]},
+        {"num_hidden_layers": -1},
+        {"num_hidden_layers": 0},
+        {"num_hidden_layers": 1000},
+        {"num_hidden_layers": 10**12},
+        {"quantization_config": 3},
+    ],
+    ids=str,
+)
+def test_invalid_configurations_are_usage_errors(transformers, values):
+    with pytest.raises(npu_sim.UsageError) as error:
+        npu_sim.model({**SMALL, **values}, sequence=16)
+    assert error.value.argument == "config"
+
+
+def test_numbers_of_labels_are_ignored(transformers):
+    assert calls({**SMALL, "num_labels": 10**12, "id2label": 3}) == calls(SMALL)

@@ -9,7 +9,7 @@ torch = pytest.importorskip(
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.studies import verdicts  # noqa: E402
-from npu_sim.torch.simulation import tensor_as_array  # noqa: E402
+from npu_sim.torch.library import tensor_as_array  # noqa: E402
 
 TOKENS, TOP_K, HIDDEN = 40, 4, 72
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}

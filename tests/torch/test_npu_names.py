@@ -17,7 +17,7 @@ from npu_sim.torch import (  # noqa: E402
     npu_moe_token_unpermute,
     npu_rms_norm,
 )
-from npu_sim.torch.simulation import array_as_tensor, tensor_as_array  # noqa: E402
+from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
 
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",

@@ -12,7 +12,7 @@ torch = pytest.importorskip(
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.torch.simulation import array_as_tensor, tensor_as_array  # noqa: E402
+from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad, functional  # noqa: E402
 from torch.nn.functional import cross_entropy, embedding, rms_norm  # noqa: E402
 
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.torch.differentiable import differentiable_functions  # noqa: E402
+from npu_sim.torch.operators import differentiable_functions  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:There is a performance drop",  # of PyTorch's own functions

@@ -1,6 +1,7 @@
 """Verdicts on results of the simulator itself, changed in known ways."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import npu_sim
 from npu_sim import registry
 from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.plans.model import Caveat
 from tests.studies import calls
 from tests.studies.test_determinism import NON_DETERMINISTIC
 
@@ -245,6 +247,32 @@ def test_an_operator_of_ones_own_is_equal_or_unreachable(scale_rows):
     wrong.view(np.int32)[3] ^= 1
     answer = verified(scale_rows, call, total=wrong)
     assert answer.outputs["total"].status_of(3) == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("output", "total", "y"),
+    [("*", "undecided", "undecided"), ("total", "undecided", "unreachable")],
+)
+def test_outputs_that_a_caveat_names_as_not_modelled_are_undecided(
+    scale_rows, monkeypatch, output, total, y
+):
+    entry, operator = registry._registered[scale_rows]
+
+    def describe(case):
+        warned = Caveat(code="of_its_own", message="may differ", not_modelled=output)
+        return replace(operator.describe(case), caveats=(warned,))
+
+    changed = entry, replace(operator, describe=describe)
+    monkeypatch.setitem(registry._registered, scale_rows, changed)
+    x = calls.rms_norm(6, 40)["x"]
+    call = {"x": x, "scale": np.arange(1, 7, dtype=np.float32), **devices({})}
+    wrong = dict(npu_sim.run(scale_rows, **call).outputs)
+    for name in wrong:
+        wrong[name] = wrong[name].copy()
+        wrong[name].view(np.int32).reshape(-1)[3] ^= 1
+    outputs = verified(scale_rows, call, **wrong).outputs
+    assert {name: outputs[name].status for name in wrong} == {"total": total, "y": y}
+    assert "may differ" in outputs["total"].reason(3)
 
 
 def test_values_near_the_published_bound_of_exp_are_undecided():

@@ -76,7 +76,7 @@ def compute(run: Any) -> None:
         run.outputs["y"][...] = y.reshape(run.outputs["y"].shape)
 
 
-def describe(case: Case) -> dict[str, Any]:
+def describe(case: Case) -> Description:
     tiling, rows = case.tiling, case.row.row
     at_once = Condition(
         "rows in one go",

@@ -1,31 +1,30 @@
-"""``npu-sim demo``: plan, compute and check one realistic embedding gradient."""
+"""First steps: ``demo``, ``products``, ``explore`` and ``new-operator``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from importlib.resources import files
+from importlib.util import find_spec
+from keyword import iskeyword
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
 
-from npu_sim.cli.options import Deterministic, DeviceOptions, Json, Seed, Threads
+import typer
+
+from npu_sim.cli.options import Options, command
 from npu_sim.cli.output import print_json, print_text
-from npu_sim.language import say
+from npu_sim.language import Text, say
+from npu_sim.status import UsageError, shown
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
 """A batch of 8 sequences of 2048 tokens, hidden size 1024, vocabulary 32000."""
 
 
-@dataclass(frozen=True)
-class DemoOptions(DeviceOptions):
-    """Options of ``npu-sim demo``."""
-
-    deterministic: Deterministic = False
-    seed: Seed = 0
-    threads: Threads = None
-    json_output: Json = False
-
-
-def demo_command(options: DemoOptions) -> None:
+@command("", "product soc release deterministic seed threads json")
+def demo_command(options: Options) -> None:
     """Plan, compute and check an embedding gradient of a Zipf-distributed batch."""
     import time
 
+    from npu_sim.framework.inference import arguments_of
     from npu_sim.kernels.engine.threads import limit_threads
     from npu_sim.operators import run
     from npu_sim.operators.shared.generate import generate
@@ -38,7 +37,7 @@ def demo_command(options: DemoOptions) -> None:
         "indices": f"{ROWS}:int32",
         "num_weights": NUM_WEIGHTS,
     }
-    data = generate(operator, load_operator(operator).build(call), options.seed)
+    data = generate(operator, arguments_of(load_operator(operator), call), options.seed)
     inputs = {**call, **data}
     call_options: dict[str, Any] = {
         "product": options.profile(),
@@ -53,7 +52,7 @@ def demo_command(options: DemoOptions) -> None:
         operator, core_order="random", seed=options.seed + 1, out=out, **call_options, **inputs
     )
     check = compare(first, second, data)
-    if options.json_output:
+    if options.json:
         print_json(
             "demo",
             {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds},
@@ -136,3 +135,128 @@ def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:
         "order_dependent_rows": int(np.count_nonzero(mask)),
         "rows_that_moved_outside_the_mask": int(np.count_nonzero(moved & ~mask)),
     }
+
+
+ProductArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Products or profile files; all shipped ones when left out."),
+]
+
+
+@command("", "json")
+def products_command(options: Options, products: ProductArgument = None) -> None:
+    """List products, SoCs, cores, buffers, dtypes and supported operators."""
+    from npu_sim.cores import load_profile, shipped_products
+
+    profiles = [load_profile(name) for name in products or shipped_products()]
+    if options.json:
+        print_json(
+            "products",
+            {"products": [profile.product.model_dump(mode="json") for profile in profiles]},
+        )
+        return
+    from npu_sim.show.products import products_view
+
+    print_text(products_view(profiles))
+
+
+Name = Annotated[str, typer.Argument(help="Name in lower case, such as scale_rows.")]
+Folder = Annotated[
+    Path, typer.Option("--out", help="Folder for the new folder NAME with the two files.")
+]
+FILES = {"operator.txt": "{name}.py", "operator_test.txt": "test_{name}.py"}
+"""Templates, and the files made from them."""
+
+
+def new_operator_command(name: Name, out: Folder = Path()) -> None:
+    """Write a working operator with its tests, as a template to edit."""
+    from npu_sim.files.writing import cannot_write, write_text
+    from npu_sim.registry import OPERATOR_NAMES
+
+    is_name = name.isidentifier() and not iskeyword(name) and name == name.lower()
+    if not is_name or name in OPERATOR_NAMES or find_spec(name) is not None:
+        message = Text("name = {name} cannot be used", name=shown(name))
+        hint = "a Python name in lower case that neither an operator nor an installed module has"
+        raise UsageError("name", message, hint)
+    folder = out / name
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write("out", folder, error) from None
+    fields = {"name": name, "title": "".join(part.capitalize() for part in name.split("_"))}
+    for template, file in FILES.items():
+        text = (files("npu_sim.cli") / "templates" / template).read_text(encoding="utf-8")
+        write_text(folder / file.format(name=name), Template(text).substitute(fields))
+    print(f"npu-sim --operators {folder / name}.py plan {name} --x 4096x1000:bf16")
+    print(f"python -m pytest {folder}")
+
+
+Profiles = Annotated[
+    list[str] | None,
+    typer.Argument(help="Profile files of your own to choose from, besides the shipped products."),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host", help="Address to listen on; other machines reach any but the loopback address."
+    ),
+]
+Known = Annotated[
+    bool,
+    typer.Option(
+        "--i-know",
+        help="Listen on an address that other machines reach: who has the link can use this one.",
+    ),
+]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")]
+Browser = Annotated[
+    bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+]
+
+DEFAULT_PORT = 8642
+
+
+def explore_command(
+    profiles: Profiles = None,
+    host: Host = "127.0.0.1",
+    port: Port = DEFAULT_PORT,
+    browser: Browser = True,
+    i_know: Known = False,
+) -> None:
+    """Plan in the browser: a page on this machine only, which changes as you type."""
+    from npu_sim.cores import load_profile, shipped_products
+    from npu_sim.status import UsageError
+
+    try:
+        from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "explore", Text("the explorer needs {name}", error), "pip install 'npu_sim[explore]'"
+        ) from None
+
+    if host not in LOCAL_NAMES and not i_know:
+        message = Text(
+            "host = {host}: other machines would reach the explorer, which computes any call it "
+            "receives",
+            host=host,
+        )
+        hint = "leave it out, or add --i-know: the page then opens by a link with a token only"
+        raise UsageError("host", message, hint)
+
+    products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
+    explorer = Explorer(products, port=port, host=host)
+    try:
+        address = explorer.access.address
+    except OSError as error:
+        hint = "choose another with --port, or 0 for a free one"
+        raise UsageError(
+            "port",
+            Text("port = {port} of {host} cannot be used: {strerror}", error, port=port, host=host),
+            hint,
+        ) from None
+    print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
+    if browser:
+        import webbrowser
+
+        webbrowser.open(address)
+    serve(explorer)

@@ -1,20 +1,35 @@
-"""``npu-sim preflight``: check a file of calls."""
+"""Commands on files of calls: ``preflight`` checks one, ``model`` and ``record`` make one."""
 
+import contextlib
+import inspect
+import json
 import os
+import runpy
 import sys
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from npu_sim.cli.call_times import NOT_ACCEPTED, Products, Releases, Socs, write_matrix_report
-from npu_sim.cli.options import Json, Report, require_writable
-from npu_sim.cli.output import print_json, print_text, with_progress
+from npu_sim.cli.interruption import INTERRUPTION
+from npu_sim.cli.operators import named_values
+from npu_sim.cli.options import WRITES, Option, Options, command
+from npu_sim.cli.output import print_json, print_text, reproducing_command, write_report
+from npu_sim.language import Text, Verbatim, say
+from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
     from npu_sim.questions.preflight import Matrix
 
+NOT_ACCEPTED = 1
+"""Exit code if at least one call is not accepted, or a line is invalid."""
+DEVICE: dict[str, Option] = {
+    "products": Option(flags="--products,--product"),
+    "soc": Option(flags="--socs,--soc"),
+}
+"""Options that take several values."""
 Calls = Annotated[
     Path,
     typer.Argument(
@@ -24,128 +39,70 @@ Calls = Annotated[
         )
     ),
 ]
-MaxWorkspace = Annotated[
-    str | None,
-    typer.Option(
-        "--max-workspace", help="Largest workspace a call may need: bytes, or 256MiB, 2GiB."
-    ),
-]
-FailOn = Annotated[
+Config = Annotated[
     str,
-    typer.Option(
-        "--fail-on",
-        help="Outcomes that are not accepted, separated by commas: refused, caveat, timing, "
-        "unknown.",
+    typer.Argument(
+        help="config.json of a model, or a type of model that transformers knows, such as llama."
     ),
-]
-OutFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        callback=require_writable,
-        help="File for the results: one JSON object a line, with the whole plan.",
-    ),
-]
-JUnit = Annotated[
-    Path | None, typer.Option("--junit", callback=require_writable, help="File for JUnit XML.")
-]
-Sarif = Annotated[
-    Path | None,
-    typer.Option(
-        "--sarif", callback=require_writable, help="File for SARIF 2.1.0, which code hosts show."
-    ),
-]
-Lines = Annotated[
-    bool,
-    typer.Option("--lines", help="Print only what is not accepted, as file:line: error: message."),
-]
-Informational = Annotated[
-    str | None,
-    typer.Option(
-        "--informational",
-        help="Products, with commas, whose findings are shown but do not change the exit code.",
-    ),
-]
-BaselineFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline", help="File of accepted findings; entries that are no longer found are named."
-    ),
-]
-WriteBaseline = Annotated[
-    Path | None,
-    typer.Option(
-        "--write-baseline",
-        callback=require_writable,
-        help="Accept all findings and write them to this file, for --baseline.",
-    ),
-]
-Timed = Annotated[
-    bool,
-    typer.Option("--timeline", help="Add launches, lower bounds and estimates, and their sums."),
 ]
 
-EPILOG = (
+_PREFLIGHT = (
     'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": '
     '"4096x512:bf16", "indices": "4096:int32", '
     '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. Other keys: soc '
     "(instead of product), release, limits, name, count. op may also be the name of a vendor's "
     "kernel, with the kernel's inputs. Exit code 0: every "
-    "call is accepted, or matches its expect; 1: at least one call is not accepted, or a line is "
-    "invalid; 64: the file cannot be read, or no line of it is a call. In a GitHub workflow, "
+    "call is accepted, or matches its expect; 1: at least one call is not accepted, a line is "
+    "invalid, or npu_sim models no call of a target; 64: the file cannot be read, or no line of it "
+    "is a call. In a GitHub workflow, "
     "problems are marked at their lines."
 )
+_MODEL = (
+    "The installed transformers build the model on PyTorch's meta device; its forward and backward "
+    "pass are recorded. Nothing is downloaded or computed. Exit code 1: at least one call is "
+    "refused."
+)
+_RECORD = (
+    "No device and no torch_npu are needed: the names of torch_npu that this package "
+    "knows can be imported while the script runs. Options stand before the script. The exit code "
+    "is the script's; when it fails, no file is written."
+)
+EPILOGS = {"preflight": _PREFLIGHT, "model": _MODEL, "record": _RECORD}
 
 
-@dataclass(frozen=True)
-class PreflightOptions:
-    """Options of ``npu-sim preflight``."""
-
-    products: Products = None
-    soc: Socs = None
-    release: Releases = None
-    max_workspace: MaxWorkspace = None
-    fail_on: FailOn = "refused"
-    informational: Informational = None
-    baseline: BaselineFile = None
-    write_baseline: WriteBaseline = None
-    lines: Lines = False
-    out: OutFile = None
-    junit: JUnit = None
-    sarif: Sarif = None
-    timeline: Timed = False
-    report: Report = None
-    json_output: Json = False
-
-
-def preflight_command(calls: Calls, options: PreflightOptions) -> None:
+@command(
+    "npu_sim.functions:preflight",
+    "products soc release max_workspace fail_on informational baseline write_baseline lines out "
+    "junit sarif timeline report json",
+    **DEVICE,
+    baseline=Option(kind=Path | None),
+    write_baseline=Option(
+        "Accept all findings and write them to this file, for --baseline.", Path | None, more=WRITES
+    ),
+    lines=Option("Print only what is not accepted, as file:line: error: message.", bool, False),
+    out=Option(
+        "File for the results: one JSON object a line, with the whole plan.",
+        Path | None,
+        more=WRITES,
+    ),
+    junit=Option("File for JUnit XML.", Path | None, more=WRITES),
+    sarif=Option("File for SARIF 2.1.0, which code hosts show.", Path | None, more=WRITES),
+    timeline=Option(
+        "Add launches, lower bounds and estimates of every call, and their sums.", bool, False
+    ),
+)
+def preflight_command(calls: Calls, options: Options) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
     without data.
     """
-    from npu_sim.functions import preflight
-
-    matrix = with_progress(
-        lambda report: preflight(
-            calls,
-            products=options.products,
-            soc=options.soc,
-            release=options.release,
-            fail_on=options.fail_on,
-            max_workspace=options.max_workspace,
-            informational=options.informational,
-            baseline=options.baseline,
-            timed=options.timeline,
-            whole=options.out is not None,
-            progress=report,
-        )
-    )
+    matrix = options.answer(calls, timed=options.timeline, whole=options.out is not None)
     _write(matrix, calls, options)
     _print(matrix, calls, options)
     if matrix.faults():
         sys.exit(NOT_ACCEPTED)
 
 
-def _write(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
+def _write(matrix: "Matrix", calls: Path, options: Options) -> None:
     """Write the files given in the options, and the step summary of a GitHub workflow."""
     from npu_sim.questions.preflight import write_baseline
     from npu_sim.show.preflight import markdown, write_junit, write_results, write_sarif
@@ -159,7 +116,7 @@ def _write(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
         write_results(options.out, matrix)
     if options.junit is not None:
         write_junit(options.junit, matrix, str(calls))
-    write_matrix_report(matrix, calls.name, options.report)
+    _write_report(matrix, calls.name, options)
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
         # Appended, because all commands of a step write to this file.
@@ -168,18 +125,171 @@ def _write(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
             file.write(markdown(matrix))
 
 
-def _print(matrix: "Matrix", calls: Path, options: PreflightOptions) -> None:
-    if options.json_output:
+def _print(matrix: "Matrix", calls: Path, options: Options) -> None:
+    if options.json:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
-    from npu_sim.show.call_times import totals_parts
+    from npu_sim.show.call_times import times_parts
     from npu_sim.show.preflight import annotations, error_lines, matrix_view
 
     if options.lines:
         for line in error_lines(matrix, str(calls), str(options.baseline)):
             print(line)
         return
-    print_text(matrix_view(matrix), *totals_parts(matrix))
+    print_text(matrix_view(matrix), *times_parts(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):
             print(line)
+
+
+def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
+    """Write the report of a preflight if a path is given; ``name`` is that of the calls."""
+    if options.report is None:
+        return
+    from npu_sim.cores import DEFAULT_PRODUCT
+    from npu_sim.releases import default_release
+    from npu_sim.show.reports.preflight import preflight_report
+
+    device: dict[tuple[str, ...], object] = {
+        ("--products", "--product", "--socs", "--soc"): DEFAULT_PRODUCT,
+        ("--release",): default_release(),
+    }
+    write_report(options.report, preflight_report(matrix, name, reproducing_command(device)))
+
+
+@command(
+    "npu_sim.functions:model",
+    "batch sequence dtype set products soc release deterministic out report json",
+    **DEVICE,
+    set=Option(
+        "Value of the configuration to replace, such as num_hidden_layers=2; may be repeated.",
+        list[str] | None,
+        more={"metavar": "NAME=VALUE"},
+    ),
+    out=Option(kind=Path | None, more=WRITES),
+)
+def model_command(config: Config, options: Options) -> None:
+    """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
+    bound and estimate of each and in total, and where products differ.
+    """
+    reserved = inspect.signature(options.function).parameters
+    sizes = named_values("set", options.set or (), reserved)
+    matrix = options.answer(config, **{name: _json_or_text(text) for name, text in sizes.items()})
+    _write_report(matrix, config, options)
+    if options.json:
+        print_json("preflight", {"file": config, **matrix.as_dict()})
+    else:
+        from npu_sim.show.call_times import call_times_view
+
+        print_text(call_times_view(matrix))
+    if matrix.faults():
+        sys.exit(NOT_ACCEPTED)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+SETTINGS = {"record": {"allow_interspersed_args": False, "ignore_unknown_options": False}}
+"""Arguments after the script belong to the script."""
+Script = Annotated[
+    Path,
+    typer.Argument(
+        help="Python script that trains a PyTorch model, on the CPU or on the meta device."
+    ),
+]
+ScriptArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")]
+
+
+@command(
+    "",
+    "out json",
+    out=Option("File for the calls, which npu-sim preflight reads.", Path, Path("calls.jsonl")),
+)
+def record_command(options: Options, script: Script, arguments: ScriptArguments = None) -> None:
+    """Run a training script and write down the calls it makes of the operators, forward and
+    backward.
+    """
+    if not script.is_file():
+        message = Text("{script}: no such file", script=script)
+        raise UsageError("script", message, "the Python script to run, then its own arguments")
+    try:
+        from npu_sim.torch import record
+    except ImportError as error:
+        raise UsageError("record", str(error)) from None
+    from npu_sim.show.call_times import recording_view
+
+    out = options.out
+    file = out.absolute()  # the script may change the directory
+    with contextlib.ExitStack() as watching:
+        if options.json:  # standard output holds the JSON alone
+            watching.enter_context(contextlib.redirect_stdout(sys.stderr))
+        recording = watching.enter_context(record(file))
+
+        def finish() -> None:
+            watching.close()  # writes the calls
+            if recording.forked:  # the process that records writes them
+                return
+            if options.json:
+                print_json("calls", recording.as_dict())
+            else:
+                print_text(recording_view(recording.as_dict(), str(out)))
+
+        try:
+            with _before_exit(finish):
+                _run(script, arguments or [])
+        except KeyboardInterrupt:
+            text = "interrupted: {count} calls recorded so far, {out} is not written"
+            INTERRUPTION.report(say(text, count=len(recording), out=Verbatim(str(out))))
+            raise
+    finish()
+
+
+@contextlib.contextmanager
+def _before_exit(finish: Callable[[], None]) -> Iterator[None]:
+    """Call ``finish`` when the block ends this process with ``os._exit(0)``, as launchers do."""
+    leave, owner = os._exit, os.getpid()
+
+    def finish_and_leave(status: int) -> NoReturn:
+        try:
+            if status == 0 and os.getpid() == owner:
+                finish()
+                sys.stdout.flush()
+        except Exception:
+            traceback.print_exc()
+            status = 1
+        finally:
+            leave(status)
+
+    os._exit = finish_and_leave
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+def _with_frames_of(error: Exception, script: Path) -> Exception:
+    """Return an error of a script without the frames that ran the script."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != str(script):
+        frames = frames.tb_next
+    return error.with_traceback(frames or error.__traceback__)
+
+
+def _run(script: Path, arguments: list[str]) -> None:
+    """Run a script as ``python script.py`` does."""
+    arguments_before, path_before = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *arguments], [str(script.resolve().parent), *path_before]
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+    except Exception as error:
+        traceback.print_exception(_with_frames_of(error, script))
+        sys.exit(1)
+    finally:
+        sys.argv, sys.path = arguments_before, path_before

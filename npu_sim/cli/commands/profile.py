@@ -2,15 +2,21 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.options import Csv, Json, Release, Report, Soc, require_writable
-from npu_sim.cli.output import print_answer, print_csv, print_json, print_text
-from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.cli.options import WRITES, Option, Options, command
+from npu_sim.cli.output import (
+    print_answer,
+    print_csv,
+    print_json,
+    print_text,
+    reproducing_command,
+    write_report,
+)
 from npu_sim.language import Text
 from npu_sim.status import UsageError
 
@@ -20,84 +26,45 @@ if TYPE_CHECKING:
 File = Annotated[
     Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")
 ]
-MaybeProduct = Annotated[
-    str | None,
-    typer.Option(
-        "--product",
-        help="Product, or a profile file ending in .yaml; found in the file when left out.",
+
+
+@command(
+    "npu_sim.questions.measured_profile:read_profile",
+    "product soc release report trace calibrate out kernel details against json csv",
+    trace=Option(
+        "Write measured launches and their bounds as a trace for Perfetto.",
+        Path | None,
+        more=WRITES,
     ),
-]
-MeasuredTrace = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        callback=require_writable,
-        help="Write measured launches and their bounds as a trace for Perfetto.",
-    ),
-]
-Calibrate = Annotated[
-    bool,
-    typer.Option(
-        "--calibrate",
-        help="Read the device's clock and memory ceilings, and the error of our estimates for "
+    calibrate=Option(
+        "Read the device's clock and memory ceilings, and the error of our estimates for "
         "vector kernels.",
+        bool,
+        False,
     ),
-]
-CalibrationOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        callback=require_writable,
-        help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
+    out=Option(
+        "Where to write what --calibrate found, for npu-sim timeline --calibration.",
+        Path | None,
+        more=WRITES,
     ),
-]
-Kernel = Annotated[
-    str,
-    typer.Option(
-        "--kernel",
-        metavar="PATTERN",
-        show_default=False,
-        help="Show only kernels whose name contains this, with * and ?, in text and CSV.",
+    kernel=Option(
+        "Show only kernels whose name contains this, with * and ?, in text and CSV.",
+        str,
+        "",
+        more={"metavar": "PATTERN", "show_default": False},
     ),
-]
-Against = Annotated[
-    Path | None,
-    typer.Option(
-        "--against",
-        help="An earlier profile: time of every kernel before and after, new and missing ones.",
+    details=Option(
+        "Plan, estimate and counters of the launches of a kernel, or of all.",
+        str,
+        "",
+        more={"metavar": "KERNEL", "show_default": False},
     ),
-]
-
-Details = Annotated[
-    str,
-    typer.Option(
-        "--details",
-        metavar="KERNEL",
-        show_default=False,
-        help="Plan, estimate and counters of the launches of a kernel, or of all.",
+    against=Option(
+        "An earlier profile: time of every kernel before and after, new and missing ones.",
+        Path | None,
     ),
-]
-
-
-@dataclass(frozen=True)
-class ProfileOptions:
-    """Options of ``npu-sim profile``."""
-
-    product: MaybeProduct = None
-    soc: Soc = None
-    release: Release = None
-    report: Report = None
-    trace: MeasuredTrace = None
-    calibrate: Calibrate = False
-    out: CalibrationOut = None
-    kernel: Kernel = ""
-    details: Details = ""
-    against: Against = None
-    json_output: Json = False
-    csv: Csv = False
-
-
-def profile_command(file: File, options: ProfileOptions) -> None:
+)
+def profile_command(file: File, options: Options) -> None:
     """Read a device's profile: measured time beside the bound, planned beside measured cores, and,
     per call, each launch's share of the time.
     """
@@ -105,21 +72,21 @@ def profile_command(file: File, options: ProfileOptions) -> None:
         _calibrate(file, options)
         return
     if options.out is not None:
-        message = Text("out = {out}: there is nothing to write without --calibrate", options)
+        text = "out = {out}: there is nothing to write without --calibrate"
+        message = Text(text, out=options.out)
         raise UsageError("out", message, "--calibrate --out FILE, or --report")
     if options.against is not None:
         _compare(file, options.against, options)
         return
-    from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import is_chosen, measured_profile_view
 
-    answer = read_profile(file, product=options.product, soc=options.soc, release=options.release)
+    answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     if options.report is not None:
-        from npu_sim.show.reports.measured_profile import measured_report
+        from npu_sim.show.measured_profile import measured_report
 
-        command = reproducing_command(_device_of(answer))
-        write_report(options.report, measured_report(answer, command))
+        reproducing = reproducing_command(_device_of(answer))
+        write_report(options.report, measured_report(answer, reproducing))
     if options.trace is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.measured_profile import measured_trace
@@ -130,7 +97,7 @@ def profile_command(file: File, options: ProfileOptions) -> None:
         facts = answer.group_facts()
         print_csv(group for group in facts if is_chosen(group["kernel"], options.kernel))
         return
-    if options.json_output:
+    if options.json:
         print_json("profile", answer.as_dict())
         return
     print_text(measured_profile_view(answer, options.details, options.kernel))
@@ -146,7 +113,7 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
         raise UsageError("kernel", message, Text("kernels: {names}", names=", ".join(names)))
 
 
-def _compare(file: Path, against: Path, options: ProfileOptions) -> None:
+def _compare(file: Path, against: Path, options: Options) -> None:
     """Compare two profiles, kernel by kernel."""
     _refuse(options, ("report", "trace", "details"), "--against")
     from npu_sim.questions.profile_comparison import compare_profiles
@@ -157,10 +124,10 @@ def _compare(file: Path, against: Path, options: ProfileOptions) -> None:
     kernels = (change for change in answer.kernels if is_chosen(change.kernel, options.kernel))
     answer = replace(answer, kernels=tuple(kernels))
     csv = "kernels" if options.csv else ""
-    print_answer("profile_comparison", answer, as_json=options.json_output, csv=csv)
+    print_answer("profile_comparison", answer, as_json=options.json, csv=csv)
 
 
-def _refuse(options: ProfileOptions, names: Iterable[str], mode: str) -> None:
+def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
     """Raise UsageError for an option that another one excludes."""
     for name in names:
         if getattr(options, name):
@@ -176,14 +143,14 @@ def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
     return {("--product",): profile.name, ("--soc",): profile.soc, ("--release",): profile.release}
 
 
-def _calibrate(file: Path, options: ProfileOptions) -> None:
+def _calibrate(file: Path, options: Options) -> None:
     _refuse(options, ("report", "trace", "kernel", "against"), "--calibrate")
     from npu_sim.questions.calibrate import calibrate
     from npu_sim.show.calibration import calibration_yaml
 
-    answer = calibrate(file, product=options.product, soc=options.soc, release=options.release)
+    answer = calibrate(file, **options.call)
     if options.out is not None:
         from npu_sim.files.writing import write_text
 
         write_text(options.out, calibration_yaml(answer.calibration))
-    print_answer("calibration", answer, as_json=options.json_output)
+    print_answer("calibration", answer, as_json=options.json)

@@ -3,75 +3,22 @@
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
-from npu_sim.cli.options import Json, Report
-from npu_sim.cli.output import print_json, print_text
-from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.cli.operators import named_values
+from npu_sim.cli.options import Option, Options, command
+from npu_sim.cli.output import print_json, print_text, reproducing_command, write_report
 from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.language.quantities import bytes_text
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
-    from npu_sim.sweeps.summary import SweepSummary
+    from npu_sim.sweeps.records import SweepSummary
 
 DIFFERENT = 1
 """Exit code if --check found differences."""
-
-Grid = Annotated[
-    list[str],
-    typer.Option(
-        "--grid",
-        help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; "
-        "with --sample also 1..100000:log. Other names keep their default value.",
-    ),
-]
-Sample = Annotated[
-    int | None,
-    typer.Option(
-        "--sample", help="Draw this many random calls from the grid instead of every combination."
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
-Columns = Annotated[
-    str | None, typer.Option("--columns", help="Columns to keep, with commas; all when left out.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", help="A new folder (.npy columns), or a file ending in .csv or .parquet."
-    ),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the interrupted sweep of --out.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what a sweep wrote to --out before.")
-]
-EngineOption = Annotated[str, typer.Option("--engine", help="local, or dask: a Dask cluster.")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
-        help="Address of a Dask scheduler; without it a cluster of processes is started here.",
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        help="Threads, or worker processes of a cluster started here; all cores when left out.",
-    ),
-]
-Check = Annotated[
-    int,
-    typer.Option("--check", min=0, help="Plan so many random rows again one by one and compare."),
-]
 
 
 def epilog(operator: str) -> str:
@@ -103,30 +50,36 @@ def epilog(operator: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """Options of ``npu-sim sweep``."""
-
-    grid: Grid = field(default_factory=list)
-    sample: Sample = None
-    seed: Seed = 0
-    columns: Columns = None
-    out: Out = None
-    resume: Resume = False
-    overwrite: Overwrite = False
-    engine: EngineOption = "local"
-    scheduler: Scheduler = None
-    threads: Threads = None
-    check: Check = 0
-    report: Report = None
-    json_output: Json = False
-
-
-def sweep_command(operator: str, options: SweepOptions) -> None:
+@command(
+    "npu_sim.sweeps.runner:run_sweep",
+    "grid sample seed columns out resume overwrite engine scheduler threads check report json",
+    grid=Option(
+        "name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; "
+        "with --sample also 1..100000:log. Other names keep their default value.",
+        list[str],
+        [],
+    ),
+    sample=Option(
+        "Draw this many random calls from the grid instead of every combination.", int | None
+    ),
+    seed=Option("Seed of the sample.", int, 0),
+    columns=Option("Columns to keep, with commas; all when left out.", str | None),
+    out=Option("A new folder (.npy columns), or a file ending in .csv or .parquet.", Path | None),
+    resume=Option("Go on with the interrupted sweep of --out.", bool, False),
+    overwrite=Option("Replace what a sweep wrote to --out before.", bool, False),
+    engine=Option("local, or dask: a Dask cluster.", str, "local"),
+    scheduler=Option(
+        "Address of a Dask scheduler; without it a cluster of processes is started here."
+    ),
+    threads=Option(
+        "Threads, or worker processes of a cluster started here; all cores when left out.",
+        int | None,
+    ),
+    check=Option("Plan so many random rows again one by one and compare.", int, 0, more={"min": 0}),
+)
+def sweep_command(operator: str, options: Options) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    from npu_sim.cli.arguments import named_values
-    from npu_sim.sweeps.runner import run_sweep
-    from npu_sim.sweeps.summary import SweepSummary
+    from npu_sim.sweeps.records import SweepSummary
 
     if str(options.out) == "-":
         raise UsageError(
@@ -137,25 +90,12 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
     progress = _Progress()
     columns = options.columns
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    names = (
-        "sample",
-        "seed",
-        "out",
-        "resume",
-        "overwrite",
-        "engine",
-        "scheduler",
-        "threads",
-        "check",
-    )
-    keywords: dict[str, Any] = {name: getattr(options, name) for name in names}
+    keywords = options.call | {"columns": chosen, "progress": progress.show}
     started = time.perf_counter()
     try:
         with progress:
-            grid = named_values("grid", options.grid, ())
-            summary, different = run_sweep(
-                operator, grid, columns=chosen, progress=progress.show, **keywords
-            )
+            keywords["grid"] = named_values("grid", options.grid, ())
+            summary, different = options.function(operator, **keywords)
     except KeyboardInterrupt:
         kept = "nothing is kept without --out"
         if options.out:
@@ -169,7 +109,7 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
     drawn = {} if options.report is None else _write_report(options, summary)
-    if options.json_output:
+    if options.json:
         data = {
             **summary.as_dict(),
             "seconds": seconds,
@@ -199,14 +139,14 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     return reproducing_command({("--seed",): seed}, more)
 
 
-def _write_report(options: SweepOptions, summary: "SweepSummary") -> dict[str, Any]:
+def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
     from npu_sim.show.reports.sweeps import sweep_curves, sweep_report
     from npu_sim.sweeps.maps import sweep_map
 
     area, curves = sweep_map(summary.space), sweep_curves(summary.space)
-    command = _reproducing_command(options.seed, options.grid)
-    write_report(options.report, sweep_report(summary, area, curves, command))
+    reproducing = _reproducing_command(options.seed, options.grid)
+    write_report(options.report, sweep_report(summary, area, curves, reproducing))
     return {"map": area, "curves": curves}
 
 
@@ -263,7 +203,7 @@ def _print_summary(
     summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]
 ) -> None:
     from npu_sim.show.layout import lines_table
-    from npu_sim.sweeps.summary import SHOWN_VALUES
+    from npu_sim.sweeps.records import SHOWN_VALUES
 
     data = summary.as_dict()
     rate = _rate_text(summary.rows_now / max(summary.seconds, 1e-9))

@@ -1,45 +1,28 @@
 """``npu-sim timeline``: how fast a call could run at best, at the published rates."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
-from npu_sim.cli.call_times import call_times_command
-from npu_sim.cli.options import CallOptions, Figure, Json, Report, Trace
-from npu_sim.cli.output import exit_unless_runs, print_json, print_text
-from npu_sim.cli.report_files import command_on, reproducing_command, write_figure, write_report
+from npu_sim.cli.operators import typed_specs
+from npu_sim.cli.options import Option, Options, command
+from npu_sim.cli.output import (
+    command_on,
+    exit_unless_runs,
+    print_json,
+    print_text,
+    reproducing_command,
+    write_figure,
+    write_report,
+)
 from npu_sim.language import Text
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.plans.model import Plan
-    from npu_sim.timelines.calibration import Calibration
+    from npu_sim.timelines.estimates import Calibration
     from npu_sim.timelines.model import Timeline
-
-WITHOUT_OPERATOR = call_times_command
-Products = Annotated[
-    str | None,
-    typer.Option("--products", help="Products to compare: all, or names joined by commas."),
-]
-Socs = Annotated[
-    str | None,
-    typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas."),
-]
-Vary = Annotated[
-    str | None, typer.Option("--vary", help="Sizes to compare, such as dim=256,512,513.")
-]
-CalibrationFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--calibration",
-        help="Calibration of your device (clock and ceilings), written by npu-sim profile "
-        "--calibrate.",
-    ),
-]
 
 
 class Row(NamedTuple):
@@ -68,26 +51,19 @@ class Row(NamedTuple):
         }
 
 
-@dataclass(frozen=True)
-class TimelineOptions(CallOptions):
-    """Options of ``npu-sim timeline``."""
-
-    products: Products = None
-    socs: Socs = None
-    vary: Vary = None
-    calibration: CalibrationFile = None
-    trace: Trace = None
-    report: Report = None
-    figure: Figure = None
-    json_output: Json = False
-
-
-def timeline_command(operator: str, arguments: dict[str, Any], options: TimelineOptions) -> None:
+@command(
+    "npu_sim.functions:timeline",
+    "product soc release deterministic limits products socs vary calibration trace report figure "
+    "json",
+    products=Option("Products to compare: all, or names joined by commas.", str | None),
+    socs=Option("SoCs to compare: all of the product, or names joined by commas.", str | None),
+    vary=Option("Sizes to compare, such as dim=256,512,513.", str | None),
+    calibration=Option(kind=Path | None),
+)
+def timeline_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
     """Show the lower bound of a call at the published rates, what limits it, and an estimate if one
     can be made; compare SoCs or sizes.
     """
-    from npu_sim.cli.arguments import typed_specs
-
     specs = typed_specs(operator, arguments)
     calls = list(_calls(operator, specs, options.vary))
     chosen = options.profile()
@@ -95,7 +71,7 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
     keywords = {"deterministic": options.deterministic, "limits": options.limits}
     measured = None
     if options.calibration is not None:
-        from npu_sim.timelines.calibration import load_calibration
+        from npu_sim.timelines.estimates import load_calibration
 
         measured = load_calibration(options.calibration)
     rows = [
@@ -108,7 +84,7 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
     rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
     if options.trace is not None:
         from npu_sim.operators.timelines import timed_plan
-        from npu_sim.timelines.trace import write_trace
+        from npu_sim.timelines.tracks import write_trace
 
         write_trace(options.trace, [timed_plan(row.plan, row.profile) for row in rows if row.plan])
     if options.report is not None:
@@ -119,7 +95,7 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
             message = Text("figure = {figure}: a picture shows one call on one SoC", options)
             raise UsageError("figure", message, "--report shows several")
         write_figure(options.figure, drawn[0])
-    if options.json_output:
+    if options.json:
         print_json(
             "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
         )
@@ -129,15 +105,18 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
         exit_unless_runs(rows[0].plan)
 
 
-def _write_report(options: TimelineOptions, chosen: "Profile", rows: list[Row]) -> None:
+def _write_report(options: Options, chosen: "Profile", rows: list[Row]) -> None:
     from npu_sim.operators.timelines import tracks
-    from npu_sim.show.reports import timeline_report
-    from npu_sim.show.reports.plans import MOST_DRAWN
+    from npu_sim.show.reports.plans import MOST_DRAWN, timeline_report
     from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 
-    command = command_on(chosen)
+    reproducing = command_on(chosen)
     if options.socs is not None:
-        command = reproducing_command({("--product",): chosen.name, ("--release",): chosen.release})
+        device: dict[tuple[str, ...], object] = {
+            ("--product",): chosen.name,
+            ("--release",): chosen.release,
+        }
+        reproducing = reproducing_command(device)
     planned = [
         (row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline
     ]
@@ -147,7 +126,7 @@ def _write_report(options: TimelineOptions, chosen: "Profile", rows: list[Row]) 
         for _, plan, profile, bound in drawn
     ]
     bounds = [(name, bound) for name, _, _, bound in planned]
-    write_report(options.report, timeline_report(bounds, works, command))
+    write_report(options.report, timeline_report(bounds, works, reproducing))
 
 
 def _calls(
@@ -214,7 +193,7 @@ def _row(
 
 def _with_changes(row: Row) -> Row:
     """Add what would make a call faster."""
-    from npu_sim.questions.faster_calls import with_changes
+    from npu_sim.questions.nearby_calls import with_changes
 
     if row.plan is None or row.timeline is None:
         return row

@@ -8,6 +8,8 @@ ignore_index are compared as integers; a negative ignore_index masks nothing.
 Plain divisions and exp turn subnormal results into 0. Each piece of a row is written by
 `write_piece` of the A2 kernel.
 
+Slow reference with the order of additions: ``tests/ascend_950/test_cross_entropy_loss_grad.py``.
+
 Source: specification page ``cross_entropy_loss_grad_950``, "Order".
 """
 
@@ -16,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.ascend_950.sums import row_sum
 from npu_sim.kernels.cross_entropy_loss_grad import (
     MODERATE_LIMITS,
     PIECE_COLUMNS,
@@ -26,7 +27,7 @@ from npu_sim.kernels.cross_entropy_loss_grad import (
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
+from npu_sim.kernels.vectors.row_sums import LANE_COUNT, row_sum
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -202,7 +203,7 @@ def _write_rows(
     end_streams()
 
 
-def survey_labels(labels: Labels, passes: Passes, sums_up: bool, core_sums: Floats) -> Survey:
+def survey_labels(labels: Labels, passes: Passes, sums_up: bool) -> Survey:
     """Check and count labels, and sum their weights in the order of the device.
 
     Parameters
@@ -211,8 +212,6 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool, core_sums: Floa
         See the classes.
     sums_up
         Whether the divisor is a sum.
-    core_sums : float32 (cores,)
-        Receives the sum of every core, if all labels are in range.
     """
     cores = len(passes.ranges)
     counts = Counts(
@@ -223,8 +222,6 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool, core_sums: Floa
     )
     _survey.over(1, labels, passes, sums_up, counts)
     first, ignored = counts.labels.tolist()
-    if sums_up and first < 0:
-        core_sums[:] = counts.sums[:cores]
     return Survey(first, ignored, counts.sums[cores])
 
 

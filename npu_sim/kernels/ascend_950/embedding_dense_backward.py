@@ -13,6 +13,8 @@ total.
 
 Both are a matter of marks and parts, so the kernels are those of the older products.
 
+Slow references with the orders: ``tests/ascend_950/test_embedding_dense_backward.py``.
+
 Source: specification page ``embedding_dense_backward_950``, "Kernel and order of V2", "of V1".
 """
 
@@ -22,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.elementwise import narrow_array, widen_array
-from npu_sim.kernels.embedding_dense_backward.chunks import Integers, mark_slots
-from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
-from npu_sim.kernels.embedding_dense_backward.order import Staged, shared_rows, sum_parts
+from npu_sim.kernels.embedding_dense_backward.gradient import Staged, shared_rows, sum_parts
+from npu_sim.kernels.embedding_dense_backward.grouping import Integers, group_rows, mark_slots
 from npu_sim.kernels.embedding_dense_backward.sums import NO_ROWS, SCALE_SUM, Runs, sum_runs
 from npu_sim.kernels.vectors.lanes import Stored
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE, from_storage, storage_view

@@ -5,6 +5,8 @@ lanes of every register as a tree, then these sums as a tree; its root is refine
 Key 2001 takes pieces of a row in pairs, whose sums go to lists of 256. Rows are independent, so
 threads split them evenly, regardless of the simulated core split.
 
+The order as a tree, which tests verify with probes: ``npu_sim/operators/rms_norm/ascend_950``.
+
 Source: specification page ``rms_norm_950``, "Kernels and order".
 """
 
@@ -13,19 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.ascend_950.sums import (
-    SLOTS,
-    add_slot,
-    fill_zeros,
-    level,
-    pair_sum,
-    paired,
-    power_tree,
-    start_levels,
-)
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import thread_scratch, threads_for
 from npu_sim.kernels.rms_norm import (
     Rows,
     Settings,
@@ -35,10 +26,20 @@ from npu_sim.kernels.rms_norm import (
     square_one,
     streams,
 )
-from npu_sim.kernels.vectors.fused import multiply_add
-from npu_sim.kernels.vectors.lanes import end_streams
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
+from npu_sim.kernels.vectors.lane_type import multiply_add
+from npu_sim.kernels.vectors.lanes import ORDERED_LANES, end_streams, load_ordered, store_lanes
+from npu_sim.kernels.vectors.row_sums import (
+    LANE_COUNT,
+    SLOTS,
+    add_lanes,
+    add_slot,
+    fill_zeros,
+    level,
+    pair_sum,
+    paired,
+    power_tree,
+    start_levels,
+)
 
 LISTS = 3
 """Lists of sums of key 2001."""

@@ -12,6 +12,8 @@ rows: see `Trees`.
 A chunk of work is a subtree: it adds its rows to vectors, one for every level of the tree, like a
 binary counter. Each row is read twice (sum, then dx); the second read hits the cache.
 
+The orders as trees, verified by probes: ``npu_sim/operators/rms_norm_grad/ascend_950``.
+
 Source: specification page ``rms_norm_grad_950``, "Kernels and order".
 """
 
@@ -20,23 +22,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.ascend_950.sums import (
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
+from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
+from npu_sim.kernels.vectors.lanes import (
+    ORDERED_LANES,
+    end_streams,
+    is_streamed,
+    load_ordered,
+    prefetch,
+    store_lanes,
+)
+from npu_sim.kernels.vectors.row_sums import (
+    LANE_COUNT,
     SLOTS,
     add_slot,
+    add_to,
     cols_sum,
     fill_zeros,
     level,
     paired,
     start_levels,
 )
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import thread_count, threads_for
-from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, prefetch
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, load_ordered, store_lanes
-from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
-from npu_sim.kernels.vectors.row_sums import add_to
 from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 4096

@@ -12,6 +12,8 @@ Order of accumulation of one element: blocks of C0 output channels. Within a blo
 summed first and added to the accumulator once (`tile`). There is one accumulator, never split.
 Terms outside grad are omitted, not multiplied by zero.
 
+Slow reference with the order of additions: ``tests/reference/conv_tbc_backward.py``.
+
 Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
@@ -27,8 +29,7 @@ from npu_sim.kernels.conv_tbc_backward.operands import (
     pack_tiles,
     round_row,
 )
-from npu_sim.kernels.conv_tbc_backward.order import Integers
-from npu_sim.kernels.conv_tbc_backward.schedule import take
+from npu_sim.kernels.conv_tbc_backward.schedule import Integers, take
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
     PANELS,
@@ -43,8 +44,7 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     multiply_rows,
 )
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import aligned, thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import aligned, thread_scratch, threads_for
 from npu_sim.numbers.scalars import narrow
 
 ROW_TILES = 16

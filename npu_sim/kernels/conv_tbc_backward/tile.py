@@ -17,6 +17,8 @@ The compiled versions emit LLVM vector instructions. Without ``fastmath`` a comp
 multiplications and additions by itself, and LLVM's vectoriser does not turn a loop into one that
 holds 28 vectors in registers.
 
+Slow reference with the order of additions: ``tests/reference/conv_tbc_backward.py``.
+
 Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
@@ -31,9 +33,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from npu_sim.kernels.vectors.fused import fused_multiply_add
-from npu_sim.kernels.vectors.lane_type import require_elements
-from npu_sim.numbers.processor import has_features, is_arm
+from npu_sim.kernels.vectors.lane_type import fused_multiply_add, require_elements
+from npu_sim.numbers.scalars import has_features, is_arm
 
 Floats = NDArray[np.float32]
 

@@ -11,6 +11,8 @@ output: the packed group (8 MiB, or one visit if that is more; all visits in the
 fp32 sum per weight (two if several cores reduce a tile, three if tiles have slots), and in the
 random order 16 MiB per thread for the sums of the cores.
 
+Slow reference with the order of additions: ``tests/reference/conv_tbc_backward.py``.
+
 Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
@@ -19,22 +21,20 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_sim.kernels.conv_tbc_backward.operands import Packing, Stored, clear, pack_tiles
-from npu_sim.kernels.conv_tbc_backward.order import (
+from npu_sim.kernels.conv_tbc_backward.schedule import (
+    IN_MEMORY,
     NO_MASK,
+    RUNNING,
     START,
     STOP,
+    Flags,
     Integers,
     ReductionSplit,
     TailTiles,
-    tail_mask,
-)
-from npu_sim.kernels.conv_tbc_backward.schedule import (
-    IN_MEMORY,
-    RUNNING,
-    Flags,
     places_with_slots,
     schedule,
     scratch_of,
+    tail_mask,
     take,
 )
 from npu_sim.kernels.conv_tbc_backward.tile import (
@@ -50,8 +50,7 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
 )
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import thread_count, threads_for
+from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
 from npu_sim.kernels.random_order import RANDOM, draw_arrival, seed_words
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 

@@ -1,11 +1,21 @@
 """EmbeddingDenseBackward: for every index, the sum of its rows of grad in the device's order.
 
-Steps: group the rows of grad by index (`grouping`), mark the chunks in which the device's cores add
-them (`chunks`), put the chunks of different cores into their order of arrival (`order`), and sum
-(`sums`; `order` for the staged rows of the native 16-bit path). The result does not depend on the
-number of threads.
+Steps: group the rows of grad by index and mark the chunks in which the device's cores add them
+(`grouping`), put the chunks of different cores into their order of arrival, and sum (`sums`). The
+result does not depend on the number of threads.
 
-Source: specification page ``embedding_dense_backward``.
+Atomic paths: every core's own chunks stay in order, and between cores any order is possible.
+`merge_rows` draws one and rearranges the slots accordingly.
+
+Native 16-bit path: each core writes the sums of its first and its last index to two fp32 *stage
+slots*; a core whose slice holds a single index writes zeros to the second. Adjacent stage slots of
+one index are summed in chunks of 11 slots (zeros included), and each chunk is added to a second
+accumulator. `sum_staged_rows` computes these rows.
+
+Slow reference with the order of additions: ``tests/reference/embedding_dense_backward.py``.
+
+Sources: specification pages ``embedding_dense_backward`` and ``numerics``, "Atomic addition to
+global memory".
 """
 
 from typing import NamedTuple
@@ -13,42 +23,351 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.embedding_dense_backward.chunks import (
+from npu_sim.kernels.embedding_dense_backward.grouping import (
     INDEX_ORDER,
     STAGED,
     Cut,
     Integers,
     depends_on_arrival,
+    group_rows,
     mark_chunks,
 )
-from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
-from npu_sim.kernels.embedding_dense_backward.order import merge_rows, staged_rows, sum_staged_rows
 from npu_sim.kernels.embedding_dense_backward.sums import (
+    BLOCK_LINES,
     NO_ROWS,
+    ONE,
     SCALE_ROWS,
     SCALE_SUM,
+    ZERO,
+    MarkedRows,
+    PassBuffers,
+    Run,
     Runs,
-    sum_chunks,
+    ThreadBuffers,
+    clear_lines,
+    pass_buffers,
+    sum_lines,
     sum_runs,
 )
-from npu_sim.kernels.random_order import SEQUENTIAL
-from npu_sim.kernels.vectors.lanes import Stored
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import thread_count
+from npu_sim.kernels.random_order import (
+    RANDOM,
+    REVERSE,
+    ROUND_ROBIN,
+    SEQUENTIAL,
+    draw_below,
+    seed_words,
+)
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import Kept, Stored, load_lanes, splat, store, store_lanes
+from npu_sim.numbers.scalars import narrow, widen
+
+# --- Atomic paths ---
+
+Cursors = NDArray[np.int64]
+"""(cores, 3): the state of each core that contributes to a run, cores ascending."""
+CORE, NEXT, LEFT = 0, 1, 2
+"""Columns of `Cursors`: the core, its next slot, and the number of chunks it has left."""
+CURSOR_COLUMNS = 3
+
+
+class ArrivalOrder(NamedTuple):
+    """How the slots are divided among cores, and the order in which the cores' chunks arrive."""
+
+    core_starts: NDArray[np.int64]
+    """First slot (or row of grad) of each core."""
+    by_slot: bool
+    """Whether ``core_starts`` are slots rather than rows of grad."""
+    order: int
+    """Code of the order; see `npu_sim.kernels.random_order`."""
+    seed: tuple[int, int]
+
+
+@device_function
+def _place_cursors(
+    arrival: ArrivalOrder, marked: Integers, begin: int, stop: int, cursors: Cursors
+) -> int:
+    """Write a cursor for each core that contributes to the run begin..stop; return the number."""
+    count, core = 0, 0
+    for slot in range(begin, stop):
+        place = slot if arrival.by_slot else max(np.int64(marked[slot]), ~np.int64(marked[slot]))
+        while arrival.core_starts[core + 1] <= place:
+            core += 1
+        if count == 0 or cursors[count - 1, CORE] != core:
+            cursors[count, CORE], cursors[count, NEXT], cursors[count, LEFT] = core, slot, 0
+            count += 1
+        cursors[count - 1, LEFT] += marked[slot] < 0
+    return count
+
+
+@device_function
+def _pick_cursor(
+    arrival: ArrivalOrder, row: int, step: int, left: int, last: int, count: int, cursors: Cursors
+) -> int:
+    """Return the cursor whose next chunk arrives.
+
+    ``left`` chunks remain at ``count`` cursors; ``last`` is the previous cursor, -1 at first.
+    """
+    if arrival.order == RANDOM:
+        # Choosing a core with probability proportional to its remaining chunks makes all merges
+        # equally likely.
+        drawn, cursor = draw_below(left, arrival.seed, row, step), 0
+        while drawn >= cursors[cursor, LEFT]:
+            drawn -= cursors[cursor, LEFT]
+            cursor += 1
+        return cursor
+    direction = -1 if arrival.order == REVERSE else 1
+    cursor = last
+    if last < 0:
+        cursor = count - 1 if arrival.order == REVERSE else 0
+    elif arrival.order == ROUND_ROBIN:
+        cursor = (last + 1) % count
+    while cursors[cursor, LEFT] == 0:
+        cursor = (cursor + direction) % count
+    return cursor
+
+
+@device_function
+def _merge_run(
+    arrival: ArrivalOrder,
+    row: int,
+    begin: int,
+    stop: int,
+    marked: Integers,
+    merged: Integers,
+    cursors: Cursors,
+) -> None:
+    """Copy the slots begin..stop from ``marked`` to ``merged``, chunk by chunk as they arrive."""
+    count = _place_cursors(arrival, marked, begin, stop, cursors)
+    left = np.int64(0)
+    for cursor in range(count):
+        left += cursors[cursor, LEFT]
+    cursor, step, target = -1, 0, begin
+    while left > 0:
+        cursor = _pick_cursor(arrival, row, step, left, cursor, count, cursors)
+        slot = cursors[cursor, NEXT]
+        while marked[slot] >= 0:
+            merged[target] = marked[slot]
+            slot, target = slot + 1, target + 1
+        merged[target] = marked[slot]
+        cursors[cursor, NEXT], target = slot + 1, target + 1
+        cursors[cursor, LEFT] -= 1
+        left, step = left - 1, step + 1
+
+
+@kernel
+def _merge_all(
+    thread: int,
+    arrival: ArrivalOrder,
+    rows: NDArray[np.int64],
+    starts: Integers,
+    marked: Integers,
+    merged: Integers,
+    cursors: NDArray[np.int64],
+) -> None:
+    threads = len(cursors)
+    for position in range(thread, rows.size, threads):
+        row = rows[position]
+        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+        _merge_run(arrival, row, begin, stop, marked, merged, cursors[thread])
+
+
+def merge_rows(
+    cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], order: int, seed: int
+) -> Integers:
+    """Return a copy of ``marked`` in which the runs of ``rows`` are in their order of arrival.
+
+    Parameters
+    ----------
+    cut : Cut
+        Division of the call among cores, on an atomic path.
+    starts, marked : int32 or int64
+        The grouped and marked call.
+    rows : int64
+        Weight rows that depend on the order of arrival.
+    order, seed : int
+        Code of the order (`npu_sim.kernels.random_order`) and its seed, which only RANDOM uses.
+    """
+    merged = marked.copy()
+    arrival = ArrivalOrder(cut.core_starts(), cut.splits_slots, order, seed_words(seed))
+    cursors = np.empty((thread_count(), cut.cores, CURSOR_COLUMNS), np.int64)
+    _merge_all.over(len(cursors), arrival, rows, starts, marked, merged, cursors)
+    return merged
+
+
+# --- Rows that are summed part by part ---
+
+STAGE_CHUNK_SLOTS = 11
+"""Stage slots that are summed before they are added to the second accumulator."""
+
+
+def shared_rows(core_starts: NDArray[np.int64], starts: Integers) -> NDArray[np.int64]:
+    """Return for every border between two cores the weight row that both reach; -1 for none."""
+    inner = core_starts[1:-1]
+    rows = np.searchsorted(starts, inner, side="right") - 1
+    return np.where(starts[rows] < inner, rows, -1).astype(np.int64)
+
+
+def staged_rows(cut: Cut, starts: Integers, padding_idx: int) -> NDArray[np.int64]:
+    """Return the weight rows that several cores reach, ascending, without the padding row."""
+    reached = np.unique(shared_rows(cut.core_starts(), starts))
+    return reached[(reached >= 0) & (reached != padding_idx)]
+
+
+class Staged(NamedTuple):
+    """Weight rows that are summed part by part: one stage slot for every part of their runs."""
+
+    indices: NDArray[np.int64]
+    """The weight rows."""
+    begins: NDArray[np.int64]
+    """First slot of the sorted list of every row, and with ``stops`` its end."""
+    stops: NDArray[np.int64]
+    borders: NDArray[np.int64]
+    """First slot of the sorted list of every part, followed by the end of the last."""
+    zeros_before: NDArray[np.bool_]
+    """Whether a stage slot of zeros comes before that of the part."""
+    zeros_after: NDArray[np.bool_]
+    chunk_slots: int
+    """Stage slots that are summed before they are added to the total."""
+    factors: NDArray[np.float32]
+    """Factor of the total of every row."""
+
+
+@device_function
+def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> None:
+    for line in range(lines):
+        store_lanes(
+            sums,
+            line * step,
+            load_lanes(sums, line * step, like) + load_lanes(more, line * step, like),
+        )
+
+
+@device_function
+def _part_at(borders: NDArray[np.int64], slot: int) -> int:
+    """Return the part of a slot."""
+    return np.searchsorted(borders, slot, side="right") - 1
+
+
+@kernel
+def _sum_staged(
+    thread: int, rows: MarkedRows, staged: Staged, buffers: PassBuffers, out: Stored
+) -> None:
+    """Sum the staged rows; threads take turns at blocks of BLOCK_LINES cache lines of a row."""
+    dim, step, borders = rows.dim, LINE_BYTES // out.itemsize, staged.borders
+    all_lines = (dim + step - 1) // step
+    blocks = (all_lines + BLOCK_LINES - 1) // BLOCK_LINES
+    zero, sums = splat(ZERO, out), buffers.sums[thread]
+    totals, slots, part_sums, chunks = sums[0], sums[1], sums[2], sums[3]
+    part_buffers = ThreadBuffers(
+        buffers.offsets[thread], buffers.closes[thread], part_sums, chunks, buffers.carry[thread]
+    )
+    for piece in range(thread, staged.indices.size * blocks, buffers.offsets.shape[0]):
+        place, block = piece // blocks, piece % blocks * BLOCK_LINES
+        lines = min(BLOCK_LINES, all_lines - block)
+        clear_lines(totals, lines, step, zero)
+        clear_lines(slots, lines, step, zero)
+        clear_lines(chunks, lines, step, zero)
+        begin, stop = staged.begins[place], staged.stops[place]
+        part, slots_in_chunk = _part_at(borders, begin), 0
+        while begin < stop:
+            end = min(stop, borders[part + 1])
+            # Zeros in a slot change no sum but count as a slot.
+            if staged.zeros_before[part]:
+                slots_in_chunk += 1
+                if slots_in_chunk == staged.chunk_slots:
+                    _add_lines(totals, slots, lines, step, out)
+                    clear_lines(slots, lines, step, zero)
+                    slots_in_chunk = 0
+            clear_lines(part_sums, lines, step, zero)
+            sum_lines(rows, Run(begin, end, ONE, ONE), block, lines, part_buffers)
+            _add_lines(slots, part_sums, lines, step, out)
+            for _ in range(2 if staged.zeros_after[part] else 1):
+                slots_in_chunk += 1
+                if slots_in_chunk == staged.chunk_slots:
+                    _add_lines(totals, slots, lines, step, out)
+                    clear_lines(slots, lines, step, zero)
+                    slots_in_chunk = 0
+            begin, part = end, part + 1
+        _add_lines(totals, slots, lines, step, out)
+        out_start, factors = staged.indices[place] * dim, splat(staged.factors[place], out)
+        for line in range(lines):
+            column = min((block + line) * step, dim - step)
+            store(out, out_start + column, load_lanes(totals, line * step, out) * factors)
+
+
+@kernel
+def _sum_narrow_staged(piece: int, rows: MarkedRows, staged: Staged, out: Stored) -> None:
+    """Like `_sum_staged`, for one element of a row shorter than a cache line."""
+    borders, dim = staged.borders, rows.dim
+    place, column = piece // dim, piece % dim
+    begin, stop = staged.begins[place], staged.stops[place]
+    part, total, slots, slots_in_chunk = _part_at(borders, begin), ZERO, ZERO, 0
+    while begin < stop:
+        end = min(stop, borders[part + 1])
+        if staged.zeros_before[part]:
+            slots_in_chunk += 1
+            if slots_in_chunk == staged.chunk_slots:
+                total, slots, slots_in_chunk = total + slots, ZERO, 0
+        part_sum, chunk = ZERO, ZERO
+        for slot in range(begin, end):
+            position = np.int64(rows.marked[slot])
+            chunk = chunk + widen(rows.grad[max(position, ~position) * dim + column])
+            if position < 0:
+                part_sum, chunk = part_sum + chunk, ZERO
+        slots = slots + part_sum
+        for _ in range(2 if staged.zeros_after[part] else 1):
+            slots_in_chunk += 1
+            if slots_in_chunk == staged.chunk_slots:
+                total, slots, slots_in_chunk = total + slots, ZERO, 0
+        begin, part = end, part + 1
+    factor = staged.factors[place]
+    out[staged.indices[place] * dim + column] = narrow((total + slots) * factor, out)
+
+
+def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> None:
+    """Write the staged rows of ``out``; other rows stay as they are."""
+    if not staged.indices.size:
+        return
+    rows = MarkedRows(grad.reshape(-1), grad.shape[1], marked)
+    if rows.dim * out.itemsize < LINE_BYTES:
+        _sum_narrow_staged.over(staged.indices.size * rows.dim, rows, staged, out.reshape(-1))
+    else:
+        threads = thread_count()
+        buffers = pass_buffers(threads, 4, out.itemsize)
+        _sum_staged.over(threads, rows, staged, buffers, out.reshape(-1))
+
+
+def sum_staged_rows(
+    grad: Stored,
+    cut: Cut,
+    starts: Integers,
+    marked: Integers,
+    indices: NDArray[np.int64],
+    out: Stored,
+) -> None:
+    """Write the rows of ``out`` that `staged_rows` returned as ``indices``."""
+    if not indices.size:
+        return
+    core_starts = cut.core_starts()
+    first = np.searchsorted(starts, core_starts[:-1], side="right")
+    last = np.searchsorted(starts, core_starts[1:] - 1, side="right")
+    staged = Staged(
+        indices,
+        starts[indices].astype(np.int64),
+        starts[indices + 1].astype(np.int64),
+        core_starts,
+        np.zeros(cut.cores, np.bool_),
+        first == last,  # a core with a single index has zeros in its second slot
+        STAGE_CHUNK_SLOTS,
+        np.ones(indices.size, np.float32),
+    )
+    sum_parts(grad, marked, staged, out)
+
 
 EXACT_COUNT = 1 << 24
 """fp32 counts exactly up to here; beyond, a counter depends on its order of additions."""
-
-
-class Scratch(NamedTuple):
-    """Arrays in the product's workspace that receive intermediate values; None if not present."""
-
-    positions: Integers | None = None
-    """int32 (rows,): receives a copy of ``Grouped.marked``. Kernels read the original, because the
-    caller can modify the workspace."""
-    counters: NDArray[np.float32] | None = None
-    """float32 (num_weights,): receives the count of each index, with scale."""
-
-
-NO_SCRATCH = Scratch()
 
 
 class Grouped(NamedTuple):
@@ -71,7 +390,6 @@ def embedding_dense_backward(
     scale: bool,
     core_order: int = SEQUENTIAL,
     seed: int = 0,
-    scratch: Scratch = NO_SCRATCH,
 ) -> Grouped:
     """Compute the gradient of the weight.
 
@@ -91,8 +409,6 @@ def embedding_dense_backward(
         Attribute scaleGradByFreq.
     core_order, seed : int
         Code of the order in which chunks of several cores arrive; deterministic paths ignore it.
-    scratch : Scratch
-        Arrays of the workspace.
 
     Returns
     -------
@@ -101,8 +417,6 @@ def embedding_dense_backward(
     """
     starts, marked = group_rows(indices, out.shape[0])
     mark_chunks(cut, starts, marked)
-    if scratch.positions is not None:
-        scratch.positions[:] = marked
     grouped = Grouped(cut, starts, marked, padding_idx if 0 <= padding_idx < out.shape[0] else -1)
     arrived = marked
     if cut.is_atomic and core_order != SEQUENTIAL:
@@ -111,7 +425,7 @@ def embedding_dense_backward(
     runs = Runs(starts, grouped.padding_idx)
     if scale:
         mode = SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
-        factors = _factors(grouped, arrived, mode, scratch.counters)
+        factors = _factors(grouped, arrived, mode)
         runs = runs._replace(scale=mode, factors=factors)
     staged = staged_rows(cut, starts, grouped.padding_idx) if cut.path == STAGED else NO_ROWS
     sum_runs(grad, arrived, runs, out, staged)
@@ -127,9 +441,7 @@ def order_dependent_rows(grouped: Grouped) -> NDArray[np.bool_]:
     return mask
 
 
-def _factors(
-    grouped: Grouped, arrived: Integers, mode: int, counters: NDArray[np.float32] | None
-) -> NDArray[np.float32]:
+def _factors(grouped: Grouped, arrived: Integers, mode: int) -> NDArray[np.float32]:
     """Return the fp32 reciprocal of every row's counter, 1 where it is 0.
 
     EmbeddingDenseGrad counts in the dtype of the index. EmbeddingDenseGradV2 adds the rows of every
@@ -137,9 +449,7 @@ def _factors(
     """
     starts = grouped.starts
     counts = np.diff(starts)
-    if counters is None:
-        counters = np.empty(counts.size, np.float32)
-    counters[:] = counts
+    counters = counts.astype(np.float32)
     if mode == SCALE_SUM:
         for row in np.flatnonzero(counts > EXACT_COUNT):
             ends = np.flatnonzero(arrived[starts[row] : starts[row + 1]] < 0)
@@ -148,14 +458,3 @@ def _factors(
         counters[grouped.padding_idx] = 0
     reciprocals = np.float32(1) / np.where(counters == 0, np.float32(1), counters)
     return reciprocals.astype(np.float32, copy=False)
-
-
-def core_sum(grad: Stored, marked: Integers, begin: int, stop: int) -> NDArray[np.float32]:
-    """Return one core's sum of the slots begin..stop: its chunks added in order."""
-    stops = begin + 1 + np.flatnonzero(marked[begin:stop] < 0).astype(np.int64)
-    values = np.empty((stops.size, grad.shape[1]), np.float32)
-    sum_chunks(grad, marked, np.concatenate(([begin], stops[:-1])).astype(np.int64), stops, values)
-    total = np.zeros(grad.shape[1], np.float32)
-    for chunk in values:
-        total = total + chunk
-    return total

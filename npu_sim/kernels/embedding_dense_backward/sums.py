@@ -10,6 +10,8 @@ caches. One thread writes each output element, except in the incomplete last cac
 split by columns: there two threads compute and store the same bits. Arrays passed to device
 functions are flat.
 
+Slow reference with the order of additions: ``tests/reference/embedding_dense_backward.py``.
+
 Source: specification page ``embedding_dense_backward``, "Kernels and accumulation order".
 """
 
@@ -18,25 +20,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.embedding_dense_backward.chunks import Integers
-from npu_sim.kernels.embedding_dense_backward.grouping import Division, divide
+from npu_sim.kernels.embedding_dense_backward.grouping import Division, Integers, divide
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
+    Kept,
     Stored,
     end_streams,
     is_streamed,
     load,
+    load_lanes,
     prefetch,
     splat,
     store,
+    store_lanes,
     stream,
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
-from npu_sim.kernels.vectors.lanes_kept import Kept, load_lanes, store_lanes
 from npu_sim.numbers.scalars import narrow, widen
 
 Lanes = Any

@@ -164,7 +164,8 @@ def cache_directory() -> Path | None:
     if name == "":
         return None
     if name is None:
-        name = str(Path(os.environ.get("XDG_CACHE_HOME") or _user_cache()) / "npu_sim")
+        caches = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative: invalid, by its definition
+        name = str((caches if caches.is_absolute() else _user_cache()) / "npu_sim")
     return Path(name) / source_digest()[:16]
 
 

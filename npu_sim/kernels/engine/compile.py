@@ -1,8 +1,8 @@
 """Kernels: functions that compute one chunk of the work, compiled, and run on all host threads.
 
 All kernels share one compiled parallel loop, which calls them through their address. Numba's plain
-``njit(parallel=True)`` for each kernel would replace `npu_sim.kernels.engine.entry` and
-`npu_sim.kernels.engine.device`, but compiling takes three times as long: on two cores the first
+``njit(parallel=True)`` for each kernel would replace `npu_sim.kernels.engine.codegen` and
+`npu_sim.kernels.engine.codegen`, but compiling takes three times as long: on two cores the first
 calls of five operators take 22 s instead of 7 s.
 
 ``fastmath`` is never on: the order of additions, signed zeros, inf and nan are part of the
@@ -23,10 +23,17 @@ from numba import config, njit, prange
 from numba.core.errors import NumbaError
 from numba.core.event import trigger_event
 
-from npu_sim.kernels.engine import device
+from npu_sim.kernels.engine import codegen
 from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.entry import call_entry, compile_entry, lay_out, type_of
-from npu_sim.kernels.engine.numba_inside import CHECKED, holds, is_plain, load_openmp, require_numba
+from npu_sim.kernels.engine.codegen import call_entry, compile_entry, lay_out, type_of
+from npu_sim.kernels.engine.numba_inside import (
+    CHECKED,
+    UNCOUNTED,
+    holds,
+    is_plain,
+    load_openmp,
+    require_numba,
+)
 from npu_sim.kernels.engine.threads import (
     ALONE_BYTES,
     on_python_threads,
@@ -36,7 +43,13 @@ from npu_sim.kernels.engine.threads import (
 from npu_sim.language import Text
 from npu_sim.status import UsageError
 
-PLAIN_OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": CHECKED}
+PLAIN_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "boundscheck": CHECKED,
+    "no_cfunc_wrapper": True,
+}
+"""Options of kernels in Numba's public interface."""
 
 
 class Kernel:
@@ -200,9 +213,18 @@ def _plain_loop(worker: Any) -> Any:
     return run
 
 
-def _plain_device_function(function: Callable[..., Any]) -> Any:
-    """Compile a helper of kernels through Numba's public interface."""
-    return njit(**PLAIN_OPTIONS)(function)
+def _plain_device_function(function: Callable[..., Any], **options: bool) -> Any:
+    """Compile a helper of kernels through Numba's public interface, with further options."""
+    return njit(**PLAIN_OPTIONS, **options)(function)
+
+
+def inlined_function(function: Callable[..., Any]) -> Any:
+    """Return a device function for a short piece of work that is called very often.
+
+    All device functions are inlined anyway, except in Numba's public interface, where compiling
+    would take twice as long.
+    """
+    return device_function(function, forceinline=True)
 
 
 def _probe() -> bool:
@@ -213,11 +235,16 @@ def _probe() -> bool:
         values[chunk] = chunk + 1
 
     form, words = lay_out((numbers,))
-    entry = compile_entry(count, device.device_function(count), type_of(form))
+    entry = compile_entry(count, codegen.device_function(count), type_of(form))
     memory = array("q", words)
     use_numba_threads()
     _run_parallel(entry.address, memory.buffer_info()[0], 2)
     return numbers.tolist() == [1, 2]
+
+
+def _probe_uncounted() -> bool:
+    """Return whether functions can be compiled without reference counts."""
+    return bool(njit(**UNCOUNTED)(lambda: True)())
 
 
 require_numba()
@@ -228,6 +255,10 @@ if not config.DISABLE_JIT and not is_plain() and not CHECKED:
 
 PLAIN = not config.DISABLE_JIT and (CHECKED or is_plain() or not holds(_probe))
 """Whether kernels run through Numba's public interface alone."""
-device_function = _plain_device_function if PLAIN else device.device_function
+if PLAIN and holds(_probe_uncounted):
+    # Otherwise every call of a function that takes arrays increments and decrements their reference
+    # counts: MoeTokenUnpermuteGrad took 4 to 6 times as long.
+    PLAIN_OPTIONS |= UNCOUNTED
+device_function = _plain_device_function if PLAIN else codegen.device_function
 
-__all__ = ["Kernel", "device_function", "kernel", "long_kernel"]
+__all__ = ["Kernel", "device_function", "inlined_function", "kernel", "long_kernel"]

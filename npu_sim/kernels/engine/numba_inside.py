@@ -32,6 +32,9 @@ LEAST_VERSION = (0, 62)
 LAST_TESTED = (0, 68)
 """This module was tested with every version up to this one; later ones are probed."""
 
+UNCOUNTED = {"_nrt": False}
+"""Option of ``njit``, not documented: no code counts references to arrays, or allocates them."""
+
 try:
     from numba.core.caching import _Cache as KernelCacheBase
     from numba.core.ccallback import CFunc
@@ -58,6 +61,7 @@ except ImportError:
 
 __all__ = [
     "CHECKED",
+    "UNCOUNTED",
     "CFunc",
     "CompileResult",
     "Compiler",

@@ -2,9 +2,9 @@
 
 x = k*ln2 + r with an integer k and |r| <= ln2/2, then exp(x) = 2^k * exp(r) with a polynomial of
 degree 6. Here, unlike everywhere else, multiplications and additions are fused, with the same bits
-on every processor (`npu_sim.kernels.vectors.fused`): the device's exp is only known to 1 ulp, and
-fused it takes three fifths of the instructions. No library function is called. Largest error over
-all fp32 numbers: 0.891 ulp, at 5.199101 and -5.848642 (from an exhaustive test;
+on every processor (`multiply_add`): the device's exp is only known to 1 ulp, and fused it takes
+three fifths of the instructions. No library function is called. Largest error over all fp32
+numbers: 0.891 ulp, at 5.199101 and -5.848642 (from an exhaustive test;
 ``tests/kernels/test_exponential.py`` tests a sample).
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.fused import multiply_add
 from npu_sim.kernels.vectors.lane_blocks import power_of_two
+from npu_sim.kernels.vectors.lane_type import multiply_add
 
 LOWEST_MODERATE = -87.0
 """Lowest argument of :func:`exp_moderate`: 2^k stays a normal number."""

@@ -41,9 +41,8 @@ from npu_sim.kernels.vectors.lanes import (
     narrow_to_bfloat,
     widen_bfloat,
 )
-from npu_sim.numbers.processor import has_features
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
-from npu_sim.numbers.scalars import has_half_conversions, narrow, widen
+from npu_sim.numbers.scalars import has_features, has_half_conversions, narrow, widen
 
 Stored = NDArray[Any]
 Values = NDArray[np.float32]

@@ -6,9 +6,11 @@ therefore vector instructions here; `npu_sim.kernels.vectors.lane_type` has arit
 lane has the same bits as a scalar.
 
 ``array`` and ``like`` have a storage type: float32, int16 (fp16) or uint16 (bf16), 1-D,
-C-contiguous and aligned. Indices count elements; only NPU_SIM_CHECK=1 checks them. With
-NUMBA_DISABLE_JIT=1 the names are the reference implementations below, on small fp32 arrays and with
-the same bits; otherwise they are intrinsics for kernels.
+C-contiguous and aligned. ``kept``, a float32 array, holds lanes between two passes over a row.
+Lanes of bf16 elements are not in the order of the elements, so `load_lanes` must have the same
+``like`` as the lanes that were stored. Indices count elements; only NPU_SIM_CHECK=1 checks them.
+With NUMBA_DISABLE_JIT=1 the names are the reference implementations below, on small fp32 arrays and
+with the same bits; otherwise they are intrinsics for kernels.
 """
 
 from collections.abc import Callable
@@ -18,6 +20,7 @@ import numpy as np
 from llvmlite import ir
 from llvmlite.ir import FunctionType as Signature
 from numba import config, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -28,6 +31,7 @@ from npu_sim.kernels.vectors.lane_type import (
     I64,
     LINE_BYTES,
     Emitted,
+    LanesType,
     constant_vector,
     counting_vector,
     element_address,
@@ -37,6 +41,7 @@ from npu_sim.kernels.vectors.lane_type import (
     undefined_vector,
 )
 from npu_sim.numbers import rounding
+from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, has_half_conversions, narrow, widen
 
 Stored = NDArray[Any]
@@ -336,3 +341,161 @@ def prefetch_lines(array: Stored, index: int, count: int) -> None:
     """Prefetch the cache lines of ``count`` elements from ``index`` on, which need not exist."""
     for element in range(index, index + count, LINE_BYTES // array.itemsize):
         prefetch(array, element)
+
+
+Kept = NDArray[np.float32]
+ORDERED_LANES = 16
+"""Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
+
+
+def store_lanes(kept: Kept, index: int, lanes: Values) -> None:
+    """Write lanes to ``kept`` from ``index`` on."""
+    kept[index : index + lanes.size] = lanes
+
+
+def load_lanes(kept: Kept, index: int, like: Stored) -> Values:
+    """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
+    return kept[index : index + LINE_BYTES // like.itemsize].copy()
+
+
+def load_ordered(array: Stored, index: int) -> Values:
+    """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
+    elements = array[index : index + ORDERED_LANES]
+    return np.array([widen(element) for element in elements], np.float32)
+
+
+def add_neighbours(lanes: Values, like: Stored) -> Values:
+    """Return the sums of neighbouring pairs of elements, in their order, of lanes of ``like``."""
+    return np.asarray(lanes[0::2] + lanes[1::2])
+
+
+@intrinsic
+def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None:
+    lanes = LanesType(ORDERED_LANES)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, array, lanes.count, *arguments)
+        if array.dtype == types.float32:
+            return load_vector(builder, address, FLOAT, lanes.count, 4)
+        if array.dtype == types.int16:
+            return widen_half(context, builder, address, lanes.count)
+        elements = load_vector(builder, address, ir.IntType(16), lanes.count, 2)
+        words = builder.zext(elements, ir.VectorType(I32, lanes.count))
+        bits = builder.shl(words, constant_vector(I32, lanes.count, BF16_SHIFT))
+        return builder.bitcast(bits, ir.VectorType(FLOAT, lanes.count))
+
+    return None if lanes_of(array) is None else (lanes(array, types.intp), generate)
+
+
+@intrinsic
+def _store_lanes(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | None:
+    if lanes_of(kept) is None or kept.dtype != types.float32 or not isinstance(lanes, LanesType):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, kept, lanes.count, *arguments[:2])
+        target = builder.bitcast(address, arguments[2].type.as_pointer())
+        builder.store(arguments[2], target).align = 4
+        return context.get_dummy_value()
+
+    return types.void(kept, types.intp, lanes), generate
+
+
+@intrinsic
+def _load_lanes(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | None:
+    lanes = lanes_of(like)
+    if lanes_of(kept) is None or kept.dtype != types.float32 or lanes is None:
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, kept, lanes.count, *arguments[:2])
+        return load_vector(builder, address, FLOAT, lanes.count, 4)
+
+    return lanes(kept, types.intp, like), generate
+
+
+@intrinsic
+def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | None:
+    if lanes is None or lanes != lanes_of(like):
+        return None
+    count = lanes.count // 2
+    if like.dtype == types.uint16:  # widening has split even and odd elements
+        places = [range(count), range(count, 2 * count)]
+    else:
+        places = [range(side, 2 * count, 2) for side in (0, 1)]
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
+        even, odd = (
+            builder.shuffle_vector(arguments[0], unused, ir.Constant(kind, list(side)))
+            for side in places
+        )
+        return builder.fadd(even, odd)
+
+    return LanesType(count)(lanes, like), generate
+
+
+if not config.DISABLE_JIT:
+    store_lanes, load_lanes = _store_lanes, _load_lanes
+    load_ordered, add_neighbours = _load_ordered, _add_neighbours
+
+
+Words = NDArray[np.uint16]
+WORD_BYTES = 2
+LINE_WORDS = LINE_BYTES // WORD_BYTES
+
+
+def copy_words(source: Words, at: int, target: Words, to: int, count: int) -> None:
+    """Copy ``count`` words from ``source[at:]`` to ``target[to:]``."""
+    target[to : to + count] = source[at : at + count]
+
+
+def stream_line(source: Words, at: int, target: Words, to: int) -> None:
+    """Copy a cache line of words with non-temporal stores.
+
+    ``to`` must start a line (`to_next_line`), and `end_streams` must follow.
+    """
+    target[to : to + LINE_WORDS] = source[at : at + LINE_WORDS]
+
+
+def _are_words(*arrays: Any) -> bool:
+    return all(
+        isinstance(kind, types.Array)
+        and (kind.dtype, kind.ndim, kind.layout, kind.aligned) == (types.uint16, 1, "C", True)
+        for kind in arrays
+    )
+
+
+@intrinsic
+def _copy_words(
+    typing_context: Any, source: Any, at: Any, target: Any, to: Any, count: Any
+) -> Emitted | None:
+    if not _are_words(source, target):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        origin = element_address(context, builder, source, arguments[4], *arguments[:2])
+        goal = element_address(context, builder, target, arguments[4], *arguments[2:4])
+        cgutils.raw_memcpy(builder, goal, origin, arguments[4], WORD_BYTES)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp, types.intp), generate
+
+
+@intrinsic
+def _stream_line(typing_context: Any, source: Any, at: Any, target: Any, to: Any) -> Emitted | None:
+    if not _are_words(source, target):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        origin = element_address(context, builder, source, LINE_WORDS, *arguments[:2])
+        line = load_vector(builder, origin, ir.IntType(8 * WORD_BYTES), LINE_WORDS, WORD_BYTES)
+        goal = element_address(context, builder, target, LINE_WORDS, *arguments[2:])
+        mark_streamed(builder, builder.store(line, builder.bitcast(goal, line.type.as_pointer())))
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), generate
+
+
+if not config.DISABLE_JIT:
+    copy_words, stream_line = _copy_words, _stream_line

@@ -29,8 +29,7 @@ from npu_sim.kernels.vectors.lane_type import (
     splat_numbers,
 )
 from npu_sim.kernels.vectors.lanes import Stored, Values, emit_load, narrow_lanes
-from npu_sim.numbers.processor import has_features
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import has_features, narrow, widen
 
 
 def load_like(array: Stored, index: int, like: Stored) -> Values:

@@ -14,17 +14,13 @@ from npu_sim.framework.case import Case
 from npu_sim.numbers.formats import ORDERED_ADDITIONS
 from npu_sim.numbers.storage import storage_view
 from npu_sim.numbers.values import normal
-from npu_sim.operators.conv_tbc_backward.decisions import (
+from npu_sim.operators.conv_tbc_backward.launches import (
     computed_in,
     converts_to_fp16,
     elementwise_gradients,
 )
+from npu_sim.tiling.conv_tbc_backward import problem_of, weight_additions, weight_depends_on_arrival
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import tail_split
-from npu_sim.tiling.conv_tbc_backward.planner import (
-    problem_of,
-    weight_additions,
-    weight_depends_on_arrival,
-)
 from npu_sim.tiling.conv_tbc_backward.problem import ROUTE_MATMUL, ROUTE_PLANNER
 
 if TYPE_CHECKING:
@@ -77,28 +73,19 @@ def bias_order_mask(case: Case) -> np.ndarray:
 
 
 def compute(run: "Run") -> None:
-    """Compute the three gradients; with a workspace, each intermediate tensor lies in its area."""
-    case = run.case
+    """Compute the three gradients."""
+    case, order = run.case, run.order
     with run.watch.stage("compute"):
-        if run.areas and case.tiling.route != ROUTE_MATMUL:
-            from npu_sim.operators.conv_tbc_backward import compute_in_workspace
+        from npu_sim.kernels.conv_tbc_backward import grad_bias
 
-            compute_in_workspace.compute(run, run.areas, roundings(case), splits_of(case))
-        else:
-            _compute(run)
+        grad, rows = run.stored("grad_output"), case.tiling.bias_rows
+        _grad_input(run, grad)
+        _grad_weight(run, grad)
+        grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
     run.masks |= {
         "grad_weight": partial(weight_order_mask, case),
         "grad_bias": partial(bias_order_mask, case),
     }
-
-
-def _compute(run: "Run") -> None:
-    from npu_sim.kernels.conv_tbc_backward import grad_bias
-
-    grad, rows, order = run.stored("grad_output"), run.case.tiling.bias_rows, run.order
-    _grad_input(run, grad)
-    _grad_weight(run, grad)
-    grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
 
 
 def _grad_input(run: "Run", grad: np.ndarray) -> None:

@@ -3,26 +3,23 @@
 Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_backward``.
 """
 
-from typing import Any
-
-from npu_sim.cores import NPU_ARCH_ASCEND_950, Profile
+from npu_sim.cores import Profile
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.conv_tbc_backward.compute import compute, data, fill, formula
-from npu_sim.operators.conv_tbc_backward.decisions import (
+from npu_sim.operators.conv_tbc_backward.launches import (
     CUBE_MATH_TYPES,
     compute_codes,
     compute_dtype,
     computed_in,
 )
-from npu_sim.operators.conv_tbc_backward.plan import describe, describe_empty
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER
-from npu_sim.tiling.conv_tbc_backward import planner as tiler
+from npu_sim.tiling import conv_tbc_backward as tiler
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import BUFFER_NAMES
 
 DTYPES = ("float16", "float32", "bfloat16")
@@ -103,24 +100,6 @@ def _hardware_limit_message(case: Case) -> tuple[str, str, str]:
     if not fits:
         return "weight", message, Text("no K fits: the chip needs more {buffer}", buffer=buffer)
     return "weight", message, Text("largest K that fits: {fits}", fits=fits)
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.conv_tbc_backward import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.conv_tbc_backward import study
-
-    return {
-        "claims": study.claims,
-        "parts": study.parts,
-        "open_rules": study.open_rules,
-        "terms": study.terms,
-        "variants": study.variants,
-    }
 
 
 OPERATOR = Operator(
@@ -234,16 +213,9 @@ OPERATOR = Operator(
     tile=tiler.tile_row,
     planner_failure=INNER_NULL_POINTER,
     planner_message=_hardware_limit_message,
-    describe=describe,
-    compute=compute,
     empty="empty: no gradient is computed, gradInput and gradWeight are 0",
-    describe_empty=describe_empty,
-    fill=fill,
-    formula=formula,
-    data=data,
     evidence=Evidence.EXACT,
     on_cube=True,
-    architectures={NPU_ARCH_ASCEND_950: None},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families_not_modelled=(ASCEND_950,),
+    package=__package__,
 )

@@ -9,16 +9,18 @@ from functools import partial
 
 import numpy as np
 
+from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward.order import visits_by_core
+from npu_sim.kernels.conv_tbc_backward.schedule import visits_by_core
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
-from npu_sim.operators.conv_tbc_backward.decisions import CUBE_MATH_TYPES, compute_dtype
+from npu_sim.operators.conv_tbc_backward.launches import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.shared.any_order import any_order
+from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import Claim, OpenRule, Parts
 
@@ -144,7 +146,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         name: _rounded(array, operand).astype(np.float64) for name, array in call.tensors.items()
     }
     rounded_bias = {**rounded, "grad_output": call.tensors["grad_output"].astype(np.float64)}
-    formula, double = call.operator.hook("formula"), np.dtype(np.float64)
+    formula, double = call.operator.hook(hooks.FORMULA), np.dtype(np.float64)
     row = case.row
     counts = {
         "grad_input": row.K * row.Cout,
@@ -216,3 +218,15 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
                 name = f"self[{at}, {sample}, {o}]*weight[{tap}, {row}, {o}]"
                 products.append((name, float(value)))
     return products
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    arguments = wrapped.pick("input", "weight", "bias", pad=0)
+    results = {f"grad_{name}": wrapped.gradients.get(name) for name in ("input", "weight", "bias")}
+    return {"grad_output": wrapped.output_gradient(), **arguments}, results
+
+
+IN_DUMPS = InDumps(
+    (Function(("conv_tbc",), ("input", "weight", "bias", "pad"), ("input", "weight", "bias")),),
+    _in_dump,
+)

@@ -10,13 +10,14 @@ the order of the kernel.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 
 import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, itemsize
-from npu_sim.operators.conv_tbc_backward.workspace import INPUT_KERNEL, WEIGHT_KERNEL
+from npu_sim.operators.conv_tbc_backward.launches import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling
@@ -30,11 +31,12 @@ from npu_sim.timelines.program import (
     Node,
     Phase,
     Program,
+    Step,
     Tile,
+    View,
     Work,
     ranged,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 
 ACCUMULATOR_BYTES = 4
 L0_BUFFERS = 2
@@ -113,7 +115,7 @@ def program(plan: Plan) -> Program:
         phases.append(_model_phase(blocking, tiling))
         splits = tiling.sample_blocks * tiling.time_blocks > 1
         others = ("clearing gradWeight",) if splits and plan.deterministic else ()
-    return Program(tuple(phases), others, ("copies at the rates of L2",))
+    return Program(tuple(phases), others, ("copies at the rates of L2",), views=_views(plan))
 
 
 def _shape(plan: Plan) -> Shape:
@@ -344,34 +346,55 @@ def _step(
         Copy(m * k * size, m * k, rate="l1_to_l0a_bytes_per_cycle"),
         Copy(n * k * size, n * k, rate="l1_to_l0b_bytes_per_cycle"),
     )
-    note = ", ".join(word for word, done in (("load", load), ("out", out)) if done)
-    return Tile((load, to_l0, (Multiply(blocking.dtype, m, n, k),), out), note)
+    step = _description(blocking.name, loads=bool(load), writes=bool(out))
+    return Tile((load, to_l0, (Multiply(blocking.dtype, m, n, k),), out), step)
+
+
+@cache
+def _description(gradient: str, *, loads: bool, writes: bool) -> Step:
+    other = OTHERS[gradient]
+    factors, result = _blocks_drawn(gradient, other)
+    text = Text(
+        "block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over "
+        "{{k}} of the reduction, one base block of it",
+        other=other,
+    )
+    if loads:
+        text += "; both are copied to L1 first"
+    if writes:
+        text += "; the accumulator is copied out"
+    read, held = (factors, ()) if loads else ((), factors)
+    live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
+    note = ", ".join(word for word, done in (("load", loads), ("out", writes)) if done)
+    return Step(note, text, read, (result,) if writes else (), held, live)
 
 
 OTHERS = {"gradInput": "weight", "gradWeight": "input"}
 """The other operand of the product with self, by gradient."""
-NOTES = ("", "load", "out", "load, out")
 
 
-def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program reads, holds and writes."""
+def _views(plan: Plan) -> tuple[View, ...]:
+    """Return operands and result of the largest block of every gradient."""
     views: list[View] = []
-    table: dict[tuple[str, str], Step] = {}
     for gradient, other in OTHERS.items():
         if gradient in plan.tiling:
             m, n, k = _largest_block(plan.tiling[gradient])
-            self_block = Text("self of a {gradient} block", gradient=gradient)
-            factor = Text("{other} of a {gradient} block", other=other, gradient=gradient)
-            result = Text("{gradient} block", gradient=gradient)
             by_m, by_n, by_k = {"m": 1.0}, {"n": 1.0}, {"k": 1.0}
+            (self_block, factor), result = _blocks_drawn(gradient, other)
             views += [
                 View(self_block, m, k, by_m, by_k),
                 View(factor, k, n, by_k, by_n),
                 View(result, m, n, by_m, by_n),
             ]
-            for note in NOTES:
-                table[gradient, note] = _table_entry(note, (self_block, factor), result, other)
-    return StepTable(tuple(views), table)
+    return tuple(views)
+
+
+def _blocks_drawn(gradient: str, other: str) -> tuple[tuple[str, str], str]:
+    """Return the names of the operands and of the result of a block."""
+    return (
+        Text("self of a {gradient} block", gradient=gradient),
+        Text("{other} of a {gradient} block", other=other, gradient=gradient),
+    ), Text("{gradient} block", gradient=gradient)
 
 
 def _largest_block(tiling: dict[str, int]) -> tuple[int, int, int]:
@@ -379,18 +402,3 @@ def _largest_block(tiling: dict[str, int]) -> tuple[int, int, int]:
     if "baseM" in tiling:
         return tiling["singleCoreM"], tiling["singleCoreN"], tiling["kValue"]
     return tiling["single_m"], tiling["single_n"], tiling["single_reduction"]
-
-
-def _table_entry(note: str, factors: tuple[str, str], result: str, other: str) -> Step:
-    text = Text(
-        "block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over "
-        "{{k}} of the reduction, one base block of it",
-        other=other,
-    )
-    if "load" in note:
-        text += "; both are copied to L1 first"
-    if "out" in note:
-        text += "; the accumulator is copied out"
-    read, held = (factors, ()) if "load" in note else ((), factors)
-    live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
-    return Step(text, read, (result,) if "out" in note else (), held, live)

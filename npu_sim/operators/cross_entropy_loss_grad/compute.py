@@ -12,7 +12,7 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 from npu_sim.status import AclnnError
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
@@ -29,10 +29,7 @@ BLOCK_ELEMENTS = 1 << 22
 
 
 def compute(run: "Run") -> None:
-    """Check the labels and compute x_grad; no result depends on the order of cores.
-
-    With a workspace and reduction ``mean``, the sum of every core lies in its area.
-    """
+    """Check the labels and compute x_grad; no result depends on the order of cores."""
     case = run.case
     with run.watch.stage("load"):
         from npu_sim.kernels import cross_entropy_loss_grad as kernels
@@ -41,10 +38,7 @@ def compute(run: "Run") -> None:
     with run.watch.stage("check"):
         target, weight = run.stored("target"), run.stored("weight") if case.row.weighted else None
         ranges = _row_ranges(case)
-        sums = None
-        if run.areas is not None and mean:
-            sums = run.areas.array("sums of the cores", (len(ranges),), "float32")
-        survey = kernels.survey_labels(target, weight, case.row.C, ignored, ranges, mean, sums)
+        survey = kernels.survey_labels(target, weight, case.row.C, ignored, ranges, mean)
         run.caveats = tuple(check_labels(survey, target, case))
     with run.watch.stage("compute"):
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
@@ -76,24 +70,27 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
         raise label_failure(target, survey.out_of_range, columns, hint)
     yield from all_ignored(case, survey.ignored)
     if survey.aliased:
-        message = Text(
+        yield caveat(
+            "labels_aliased",
+            "target",
             "{aliased} labels are ignored because fp32 cannot tell them from ignore_index "
             "{ignored}",
             aliased=survey.aliased,
             ignored=ignored,
         )
-        yield Caveat(code="labels_aliased", argument="target", message=message)
     found = survey.ignored - survey.aliased
     if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
-        message = Text(
+        yield caveat(
+            "weight_read_out_of_bounds",
+            "ignore_index",
             "release {release} reads weight out of bounds for the {found} labels equal to "
             "ignore_index {ignored} and multiplies what it finds by 0: nan if that is inf or "
             "nan; the simulator computes as if it were finite",
             release=case.profile.release,
             found=found,
             ignored=ignored,
+            not_modelled="*",
         )
-        yield Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message)
 
 
 def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
@@ -110,10 +107,12 @@ def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> Ac
 def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:
     """Yield the warning that ``mean`` has nothing to divide by."""
     if case.row.reduction == tiler.MEAN and ignored == case.row.N:
-        message = Text(
-            "all {n} labels are ignored: the divisor is 0 and x_grad is nan", n=case.row.N
+        yield caveat(
+            "all_labels_ignored",
+            "target",
+            "all {n} labels are ignored: the divisor is 0 and x_grad is nan",
+            n=case.row.N,
         )
-        yield Caveat(code="all_labels_ignored", argument="target", message=message)
 
 
 def formula(
@@ -147,14 +146,14 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """
     rng = np.random.default_rng(seed)
     grad_loss, columns = arguments.grad_loss, arguments.log_prob.shape[1]
-    gradients = np.ones((), np.float32)
-    if grad_loss.rank > 0:
+    gradients = np.ones(grad_loss.shape, np.float32)
+    if arguments.reduction == "none":
         gradients = rng.standard_normal(grad_loss.shape, np.float32)
     drawn = {
         "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
         "log_prob": log_probabilities(arguments.log_prob, rng),
     }
-    labels = rng.integers(0, columns, arguments.target.shape, np.int64)
+    labels = rng.integers(0, max(1, columns), arguments.target.shape, np.int64)
     drawn["target"] = labels.astype(arguments.target.dtype, copy=False)
     if 0 <= arguments.ignore_index < columns:
         drawn["target"][rng.random(arguments.target.shape) < IGNORED_FRACTION] = (
@@ -168,6 +167,8 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
 def log_probabilities(spec: TensorSpec, rng: "np.random.Generator") -> np.ndarray:
     """Return the log-softmax of normal logits, row by row."""
     out = np.empty(spec.shape, numpy_dtype(spec.dtype))
+    if not out.size:
+        return out
     step = max(1, BLOCK_ELEMENTS // spec.shape[1])
     for begin in range(0, spec.shape[0], step):
         logits = rng.standard_normal(out[begin : begin + step].shape, np.float32)

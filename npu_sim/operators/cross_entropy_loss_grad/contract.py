@@ -12,6 +12,7 @@ from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Number, Switch, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import INVALID, AclnnError, Status, closest, shown
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
@@ -22,8 +23,15 @@ def float_dtypes(profile: Profile) -> Sequence[str]:
 
 
 def loss_axes(arguments: Mapping[str, Any]) -> str:
-    """Return the axes of grad_loss: one element per row without reduction, else a scalar."""
-    return "N" if arguments["reduction"] == "none" else ""
+    """Return the axes of grad_loss: one element per row without reduction, else a scalar.
+
+    torch_npu's losses have shape (1,) with mean and sum; the product takes both (page, before
+    "Tiling").
+    """
+    if arguments["reduction"] == "none":
+        return "N"
+    loss = arguments.get("grad_loss")
+    return "1N*" if isinstance(loss, TensorSpec) and loss.shape == (1,) else ""
 
 
 def check_reduction(call: Inspection, status: Status) -> None:
@@ -81,7 +89,7 @@ ARGUMENTS = (
     Tensor(
         "grad_loss",
         loss_axes,
-        "gradient of the loss: a scalar for mean and sum, (N,) for none",
+        "gradient of the loss: a scalar or (1,) for mean and sum, (N,) for none",
         "dtype",
         samples=0,
     ),

@@ -3,21 +3,14 @@
 Source: product document aclnnCrossEntropyLossGrad; specification page ``cross_entropy_loss_grad``.
 """
 
-from typing import Any
-
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.axes import FLOAT_DTYPES
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.cross_entropy_loss_grad import contract
-from npu_sim.operators.cross_entropy_loss_grad.compute import compute, data, formula
-from npu_sim.operators.cross_entropy_loss_grad.plan import (
-    beyond_buffer,
-    beyond_documented,
-    describe,
-)
+from npu_sim.operators.cross_entropy_loss_grad.plan import beyond_buffer, beyond_documented
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import INVALID, TILING_FAILURE
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
@@ -26,24 +19,6 @@ def check_options(call: Inspection) -> None:
     """Check the reduction and refuse options that the product does not support yet; 161002."""
     contract.check_reduction(call, INVALID)
     contract.check_unsupported(call)
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.cross_entropy_loss_grad import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.cross_entropy_loss_grad import study
-
-    return {"claims": study.claims, "open_rules": study.open_rules, "terms": study.terms}
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.cross_entropy_loss_grad.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -74,17 +49,12 @@ OPERATOR = Operator(
         checks.Holds("ignore_index < C", "ignore_index", contract.label_message, INVALID),
         checks.NothingToDo("N == 0"),
         checks.Holds("N < rows_below", "log_prob", beyond_documented, documented=True),
-        checks.Fits(tiler.fits_buffer, "log_prob", beyond_buffer),
+        checks.Fits(tiler.fits, "log_prob", beyond_buffer),
     ),
     tiling=tiler.Tiling,
-    tile=tiler.tile_row,
-    describe=describe,
-    compute=compute,
-    formula=formula,
-    data=data,
+    tile=tiler.tile,
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -3,17 +3,24 @@
 Source: specification pages ``cross_entropy_loss_grad`` and ``workspace``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from npu_sim.cores import Device
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import counted, decided, spread, ub_memory
+from npu_sim.framework.describing import (
+    Condition,
+    Description,
+    counted,
+    decision,
+    kernel_parts,
+    vector_plan,
+)
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
-from npu_sim.plans.model import Caveat, CoreWork, Decision, OutputOrder, Workspace, WorkspacePart
-from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import (
     Tiling,
@@ -22,43 +29,37 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     largest_short_row,
 )
 
-KERNEL = "CrossEntropyLossGrad"
 EXACT_LABELS = 16777216
 """2^24: labels are compared in fp32, exact up to here (page, "Kernel and order")."""
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which has rows and fits the buffer."""
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
     tiling = case.tiling
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    return {
-        "kernel": KERNEL,
-        "path": Text(
+    reasons = ["every row belongs to one core, nothing is added atomically"]
+    if case.arguments.reduction == "mean":
+        reasons.append("the divisor is summed core by core")
+    return vector_plan(
+        case,
+        path=Text(
             "{row}, {reduction}, {weight}",
             row=_row_text(tiling),
             reduction=case.arguments.reduction,
             weight="with weight" if case.row.weighted else "no weight",
         ),
-        "path_reason": _path_reason(case, tiling),
-        "tiling_key": tiling.tiling_key,
-        "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
-        "block_dim": tiling.block_dim,
-        "cores_note": spread([stop - start for start, stop in ranges], "row"),
-        "per_core": _per_core(tiling),
-        "tiling": tiler.vendor_structure(tiling, case.row.ignore_index, 0.0),
-        "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
+        path_reason=_path_reason(case, tiling),
+        per_core=_per_core(tiling),
+        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        buffers=buffers(case),
+        notes={"log_prob in": "longest piece of a row"},
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=kernel_parts(
+            case, {"sums of the cores": tiler.core_sum_bytes(case.device.vector_cores)}
         ),
-        "memories": lambda: (ub_memory(case, buffers(case), notes=BUFFER_NOTES),),
-        "decisions": lambda: (
-            _budget_decision(case, tiling),
-            _unit_decision(case, tiling),
-            _mean_decision(case),
-        ),
-        "workspace": _workspace(case),
-        "order": lambda: (_order(case),),
-        "caveats": tuple(_caveats(case, tiling)),
-    }
+        conditions=lambda: _decisions(case),
+        order=(OutputOrder(output="x_grad", fixed=True, reason=joined(reasons)),),
+        caveats=_caveats(case, tiling),
+    )
 
 
 def _pieces(tiling: Tiling) -> int:
@@ -104,9 +105,6 @@ def _per_core(tiling: Tiling) -> str:
     )
 
 
-BUFFER_NOTES = {"log_prob in": "longest piece of a row"}
-
-
 def buffers(case: Case) -> dict[str, int]:
     """Return the bytes of the buffers of a core by name (page, "Unified Buffer of a core").
 
@@ -127,77 +125,63 @@ def _is_legal(case: Case) -> bool:
     """Return whether the limits in force allow the rows and columns of the case."""
     if case.limits == "documented" and is_beyond_documented(case):
         return False
-    return tiler.fits_buffer(case.row, case.device, case.rules)
+    return tiler.fits(case.row, case.device, case.rules)
 
 
-def _budget_decision(case: Case, tiling: Tiling) -> Decision:
-    budget, columns = tiling.column_budget, case.row.C
-    beyond = columns > budget
-    most_rows = largest_rows(tiler.problem_of(case.row), case.device, case.rules, columns)
-    changes = {"C": budget, "N": most_rows} if beyond else {"C": budget + 1, "N": most_rows + 1}
-    flips = [
-        (name, size)
-        for name, size in changes.items()
-        if size > 0 and _is_legal(case.changed(**{name: size}))
-    ]
+def _decisions(case: Case) -> Iterator[Decision]:
+    tiling, columns, unit = case.tiling, case.row.C, tiler.unit_columns(case.row.dtype)
+    most_rows = largest_rows(case.row, case.device, case.rules, columns)
+
+    def legal(axis: str, *sizes: int) -> Callable[[Any, Device, Any], Iterator[int]]:
+        return lambda row, device, rules: (
+            size for size in sizes if size > 0 and _is_legal(case.changed(**{axis: size}))
+        )
+
+    beyond = Condition(
+        "row beyond the buffer",
+        "C > (Unified Buffer - row buffers) // bytes of a column",
+        lambda row, device, rules: not tiler.leaves_room(row, row.C, device, rules),
+        "a row passes through the buffer in pieces",
+        "a row fits; columns beyond the last whole block go last",
+        ("C", "N"),
+        {
+            "C": legal("C", tiling.column_budget, tiling.column_budget + 1),
+            "N": legal("N", most_rows, most_rows + 1),
+        },
+    )
     values = {
         "C": columns,
         "Unified Buffer": case.device.ub_bytes,
         "row buffers": tiler.row_buffer_bytes(tiling.buffers),
         "bytes of a column": tiler.bytes_per_column(case.row.dtype),
-        "columns that fit": budget,
+        "columns that fit": tiling.column_budget,
     }
-    in_pieces = "a row passes through the buffer in pieces"
-    fits = "a row fits; columns beyond the last whole block go last"
-    condition = "C > (Unified Buffer - row buffers) // bytes of a column"
-    return decided("row beyond the buffer", condition, values, beyond, (in_pieces, fits), *flips)
-
-
-def _unit_decision(case: Case, tiling: Tiling) -> Decision:
-    unit, short = tiler.unit_columns(case.row.dtype), tiling.align_columns == 0
-    columns = unit if short else unit - 1
-    condition = Text(
-        "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
-        unit=unit,
-        column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
-    )
-    values = {"C": case.row.C, "columns that fit": tiling.column_budget}
-    whole = Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns)
-    effects = "alignColLoopNum is 0: the whole row is the tail", whole
-    flips = [("C", columns)] if _is_legal(case.changed(C=columns)) else []
-    return decided("short row", condition, values, short, effects, *flips)
-
-
-def _mean_decision(case: Case) -> Decision:
-    reduction = case.arguments.reduction
-    mean, other = reduction == "mean", {"mean": "sum", "sum": "mean"}.get(reduction)
-    added = "every core leaves the sum of its rows in the workspace, and all add them up"
-    return decided(
-        "cores wait for one another",
-        "reduction is mean",
-        {"reduction": reduction},
-        mean,
-        (added, "cores do not wait"),
-        *([("reduction", other)] if other else []),
-    )
-
-
-def _workspace(case: Case) -> Workspace:
-    device = case.device
-    parts = (
-        WorkspacePart(name="system", bytes=device.system_workspace_bytes, kind="system"),
-        WorkspacePart(
-            name="sums of the cores", bytes=tiler.core_sum_bytes(device.vector_cores), kind="kernel"
+    yield decision(case, beyond, **values)
+    short = Condition(
+        "short row",
+        Text(
+            "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
+            unit=unit,
+            column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
         ),
+        lambda row, device, rules: tiler.tile(row, device, rules).align_columns == 0,
+        "alignColLoopNum is 0: the whole row is the tail",
+        Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns),
+        ("C",),
+        {"C": legal("C", unit, unit - 1)},
     )
-    return kernel_workspace(parts, case.copies, KERNEL)
+    yield decision(case, short, **{"C": columns, "columns that fit": tiling.column_budget})
+    yield decision(case, BARRIER, reduction=case.arguments.reduction)
 
 
-def _order(case: Case) -> OutputOrder:
-    reasons = ["every row belongs to one core, nothing is added atomically"]
-    if case.arguments.reduction == "mean":
-        reasons.append("the divisor is summed core by core")
-    return OutputOrder(output="x_grad", fixed=True, reason=joined(reasons))
+BARRIER = Condition(
+    "cores wait for one another",
+    "reduction is mean",
+    lambda row, device, rules: row.reduction == tiler.MEAN,
+    "every core leaves the sum of its rows in the workspace, and all add them up",
+    "cores do not wait",
+    ("reduction",),
+)
 
 
 def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
@@ -220,39 +204,43 @@ def _caveats(case: Case, tiling: Tiling) -> Iterator[Caveat]:
     if row.C > EXACT_LABELS:
         yield _label_caveat(row.ignore_index, row.C)
     if tiling.align_columns == 0:
-        message = Text(
+        yield caveat(
+            "row_without_own_bytes",
+            "log_prob",
             "alignColLoopNum is 0: the buffer of the fp32 row has 0 bytes, the product writes "
             "{bytes} bytes beyond it, into buffers that are no longer needed",
             bytes=4 * tiling.column_tail,
         )
-        yield Caveat(code="row_without_own_bytes", argument="log_prob", message=message)
     if is_beyond_documented(case):
-        message = Text(
+        yield caveat(
+            "rows_beyond_documented",
+            "log_prob",
             "N {n} is beyond the documented N < {rows_below}; the Unified Buffer holds it",
             n=row.N,
             rows_below=case.rules.rows_below,
         )
-        yield Caveat(code="rows_beyond_documented", argument="log_prob", message=message)
 
 
 def _label_caveat(ignored: int, columns: int) -> Caveat:
     first, last = aliased_labels(ignored, columns)
     if ignored >= 0 and first < last:
-        message = Text(
+        return caveat(
+            "labels_alias",
+            "ignore_index",
             "labels are compared with ignore_index {ignore_index} in fp32: labels {first} to "
             "{last} are all ignored",
             ignore_index=ignored,
             first=first,
             last=last,
         )
-        return Caveat(code="labels_alias", argument="ignore_index", message=message)
-    message = Text(
+    return caveat(
+        "labels_beyond_fp32",
+        "log_prob",
         "labels are compared in fp32, exact up to {exact_labels}; an ignore_index beyond "
         "would ignore its neighbours too, {ignore_index} does not",
         exact_labels=EXACT_LABELS,
         ignore_index=ignored,
     )
-    return Caveat(code="labels_beyond_fp32", argument="log_prob", message=message)
 
 
 def beyond_documented(call: Inspection) -> tuple[str, str]:
@@ -294,7 +282,7 @@ def beyond_buffer(call: Inspection) -> tuple[str, str]:
 
 
 def _largest_rows(case: Case) -> int:
-    return largest_rows(tiler.problem_of(case.row), case.device, case.rules)
+    return largest_rows(case.row, case.device, case.rules)
 
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
@@ -307,9 +295,9 @@ def _hint(case: Case, nearest: int, *more: str) -> str:
 
 def _column_text(case: Case) -> str:
     """Return the widest row that fits these row buffers; it is shorter than a block of columns."""
-    if case.tiling.wraps == 1 or tiler.fits_buffer(case.row, case.device, case.rules):
+    if case.tiling.wraps == 1 or tiler.fits(case.row, case.device, case.rules):
         return ""
-    columns = largest_short_row(tiler.problem_of(case.row), case.device, case.rules)
+    columns = largest_short_row(case.row, case.device, case.rules)
     return Text(", or C = {columns}", columns=columns) if 0 < columns < case.row.C else ""
 
 
@@ -369,7 +357,7 @@ def _arithmetic(case: Case) -> str:
 
 def _break_text(case: Case) -> str:
     """Return the row counts from which the row does not fit and the arithmetic wraps around."""
-    before_wrap = largest_rows_before_wrap(tiler.problem_of(case.row), case.device, case.rules)
+    before_wrap = largest_rows_before_wrap(case.row, case.device, case.rules)
     return Text(
         "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
         "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "

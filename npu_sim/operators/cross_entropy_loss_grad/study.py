@@ -3,16 +3,18 @@
 No result depends on the order of cores.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, OpenRule, probe_terms
@@ -77,7 +79,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         if str(array.dtype) in dtypes
     }
     unrounded = call.outputs(**wide)["x_grad"].astype(np.float64)
-    formula = call.operator.hook("formula")
+    formula = call.operator.hook(hooks.FORMULA)
     gradient = formula(call.arguments, call.tensors, np.dtype(np.float64))["x_grad"]
     constant = {**call.tensors, "log_prob": np.full(call.tensors["log_prob"].shape, -np.inf)}
     without_exp = formula(call.arguments, constant, np.dtype(np.float64))["x_grad"]
@@ -101,7 +103,37 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     """Return the terms of an output element in float64, by name."""
     log_prob, target = call.tensors["log_prob"], int(call.tensors["target"][index[0]])
     without_exp = {**call.tensors, "log_prob": np.full(log_prob.shape, -np.inf)}
-    full = call.operator.hook("formula")(call.arguments, without_exp, np.dtype(np.float64))
+    full = call.operator.hook(hooks.FORMULA)(call.arguments, without_exp, np.dtype(np.float64))
     nll = -float(full["x_grad"][index[0], target]) if 0 <= target < log_prob.shape[1] else 0.0
     exp_term = "exp(log_prob)*nll", float(np.exp(log_prob[index].astype(np.float64))) * nll
     return [exp_term, ("-nll", -nll)] if index[1] == target else [exp_term]
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
+    if wrapped.output_gradient(2) is not None:
+        return None  # the gradient of zloss, whose other arguments are not in the dump
+    arguments = wrapped.pick(
+        "target", weight=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
+    )
+    arguments |= {"grad_loss": wrapped.output_gradient(), "log_prob": wrapped.output(1)}
+    return arguments, {"x_grad": wrapped.gradients.get("input")}
+
+
+def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
+    log_prob = arguments.get("log_prob")
+    if not isinstance(log_prob, DumpedTensor) or not log_prob.shape:
+        return {}
+    return {"target": (log_prob.shape[-1], (arguments["ignore_index"],))}
+
+
+IN_DUMPS = InDumps(
+    (
+        Function(
+            ("npu_cross_entropy_loss",),
+            ("input", "target", "weight", "reduction", "ignore_index", "label_smoothing"),
+            ("input",),
+        ),
+    ),
+    _in_dump,
+    index_ranges=_index_ranges,
+)

@@ -4,9 +4,6 @@ Source: product document aclnnEmbeddingDenseBackward; specification page
 ``embedding_dense_backward``, "Contract" and "Documented limits".
 """
 
-from typing import Any
-
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
@@ -14,12 +11,12 @@ from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.operators.embedding_dense_backward import planner
-from npu_sim.operators.embedding_dense_backward.compute import compute, data, formula
-from npu_sim.operators.embedding_dense_backward.plan import describe
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
+from npu_sim.tiling.common import BLOCK_BYTES
 
 UINT64_MAX = 2**64 - 1
 
@@ -55,7 +52,7 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
     documented, hardware = (
         str(max(dim, 0) or "none") for dim in planner.largest_scaled_dims(row, device, bound_bytes)
     )
-    physical = device.ub_bytes - v1.UB_RESERVED_BYTES - v1.BLOCK_BYTES
+    physical = device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES
     bound = (
         Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
         if call.limits == "documented"
@@ -100,32 +97,6 @@ def _no_tiling_message(case: Case) -> tuple[str, str, str]:
         ub_reserved_bytes=v2.UB_RESERVED_BYTES,
     )
     return "grad", message, hint
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.embedding_dense_backward import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.embedding_dense_backward import study
-
-    return {
-        "claims": study.claims,
-        "parts": study.parts,
-        "open_rules": study.open_rules,
-        "miscounted": study.miscounted,
-        "terms": study.terms,
-        "causes": study.causes,
-        "changes": study.CHANGES,
-    }
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.embedding_dense_backward.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -210,15 +181,10 @@ OPERATOR = Operator(
     ),
     tiling=planner.CallTiling,
     tile=planner.tile_row,
-    describe=describe,
-    compute=compute,
-    formula=formula,
-    data=data,
     evidence=Evidence.EXACT,
     empty="empty: nothing runs, the output is all zeros",
     planner_message=_no_tiling_message,
     bounds={"older": planner.older_can_run},
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -4,12 +4,20 @@ Source: specification pages ``embedding_dense_backward`` and ``workspace``.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import decided, plural, spread, ub_memory
+from npu_sim.framework.describing import (
+    Condition,
+    Description,
+    core_works,
+    decision,
+    kernel_parts,
+    plural,
+    ub_memory,
+    vector_plan,
+)
 from npu_sim.language import Text
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
@@ -27,62 +35,60 @@ from npu_sim.operators.embedding_dense_backward.planner import (
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Caveat,
-    CoreWork,
     Decision,
     Launch,
     LaunchTensor,
     Memory,
     OutputOrder,
     WorkspacePart,
+    caveat,
     contiguous_copy,
     intermediate,
 )
-from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
-from npu_sim.tiling.common import ROWS_IN_UB, SORTABLE_ROWS, align, ceil_div, sort_workspace_bytes
+from npu_sim.tiling.common import (
+    FP32_PER_BLOCK,
+    ROWS_IN_UB,
+    SORTABLE_ROWS,
+    align,
+    ceil_div,
+    sort_workspace_bytes,
+)
 
 CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which has a tiling."""
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
     if case.tiling.kernel == KERNEL_GRAD_V2:
         return _describe_v2(case, case.tiling.tiling)
     return _describe_older(case, case.tiling.older)
 
 
-def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
-    key = tiling.tiling_key
-    sorts = not v2.is_small_dim(key)
-    launches = launches_of(case, _kernel_parts(case, tiling), tiling.block_dim, sorts=sorts)
-    ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
-    row_name = "sorted row" if sorts else "row"
-    return {
-        "kernel": "EmbeddingDenseGradV2",
-        "path": _path(case, key),
-        "path_reason": _path_reason(case, key),
-        "tiling_key": key,
-        "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
-        "block_dim": tiling.block_dim,
-        "cores_note": spread([stop - start for start, stop in ranges], row_name),
-        "per_core": _per_core(tiling),
-        "tiling": v2.vendor_structure(tiling, case.row.padding_idx, case.rules),
-        "cores": lambda: tuple(
-            _work(case, tiling, core, {plural(row_name): rows}) for core, rows in enumerate(ranges)
-        ),
-        "memories": lambda: _memories(case, tiling),
-        "decisions": lambda: _decisions(case, key),
-        "workspace": executor_workspace(launches, tiling.workspace_bytes),
-        "launches": launches,
-        "order": lambda: (_order(case, tiling),),
-        "caveats": (*caveats_of(case), *_offset_caveats(case, key)),
-    }
-
-
-def _work(case: Case, tiling: v2.Tiling, core: int, ranges: dict[str, tuple[int, int]]) -> CoreWork:
-    weights = {"weight rows": v2.weight_range(tiling, core)} if case.row.scale_grad_by_freq else {}
-    return CoreWork(core=core, ranges=ranges | weights)
+def _describe_v2(case: Case, tiling: v2.Tiling) -> Description:
+    key, cores = tiling.tiling_key, range(tiling.block_dim)
+    unit = "row" if v2.is_small_dim(key) else "sorted row"
+    ranges = {plural(unit): [v2.row_range(tiling, core) for core in cores]}
+    if case.row.scale_grad_by_freq:
+        ranges["weight rows"] = [v2.weight_range(tiling, core) for core in cores]
+    return vector_plan(
+        case,
+        kernel="EmbeddingDenseGradV2",
+        path=_path(case, key),
+        path_reason=_path_reason(case, key),
+        per_core=_per_core(tiling),
+        tiling=tiling,
+        fields=v2.vendor_structure(tiling, case.arguments, case.rules),
+        ranges=ranges[plural(unit)],
+        unit=unit,
+        cores=lambda: core_works(ranges),
+        memories=lambda: _memories(case, tiling),
+        conditions=lambda: _decisions(case),
+        launches=launches_of(case, _kernel_parts(case, tiling), sorts=not v2.is_small_dim(key)),
+        order=lambda: (_order(case, tiling),),
+        caveats=(*caveats_of(case), *_offset_caveats(case, key)),
+    )
 
 
 def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
@@ -90,16 +96,20 @@ def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
     row, elements = case.row, 1 << case.rules.row_offset_bits
     if not v2.is_small_dim(key) or row.num_weights * row.dim <= elements:
         return ()
-    message = Text(
-        "release {release} computes index * dim in {row_offset_bits} bits: rows from index "
-        "{count} on, {elements} elements into the result, go to another row; the simulator "
-        "computes as if they did not",
-        release=case.profile.release,
-        row_offset_bits=case.rules.row_offset_bits,
-        count=ceil_div(elements, row.dim),
-        elements=elements,
+    return (
+        caveat(
+            "small_dim_offset_wraps",
+            "num_weights",
+            "release {release} computes index * dim in {row_offset_bits} bits: rows from index "
+            "{count} on, {elements} elements into the result, go to another row; the simulator "
+            "computes as if they did not",
+            release=case.profile.release,
+            row_offset_bits=case.rules.row_offset_bits,
+            count=ceil_div(elements, row.dim),
+            elements=elements,
+            not_modelled="*",
+        ),
     )
-    return (Caveat(code="small_dim_offset_wraps", argument="num_weights", message=message),)
 
 
 def _path(case: Case, key: int) -> str:
@@ -170,7 +180,7 @@ BUFFER_NOTES = {"accumulators": "two", "cache row": "second accumulator in fp32"
 
 
 def _sorted_buffers(case: Case, tiling: v2.Tiling) -> dict[str, int]:
-    granule = v2.ALIGNED_LANES if v2.is_deterministic(tiling.tiling_key) else case.rules.dim_granule
+    granule = FP32_PER_BLOCK if v2.is_deterministic(tiling.tiling_key) else case.rules.dim_granule
     row_bytes = align(tiling.former_dim, granule) * 4
     return {
         "sorted index": 32,
@@ -197,81 +207,77 @@ def _small_dim_buffers(case: Case, tiling: v2.Tiling) -> dict[str, int]:
     }
 
 
-def _decisions(case: Case, key: int) -> Iterator[Decision]:
-    if case.row.grad_dtype != FLOAT32:
-        yield _cast_decision(case)
-    yield _small_dim_decision(case, v2.is_small_dim(key))
-    yield _deterministic_decision(case, key)
-
-
-def _deterministic_decision(case: Case, key: int) -> Decision:
-    native = case.tiling.native_16_bit
-    other = "each core adds directly to the output"
-    if native and key == 0:
-        other = "native 16-bit is fixed by itself: the slots of every core are summed in order"
-    flip = "deterministic", str(not case.deterministic).lower()
-    return decided(
-        "deterministic kernel",
-        "deterministic and the kernel sees fp32",
-        {"deterministic": case.deterministic, "kernel sees": "16-bit" if native else "fp32"},
-        v2.is_deterministic(key),
-        ("a run of equal indices belongs to the core where it starts", other),
-        *([] if native else [flip]),
-    )
-
-
-def _cast_decision(case: Case) -> Decision:
-    row, casts, name = case.row, needs_cast(case.row), "cast to fp32"
-    effects = CAST_EFFECT, "the kernel reads 16-bit rows itself"
-    if not case.rules.kernel_takes_16_bit:
-        only = "the kernel of this release takes fp32 only"
-        return decided(name, only, {"release": case.profile.release}, True, effects)
-    if casts:
-        rows = max(ceil_div(CAST_LIMIT_BYTES // 2, row.dim) - row.num_weights, CAST_LIMIT_ROWS)
-    else:
-        rows = max((CAST_LIMIT_BYTES // 2 - 1) // row.dim - row.num_weights, CAST_LIMIT_ROWS - 1)
-    condition = Text(
+SMALL_DIM = Condition(
+    "small dim",
+    Text(
+        "not deterministic and dim <= {small_dim_limit} and numWeights <= {small_dim_weights}",
+        small_dim_limit=v2.SMALL_DIM_LIMIT,
+        small_dim_weights=v2.SMALL_DIM_WEIGHTS,
+    ),
+    lambda row, device, rules: v2.takes_small_dim(row.dim, row.num_weights, row.deterministic),
+    "rows are added in batches without sorting them first",
+    "indices are sorted first",
+    ("dim", "numWeights", "deterministic"),
+)
+FP32_ONLY = Condition(
+    "cast to fp32",
+    "the kernel of this release takes fp32 only",
+    lambda row, device, rules: True,
+    CAST_EFFECT,
+)
+CAST = Condition(
+    "cast to fp32",
+    Text(
         "(numel(grad) + numel(out)) * 2 < {cast_limit_bytes} or rows < {cast_limit_rows} "
         "or scaleGradByFreq",
         cast_limit_bytes=CAST_LIMIT_BYTES,
         cast_limit_rows=CAST_LIMIT_ROWS,
-    )
-    values = {
-        "(numel(grad) + numel(out)) * 2": (row.rows + row.num_weights) * row.dim * 2,
-        "rows": row.rows,
-        "scaleGradByFreq": bool(row.scale_grad_by_freq),
-    }
-    flips = [] if row.scale_grad_by_freq else [("rows", rows)]
-    return decided(name, condition, values, casts, effects, *flips)
+    ),
+    lambda row, device, rules: needs_cast(row),
+    CAST_EFFECT,
+    "the kernel reads 16-bit rows itself",
+    ("rows",),
+)
+SCALES = Condition(
+    "scale by frequency",
+    "scaleGradByFreq",
+    lambda row, device, rules: row.scale_grad_by_freq == 1,
+    "weight rows are split over cores",
+    "gradient rows are split over cores",
+    ("scaleGradByFreq",),
+)
+BEYOND_INT32 = Condition(
+    "beyond INT32_MAX",
+    Text("rows > {int32_max} or numWeights > {int32_max}", int32_max=INT32_MAX),
+    lambda row, device, rules: max(row.rows, row.num_weights) > INT32_MAX,
+    "EmbeddingDenseGrad runs instead of EmbeddingDenseGradV2",
+    vary=("rows", "numWeights"),
+)
 
 
-def _small_dim_decision(case: Case, outcome: bool) -> Decision:
-    flips: list[tuple[str, int | str]] = []
-    small_dim = case.row.dim <= v2.SMALL_DIM_LIMIT
-    few_weights = case.row.num_weights <= v2.SMALL_DIM_WEIGHTS
-    if outcome:
-        flips = [("dim", v2.SMALL_DIM_LIMIT + 1), ("numWeights", v2.SMALL_DIM_WEIGHTS + 1)]
-        flips.append(("deterministic", "true"))
-    elif case.deterministic and small_dim and few_weights:
-        flips = [("deterministic", "false")]
-    elif not case.deterministic and few_weights:
-        flips = [("dim", v2.SMALL_DIM_LIMIT)]
-    elif not case.deterministic and small_dim:
-        flips = [("numWeights", v2.SMALL_DIM_WEIGHTS)]
-    condition = Text(
-        "not deterministic and dim <= {small_dim_limit} and numWeights <= {small_dim_weights}",
-        small_dim_limit=v2.SMALL_DIM_LIMIT,
-        small_dim_weights=v2.SMALL_DIM_WEIGHTS,
+def _decisions(case: Case) -> Iterator[Decision]:
+    row, native, deterministic = case.row, case.tiling.native_16_bit, case.deterministic
+    if row.grad_dtype != FLOAT32 and not case.rules.kernel_takes_16_bit:
+        yield decision(case, FP32_ONLY, release=case.profile.release)
+    elif row.grad_dtype != FLOAT32:
+        elements = (row.rows + row.num_weights) * row.dim
+        sizes = {"(numel(grad) + numel(out)) * 2": 2 * elements, "rows": row.rows}
+        yield decision(case, CAST, **sizes, scaleGradByFreq=bool(row.scale_grad_by_freq))
+    sizes = {"dim": row.dim, "numWeights": row.num_weights}
+    yield decision(case, SMALL_DIM, deterministic=deterministic, **sizes)
+    other = "each core adds directly to the output"
+    if native and case.tiling.tiling.tiling_key == 0:
+        other = "native 16-bit is fixed by itself: the slots of every core are summed in order"
+    fixed = Condition(
+        "deterministic kernel",
+        "deterministic and the kernel sees fp32",
+        lambda row, device, rules: not native and row.deterministic == 1,
+        "a run of equal indices belongs to the core where it starts",
+        other,
+        ("deterministic",),
     )
-    sizes = {"dim": case.row.dim, "numWeights": case.row.num_weights}
-    return decided(
-        "small dim",
-        condition,
-        {"deterministic": case.deterministic, **sizes},
-        outcome,
-        ("rows are added in batches without sorting them first", "indices are sorted first"),
-        *flips,
-    )
+    seen = {"kernel sees": "16-bit" if native else "fp32"}
+    yield decision(case, fixed, deterministic=deterministic, **seen)
 
 
 def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
@@ -283,9 +289,7 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
     elif case.tiling.native_16_bit:
         sizes["stage rows"] = 4 * tiling.out_stage_workspace_length
         sizes["stage indices"] = 4 * tiling.out_index_workspace_length
-    system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
-    parts = (WorkspacePart(name=name, bytes=size, kind="kernel") for name, size in sizes.items())
-    return (system, *parts)
+    return kernel_parts(case, sizes)
 
 
 VARIABLE_ROWS = (
@@ -327,15 +331,12 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
-def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
-    """Return the fields of the plan for EmbeddingDenseGrad.
+def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
+    """Return the description of EmbeddingDenseGrad.
 
     It runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
     """
-    launches = launches_of(case, (), tiling.block_dim, sorts=False)
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
-    name = "weight row" if tiling.splits_weights else "row"
-    ranges = [v1.split_range(tiling, total, core) for core in range(tiling.block_dim)]
     pieces = ""
     if tiling.dim_pieces > 1:
         pieces = Text(
@@ -343,29 +344,27 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
             dim_pieces=tiling.dim_pieces,
             dim_piece=tiling.dim_piece,
         )
-    return {
-        "kernel": "EmbeddingDenseGrad",
-        "path": "counted, weight rows split" if tiling.splits_weights else "atomic rows",
-        "path_reason": _older_reason(case, tiling),
-        "block_dim": tiling.block_dim,
-        "cores_note": spread([stop - start for start, stop in ranges], name),
-        "per_core": Text(
+    return vector_plan(
+        case,
+        kernel="EmbeddingDenseGrad",
+        path="counted, weight rows split" if tiling.splits_weights else "atomic rows",
+        path_reason=_older_reason(case, tiling),
+        per_core=Text(
             "{batch_rows} rows in the Unified Buffer at a time{pieces}",
             batch_rows=tiling.batch_rows,
             pieces=pieces,
         ),
-        "tiling": tiling._asdict(),
-        "cores": lambda: tuple(
-            CoreWork(core=core, ranges={plural(name): rows}) for core, rows in enumerate(ranges)
-        ),
-        "memories": lambda: (_older_memory(case, tiling),),
-        "decisions": lambda: _older_decisions(case, tiling),
-        "workspace": executor_workspace(launches, 0),
-        "launches": launches,
-        "order": lambda: (_older_order(case, tiling),),
-        "caveats": (*caveats_of(case), *_older_caveats(case, tiling)),
-        "evidence": Evidence.MODEL,
-    }
+        tiling=tiling,
+        fields=tiling._asdict(),
+        ranges=[v1.split_range(tiling, total, core) for core in range(tiling.block_dim)],
+        unit="weight row" if tiling.splits_weights else "row",
+        memories=lambda: (_older_memory(case, tiling),),
+        conditions=lambda: _older_decisions(case, tiling),
+        launches=launches_of(case, (), sorts=False),
+        order=lambda: (_older_order(case, tiling),),
+        caveats=(*caveats_of(case), *_older_caveats(case, tiling)),
+        evidence=Evidence.MODEL,
+    )
 
 
 def _older_reason(case: Case, tiling: v1.Tiling) -> str:
@@ -390,28 +389,10 @@ def _older_memory(case: Case, tiling: v1.Tiling) -> Memory:
 
 
 def _older_decisions(case: Case, tiling: v1.Tiling) -> Iterator[Decision]:
-    row, scale = case.row, bool(case.row.scale_grad_by_freq)
+    row = case.row
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
-        sizes = {"rows": row.rows, "numWeights": row.num_weights}
-        beyond = [(name, INT32_MAX) for name, size in sizes.items() if size > INT32_MAX]
-        yield decided(
-            "beyond INT32_MAX",
-            Text("rows > {int32_max} or numWeights > {int32_max}", int32_max=INT32_MAX),
-            sizes,
-            True,
-            ("EmbeddingDenseGrad runs instead of EmbeddingDenseGradV2", ""),
-            *(beyond if len(beyond) == 1 else ()),
-        )
-    weights, rows = "weight rows are split over cores", "gradient rows are split over cores"
-    effect = weights if tiling.splits_weights else rows
-    yield decided(
-        "scale by frequency",
-        "scaleGradByFreq",
-        {"scaleGradByFreq": scale},
-        scale,
-        (effect, effect),
-        ("scaleGradByFreq", str(not scale).lower()),
-    )
+        yield decision(case, BEYOND_INT32, rows=row.rows, numWeights=row.num_weights)
+    yield decision(case, SCALES, scaleGradByFreq=bool(row.scale_grad_by_freq))
 
 
 def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
@@ -431,20 +412,22 @@ def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
 
 def _older_caveats(case: Case, tiling: v1.Tiling) -> Iterator[Caveat]:
     if tiling.dim_pieces > 1:
-        message = Text(
+        yield caveat(
+            "dim_split",
+            "grad",
             "dim {dim} is too long for the Unified Buffer and is split into {dim_pieces} pieces "
             "(model, not published)",
             dim=case.row.dim,
             dim_pieces=tiling.dim_pieces,
         )
-        yield Caveat(code="dim_split", argument="grad", message=message)
     if not tiling.counters_fit:
-        message = Text(
+        yield caveat(
+            "counters_layout_unknown",
+            "num_weights",
             "{counters} counters do not fit the Unified Buffer; how the product keeps them is "
             "not published",
             counters=tiling.counters,
         )
-        yield Caveat(code="counters_layout_unknown", argument="num_weights", message=message)
 
 
 MEMSET_NOTE = "clears the result, in the launch of the kernel itself"
@@ -457,9 +440,7 @@ def casts_grad(case: Case) -> bool:
     return case.row.grad_dtype != FLOAT32 and not case.tiling.native_16_bit
 
 
-def launches_of(
-    case: Case, kernel_parts: tuple[WorkspacePart, ...], block_dim: int, sorts: bool
-) -> tuple[Launch, ...]:
+def launches_of(case: Case, parts: tuple[WorkspacePart, ...], sorts: bool) -> tuple[Launch, ...]:
     """Return the launches of a call, in launch order.
 
     Pages ``workspace``, "EmbeddingDenseBackward", and ``releases``, "Switches".
@@ -490,8 +471,8 @@ def launches_of(
         kernel=KERNELS[outcome.kernel],
         inputs=inputs,
         outputs=(written,),
-        block_dim=block_dim,
-        workspace=kernel_parts,
+        block_dim=outcome.block_dim,
+        workspace=parts,
     )
     launches.append(main)
     if casts:
@@ -563,7 +544,9 @@ def caveats_of(case: Case) -> Iterator[Caveat]:
             ("weights_above_int32", "num_weights", row.num_weights),
         ):
             if value > INT32_MAX:
-                message = Text(
+                yield caveat(
+                    code,
+                    name,
                     "{name}: {value} exceeds INT32_MAX ({int32_max}): high precision is not "
                     "guaranteed{slow}",
                     name=name,
@@ -571,22 +554,23 @@ def caveats_of(case: Case) -> Iterator[Caveat]:
                     int32_max=INT32_MAX,
                     slow=slow,
                 )
-                yield Caveat(code=code, argument=name, message=message)
         if row.rows > SORTABLE_ROWS:
-            message = Text(
+            yield caveat(
+                "indices_above_sortable",
+                "indices",
                 "{rows} indices exceed {sortable_rows}, beyond which int32 does not sort as fp32: "
                 "no high performance",
                 rows=row.rows,
                 sortable_rows=SORTABLE_ROWS,
             )
-            yield Caveat(code="indices_above_sortable", argument="indices", message=message)
     if row.scale_grad_by_freq and row.rows > EXACT_COUNT and case.tiling.kernel == KERNEL_GRAD_V2:
-        message = Text(
+        yield caveat(
+            "counter_stops",
+            "scale_grad_by_freq",
             "fp32 counters stop at {exact_count}; an index that occurs more often is scaled by "
             "1/{exact_count}",
             exact_count=EXACT_COUNT,
         )
-        yield Caveat(code="counter_stops", argument="scale_grad_by_freq", message=message)
     yield from padding_caveats(case)
 
 
@@ -594,9 +578,10 @@ def padding_caveats(case: Case) -> Iterator[Caveat]:
     """Warn of a padding index that no index can have."""
     row = case.row
     if row.padding_idx >= row.num_weights:
-        message = Text(
+        yield caveat(
+            "padding_matches_nothing",
+            "padding_idx",
             "padding_idx {padding_idx} is beyond num_weights {num_weights} and matches nothing",
             padding_idx=row.padding_idx,
             num_weights=row.num_weights,
         )
-        yield Caveat(code="padding_matches_nothing", argument="padding_idx", message=message)

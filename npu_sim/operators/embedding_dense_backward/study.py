@@ -1,6 +1,6 @@
 """Studies of EmbeddingDenseBackward: claims, contributions of cores, terms, causes and changes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -8,20 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.framework import hooks
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
-from npu_sim.kernels.embedding_dense_backward.chunks import mark_chunks
-from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT
-from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
-from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
-from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, KERNEL_GRAD
 from npu_sim.operators.shared.any_order import any_order
+from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import (
     Changes,
     Restore,
@@ -42,6 +39,9 @@ NAMED_ROWS = 6
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Yield the chunks of every order-dependent row of the gradient, some rows at a time."""
+    from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
+    from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
+
     case = call.case
     row = case.row
     cut = cut_of(case)
@@ -84,7 +84,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     if case.empty or case.tiling.kernel != KERNEL_GRAD:
         return
     tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
-    formula = call.operator.hook("formula")
+    formula = call.operator.hook(hooks.FORMULA)
     exact = formula(call.arguments, call.tensors, np.dtype(np.float64))["grad_weight"]
     sizes = formula(call.arguments, tensors, np.dtype(np.float64))["grad_weight"]
     most = int(np.bincount(_row_indices(call)).max(initial=0))
@@ -162,6 +162,8 @@ def claims_of_rows(
 
     It returns the function from a run to its tree, which returns None for a run without a claim.
     """
+    from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
+
     case = call.case
     if case.empty:
         return
@@ -233,6 +235,9 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
     """Return the errors of scaling, in ulp: reciprocal instead of division, and fp32 counters."""
+    from npu_sim.kernels.elementwise import ulp_distance
+    from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT
+
     if not call.arguments.scale_grad_by_freq:
         return []
     counts = np.bincount(_row_indices(call), minlength=golden.shape[0])
@@ -413,3 +418,59 @@ def _staged(
         elif run.weight_row in (first, last):
             slots.append(sums[core])
     return left_fold(chunks_of(slots, STAGE_CHUNK_SLOTS))
+
+
+DEFAULTS_IN_DUMP = {"padding_idx": -1, "scale_grad_by_freq": False}
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
+    """Return the gradient of a lookup, or a direct call; sparse gradients are another kernel."""
+    if "num_weights" in wrapped.arguments:
+        call = wrapped.pick("grad", "indices", "num_weights", **DEFAULTS_IN_DUMP)
+        return call, {"grad_weight": wrapped.output(0)}
+    if wrapped.arguments.get("sparse"):
+        return None
+    rows, padding = wrapped.tensor("weight").shape[0], wrapped.integer("padding_idx")
+    if padding is None:
+        padding = -1
+    elif wrapped.name.startswith("Functional.") and rows:
+        padding %= rows  # negative ones count from the end
+    arguments = wrapped.pick("indices", scale_grad_by_freq=False)
+    arguments |= {"grad": wrapped.output_gradient(), "num_weights": rows, "padding_idx": padding}
+    return arguments, {"grad_weight": wrapped.gradients.get("weight")}
+
+
+def _index_ranges(arguments: Values) -> Mapping[str, tuple[int, tuple[int, ...]]]:
+    return {"indices": (arguments["num_weights"], ())}
+
+
+def _spread(arguments: Values) -> Mapping[str, float]:
+    indices, grad = arguments["indices"], arguments["grad"]
+    return {"grad_weight": spread_of_sums(indices.size, grad.largest)}
+
+
+IN_DUMPS = InDumps(
+    functions=(
+        Function(
+            ("Functional.embedding",),
+            (
+                *("indices", "weight", "padding_idx", "max_norm", "norm_type"),
+                *("scale_grad_by_freq", "sparse"),
+            ),
+            ("weight",),
+        ),
+        Function(
+            ("embedding",),
+            ("weight", "indices", "padding_idx", "scale_grad_by_freq", "sparse"),
+            ("weight",),
+        ),
+        Function(("Module.Embedding",), ("indices",)),
+        Function(
+            ("embedding_dense_backward",),
+            ("grad", "indices", "num_weights", "padding_idx", "scale_grad_by_freq"),
+        ),
+    ),
+    call=_in_dump,
+    index_ranges=_index_ranges,
+    spread=_spread,
+)

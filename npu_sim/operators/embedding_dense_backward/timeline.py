@@ -6,6 +6,7 @@ which the L2 answers, so that the lower bound holds for any data.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 from npu_sim.language import Text
@@ -24,16 +25,132 @@ from npu_sim.timelines.program import (
     Node,
     Phase,
     Program,
+    Step,
+    View,
     ranged,
     rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 
 FP32 = 4
 INDEX_BYTES = 4
 COUNTER_BYTES = 4
+
+GRAD, INDICES, RESULT = ("grad",), ("indices",), ("grad_weight",)
+OLDER = ("indices", "counters", "gradient rows", "accumulator row")
+BATCH = ("indices", "positions", "indices as fp32", "sort scratch", "sort result", "gradient rows")
+COME = "rows {rows} are copied in, their indices are sorted"
+"""Sorting makes equal indices adjacent."""
+ADDED = (
+    "rows of one index are added up in the accumulator, which is added atomically to that row "
+    "of grad_weight"
+)
+BATCH_ADDED = Step(
+    "",
+    Text("{come}; {add}", come=COME, add=ADDED),
+    ("grad", "indices"),
+    RESULT,
+    live=(*BATCH, "accumulator"),
+    by_data=RESULT,
+)
+BATCH_WIDENED = Step(
+    "widen",
+    Text("{come}, gradients are widened to fp32", come=COME),
+    ("grad", "indices"),
+    live=BATCH,
+)
+WIDENED_ADDED = Step(
+    "add",
+    Text("rows {{rows}}: {add}", add=ADDED),
+    (),
+    RESULT,
+    ("grad", "indices"),
+    (*BATCH, "accumulator"),
+    RESULT,
+)
+
+ACCUMULATORS = ("accumulators", "cache row")
+LIST = ("sorted index", "position", "frequency", *ACCUMULATORS)
+LIST_AND_ROW = ("sorted index", "position", "frequency", "gradient row", *ACCUMULATORS)
+SORTED_ROW = "row {row} of sorted rows {sorted rows}, columns {columns}"
+LIST_IN = Step(
+    "indices",
+    "sorted rows {sorted rows}: their indices and positions are copied in, the accumulator is "
+    "cleared",
+    INDICES,
+    live=LIST,
+)
+ROW_ADDED = Step(
+    "row",
+    Text("{row}: accumulator += its row of grad, in the order of the list", row=SORTED_ROW),
+    GRAD,
+    (),
+    INDICES,
+    LIST_AND_ROW,
+    GRAD,
+)
+ROW_WIDENED = Step(
+    "widen",
+    Text("{row}: its row of grad is copied in and widened", row=SORTED_ROW),
+    GRAD,
+    (),
+    INDICES,
+    LIST_AND_ROW,
+    GRAD,
+)
+WIDENED_ROW_ADDED = replace(ROW_ADDED, note="add", reads=(), by_data=())
+FLUSHED = Step(
+    "flush",
+    "what was added up of one index, at most this many rows of it, goes to its row of grad_weight",
+    (),
+    RESULT,
+    (),
+    LIST,
+    RESULT,
+)
+STAGED = Step(
+    "stage rows",
+    "the first and the last index may go on in another core: their sums go to the workspace",
+    live=ACCUMULATORS,
+)
+SCALED = Step(
+    "",
+    "weight row {weight rows}: grad_weight times 1 / how often its index occurs",
+    RESULT,
+    RESULT,
+    live=("row in", "counter", "row out"),
+)
+
+ROWS_SPLIT = Step(
+    "",
+    "rows {rows} are copied in; every row is added atomically to the row of grad_weight that "
+    "its index names",
+    ("grad", "indices"),
+    RESULT,
+    live=OLDER,
+    by_data=RESULT,
+)
+COUNTED = Step(
+    "scan",
+    "indices {indices}: those of this core's weight rows {weight rows} are counted",
+    INDICES,
+    live=("indices", "counters"),
+)
+SEARCHED = Step(
+    "scan",
+    "indices {indices} are looked through for this core's weight rows {weight rows}",
+    INDICES,
+    live=("indices", "counters"),
+)
+FOUND_ADDED = Step(
+    "row",
+    "a row with such an index, times 1 / its count, is added to its row of grad_weight",
+    GRAD,
+    RESULT,
+    live=OLDER,
+    by_data=("grad", "grad_weight"),
+)
 
 
 def program(plan: Plan) -> Program:
@@ -66,7 +183,14 @@ def program(plan: Plan) -> Program:
         scaling = (_scale(plan),) if plan.tiling["params"]["scaleGradByFreq"] else ()
         phases, sparest = (main, *scaling), (_only_indices(plan), *scaling)
     otherwise = (("every row carries the padding index", sparest),) if padded else ()
-    return Program(phases, tuple(others), tuple(assumptions), otherwise)
+    rows, weights = prod(grad.shape[:-1]), plan.arguments["num_weights"]
+    by_row, by_column = {"rows": 1, "sorted rows": 1, "indices": 1, "row": 1}, {"columns": 1}
+    views = (
+        View("grad", rows, dim, by_row, by_column),
+        View("indices", rows, by_row=by_row),
+        View("grad_weight", weights, dim, {"weight rows": 1}, by_column),
+    )
+    return Program(phases, tuple(others), tuple(assumptions), otherwise, views)
 
 
 def _only_indices(plan: Plan) -> Phase:
@@ -74,7 +198,7 @@ def _only_indices(plan: Plan) -> Phase:
 
     def indices(start: int, stop: int) -> tuple[Node, ...]:
         rows = stop - start
-        return (vector_tile((Copy(INDEX_BYTES * rows, rows),), note="indices"),) if rows else ()
+        return (vector_tile((Copy(INDEX_BYTES * rows, rows),), step=LIST_IN),) if rows else ()
 
     cores = {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
     return vector_phase("rows", cores)
@@ -105,11 +229,11 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
         add = fp32.fill(dim), fp32.combine(dim, rows)
         copy_out = (Copy(FP32 * dim, dim), *_counter(counted))
         if element_bytes == FP32:
-            return (vector_tile(copy_in, (*sort, *add), copy_out),)
+            return (vector_tile(copy_in, (*sort, *add), copy_out, BATCH_ADDED),)
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
         # bound assumes it.
-        adding = vector_tile((), add, copy_out, note="add")
-        return vector_tile(copy_in, (*sort, *fp32.widen(dim * rows)), note="widen"), adding
+        adding = vector_tile((), add, copy_out, WIDENED_ADDED)
+        return vector_tile(copy_in, (*sort, *fp32.widen(dim * rows)), step=BATCH_WIDENED), adding
 
     cores = {}
     for work in plan.cores:
@@ -134,23 +258,23 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
 
     def chunk(columns: int, rows: int) -> tuple[Node, ...]:
         indices = (Copy(INDEX_BYTES * rows, rows, times=2),)
-        bookkeeping = vector_tile(indices, (fp32.fill(columns),), note="indices")
+        bookkeeping = vector_tile(indices, (fp32.fill(columns),), step=LIST_IN)
         copy_in = (Copy(element_bytes * columns, columns, tensor_bytes=grad),)
         add = (fp32.combine(columns),)
-        row: tuple[Node, ...] = (vector_tile(copy_in, add, note="row"),)
+        row: tuple[Node, ...] = (vector_tile(copy_in, add, step=ROW_ADDED),)
         if staged:  # a widened row frees its buffer, as in the small-dim kernel
-            widening = vector_tile(copy_in, fp32.widen(columns), note="widen")
-            row = widening, vector_tile(vector=add, note="add")
-            flush = vector_tile(vector=add, note="flush")
+            widening = vector_tile(copy_in, fp32.widen(columns), step=ROW_WIDENED)
+            row = widening, vector_tile(vector=add, step=WIDENED_ROW_ADDED)
+            flush = vector_tile(vector=add, step=FLUSHED)
         else:
             sums = Copy(FP32 * columns, columns)
             copy_out = (sums, *_counter(params["scaleGradByFreq"]))
-            flush = vector_tile(copy_out=copy_out, note="flush")
+            flush = vector_tile(copy_out=copy_out, step=FLUSHED)
         return bookkeeping, Loop(row, rows, "row", 1), flush
 
     def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
         nodes = ranged("sorted rows", start, stop, chunk_rows, lambda rows: chunk(columns, rows))
-        stage = vector_tile(copy_out=(Copy(FP32 * columns, columns, times=2),), note="stage rows")
+        stage = vector_tile(copy_out=(Copy(FP32 * columns, columns, times=2),), step=STAGED)
         return (*nodes, stage) if staged else nodes
 
     def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
@@ -174,7 +298,7 @@ def _scale(plan: Plan) -> Phase:
         copy = Copy(FP32 * columns, columns, tensor_bytes=_sizes(plan)[1])
         copy_in = (copy, Copy(COUNTER_BYTES, 1))
         vector = Instruction("reciprocal_rsqrt", "float32", 1), fp32.combine_scalar(columns)
-        return (vector_tile(copy_in, vector, (copy,)),)
+        return (vector_tile(copy_in, vector, (copy,), SCALED),)
 
     def rows_of(start: int, stop: int) -> tuple[Node, ...]:
         body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
@@ -200,7 +324,7 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
             Copy(FP32 * columns * count, columns * count, tensor_bytes=grad),
         )
         copy_out = (Copy(FP32 * columns, columns, count),)
-        return (vector_tile(copy_in, copy_out=copy_out),)
+        return (vector_tile(copy_in, copy_out=copy_out, step=ROWS_SPLIT),)
 
     def batches(columns: int, start: int, stop: int) -> tuple[Node, ...]:
         return ranged("rows", start, stop, batch_rows, lambda count: batch(columns, count))
@@ -214,120 +338,20 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
         cores = {work.core: rows_of(*work.ranges["rows"]) for work in plan.cores}
         return (Phase("rows", VECTOR_PIPES, held, cores),)
 
-    def scan_batch(count: int) -> tuple[Node, ...]:
-        return (vector_tile((Copy(index_bytes * count, count),), note="scan"),)
+    def scan(step: Step) -> tuple[Node, ...]:
+        def batch_of_indices(count: int) -> tuple[Node, ...]:
+            return (vector_tile((Copy(index_bytes * count, count),), step=step),)
 
-    scan = ranged("indices", 0, rows, batch_rows, scan_batch)
+        return ranged("indices", 0, rows, batch_rows, batch_of_indices)
 
     def add(columns: int) -> tuple[Node, ...]:
         vector = fp32.combine_scalar(columns), fp32.combine(columns)
         copy_in = (Copy(FP32 * columns, columns, tensor_bytes=grad),)
         copy_out = (Copy(FP32 * columns, columns),)
-        return (vector_tile(copy_in, vector, copy_out, note="row"),)
+        return (vector_tile(copy_in, vector, copy_out, FOUND_ADDED),)
 
     # The rows of a core depend on the data; the slowest core has at least ceil(rows / cores).
     loop = Loop(_in_pieces(dim, longest, add), ceil_div(rows, plan.block_dim), "row", 1)
-    counting = {work.core: scan for work in plan.cores}
-    adding = {work.core: (*scan, loop) for work in plan.cores}
+    counting = {work.core: scan(COUNTED) for work in plan.cores}
+    adding = {work.core: (*scan(SEARCHED), loop) for work in plan.cores}
     return vector_phase("count", counting), vector_phase("add", adding)
-
-
-BATCH = ("indices", "positions", "indices as fp32", "sort scratch", "sort result", "gradient rows")
-LIST = ("sorted index", "position", "frequency")
-SCALED = ("row in", "counter", "row out")
-OLDER = ("indices", "counters", "gradient rows", "accumulator row")
-
-
-def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program reads, holds and writes."""
-    grad = TensorSpec.parse(plan.arguments["grad"])
-    rows, dim, weights = prod(grad.shape[:-1]), grad.shape[-1], plan.arguments["num_weights"]
-    by_row, by_column = {"rows": 1, "sorted rows": 1, "indices": 1, "row": 1}, {"columns": 1}
-    views = (
-        View("grad", rows, dim, by_row, by_column),
-        View("indices", rows, by_row=by_row),
-        View("grad_weight", weights, dim, {"weight rows": 1}, by_column),
-    )
-    if plan.kernel == "EmbeddingDenseGrad":
-        table = _weights_split() if plan.tiling["splits_weights"] else _rows_split()
-    else:
-        table = _batches() if v2.is_small_dim(plan.tiling_key or 0) else _sorted_list()
-    return StepTable(views, table | {("scale", ""): _scale_step()})
-
-
-def _scale_step() -> Step:
-    scaled = "weight row {weight rows}: grad_weight times 1 / how often its index occurs"
-    return Step(scaled, ("grad_weight",), ("grad_weight",), live=SCALED)
-
-
-def _batches() -> dict[tuple[str, str], Step]:
-    """Return the steps of a batch; sorting makes equal indices adjacent."""
-    come = "rows {rows} are copied in, their indices are sorted"
-    add = (
-        "rows of one index are added up in the accumulator, which is added atomically to that row "
-        "of grad_weight"
-    )
-    read, written, live = ("grad", "indices"), ("grad_weight",), (*BATCH, "accumulator")
-    both = Text("{come}; {add}", come=come, add=add)
-    widen = Text("{come}, gradients are widened to fp32", come=come)
-    return {
-        ("rows", ""): Step(both, read, written, live=live, by_data=written),
-        ("rows", "widen"): Step(widen, read, live=BATCH),
-        ("rows", "add"): Step(
-            Text("rows {{rows}}: {add}", add=add), (), written, read, live, written
-        ),
-    }
-
-
-def _sorted_list() -> dict[tuple[str, str], Step]:
-    """Return the steps of the sorted list, which gives the row of grad for every place."""
-    sums = ("accumulators", "cache row")
-    live = (*LIST, "gradient row", *sums)
-    row = "row {row} of sorted rows {sorted rows}, columns {columns}"
-    add = Text("{row}: accumulator += its row of grad, in the order of the list", row=row)
-    widen = Text("{row}: its row of grad is copied in and widened", row=row)
-    clear = (
-        "sorted rows {sorted rows}: their indices and positions are copied in, the accumulator is "
-        "cleared"
-    )
-    flush = (
-        "what was added up of one index, at most this many rows of it, goes to its row of "
-        "grad_weight"
-    )
-    stage = "the first and the last index may go on in another core: their sums go to the workspace"
-    grad, indices, result = ("grad",), ("indices",), ("grad_weight",)
-    return {
-        ("rows", "indices"): Step(clear, indices, live=(*LIST, *sums)),
-        ("rows", "row"): Step(add, grad, (), indices, live, grad),
-        ("rows", "widen"): Step(widen, grad, (), indices, live, grad),
-        ("rows", "add"): Step(add, (), (), indices, live),
-        ("rows", "flush"): Step(flush, (), result, (), (*LIST, *sums), result),
-        ("rows", "stage rows"): Step(stage, live=sums),
-    }
-
-
-def _rows_split() -> dict[tuple[str, str], Step]:
-    """Return the steps of EmbeddingDenseGrad with rows split: every row is an atomic copy."""
-    copied = (
-        "rows {rows} are copied in; every row is added atomically to the row of grad_weight that "
-        "its index names"
-    )
-    written = ("grad_weight",)
-    step = Step(copied, ("grad", "indices"), written, live=OLDER, by_data=written)
-    return {("rows", ""): step}
-
-
-def _weights_split() -> dict[tuple[str, str], Step]:
-    """Return the steps of EmbeddingDenseGrad with weights split.
-
-    A core owns rows of the result and scans all indices for its own.
-    """
-    indices, counting, chosen = ("indices",), ("indices", "counters"), ("grad", "grad_weight")
-    count = "indices {indices}: those of this core's weight rows {weight rows} are counted"
-    search = "indices {indices} are looked through for this core's weight rows {weight rows}"
-    add = "a row with such an index, times 1 / its count, is added to its row of grad_weight"
-    return {
-        ("count", "scan"): Step(count, indices, live=counting),
-        ("add", "scan"): Step(search, indices, live=counting),
-        ("add", "row"): Step(add, ("grad",), ("grad_weight",), live=OLDER, by_data=chosen),
-    }

@@ -12,7 +12,7 @@ from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import moe_token_permute as tiler
 
 if TYPE_CHECKING:
@@ -90,15 +90,18 @@ def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tu
     exact = np.empty_like(places)
     exact[np.argsort(ids, kind="stable")] = np.arange(ids.size, dtype=places.dtype)
     moved = int(np.count_nonzero(exact[rounded] != places[rounded]))
-    message = Text(
-        "{size} ids are not representable in fp32 and were rounded, the first at position "
-        "{rounded} of the flattened indices; {moved} of them moved to another place than "
-        "integer sorting gives",
-        size=rounded.size,
-        rounded=rounded[0],
-        moved=moved,
+    return (
+        caveat(
+            "ids_rounded",
+            "indices",
+            "{size} ids are not representable in fp32 and were rounded, the first at position "
+            "{rounded} of the flattened indices; {moved} of them moved to another place than "
+            "integer sorting gives",
+            size=rounded.size,
+            rounded=rounded[0],
+            moved=moved,
+        ),
     )
-    return (Caveat(code="ids_rounded", argument="indices", message=message),)
 
 
 def top_k_of(indices: tuple[int, ...]) -> int:

@@ -5,18 +5,16 @@ Its sorted indices are an input of MoeTokenPermuteGrad.
 Source: product document aclnnMoeTokenPermute; specification page ``moe_token_permute``.
 """
 
-from typing import Any
-
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Operator
-from npu_sim.operators.moe_token_permute.compute import ID_DTYPES, compute, data, formula
+from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
 from npu_sim.operators.moe_token_permute.contract import AXES
-from npu_sim.operators.moe_token_permute.plan import buffer_message, describe
+from npu_sim.operators.moe_token_permute.plan import buffer_message
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
 
@@ -26,24 +24,6 @@ def check_padding(call: Inspection) -> None:
     if call.arguments.padded_mode:
         message = "padded_mode = True is not supported yet"
         raise AclnnError(TILING_FAILURE, "padded_mode", message, "padded_mode = False")
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute import study
-
-    return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -108,14 +88,9 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    describe=describe,
-    compute=compute,
-    formula=formula,
-    data=data,
     evidence=Evidence.EXACT,
     empty="empty: no ids, nothing runs",
     planner_message=buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

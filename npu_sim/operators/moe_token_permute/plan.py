@@ -9,6 +9,8 @@ from typing import Any
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import (
     Condition,
+    Description,
+    core_works,
     counted,
     decision,
     spread,
@@ -16,9 +18,9 @@ from npu_sim.framework.describing import (
     vector_plan,
 )
 from npu_sim.language import Text
-from npu_sim.plans.model import Caveat, CoreWork, Memory, OutputOrder, WorkspacePart
+from npu_sim.plans.model import Caveat, Decision, Memory, OutputOrder, WorkspacePart, caveat
 from npu_sim.tiling import moe_token_permute as tiler
-from npu_sim.tiling.common import align
+from npu_sim.tiling.common import align, element_bytes
 
 MULTI_CORE_ALIGNMENT = 8
 """A sort on several cores pads each half of its workspace to a multiple of this."""
@@ -29,8 +31,7 @@ def _entries(row: Any) -> int:
 
 
 def _row_bytes(row: Any) -> int:
-    problem = tiler.problem_of_row(row)
-    return problem.columns * problem.element_bytes
+    return int(row.hidden * element_bytes(row.dtype))
 
 
 AT_ONCE = Condition(
@@ -74,21 +75,13 @@ KEPT = Condition(
 )
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case."""
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
     tiling, ub_bytes = case.tiling, case.device.ub_bytes
     whole = tiler.moves_whole_rows(tiling.copies.row_bytes, ub_bytes)
-    aligned = tiler.aligned_row_bytes(tiling.copies.row_bytes)
-    is_close = whole and tiler.most_topk(tiling.copies.row_bytes, ub_bytes) < tiler.MOST_TOPK
-    entries, kept = case.row.entries, tiling.copies.kept_rows
-    at_a_time = {"ids": entries, "what a core sorts at a time": tiling.sort.most_entries}
-    sizes = {"aligned row": aligned, "Unified Buffer": ub_bytes}
-    decisions = [decision(case, AT_ONCE, **at_a_time), decision(case, WHOLE, **sizes)]
-    if is_close:
-        decisions.append(decision(case, ROOM, **sizes))
-    decisions.append(decision(case, KEPT, **{"rows of permuted_tokens": kept, "ids": entries}))
     ranges = [tiler.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
-    plan = vector_plan(
+    sorting_only = [(tiling.tokens, tiling.tokens)] * (tiling.block_dim - tiling.copies.cores)
+    return vector_plan(
         case,
         path=Text(
             "{sort} sort, {manner} rows",
@@ -97,28 +90,39 @@ def describe(case: Case) -> dict[str, Any]:
         ),
         path_reason=Text(
             "{entries} ids, {most_entries} fit a core; rows of {row_bytes} bytes",
-            entries=entries,
+            entries=case.row.entries,
             most_entries=tiling.sort.most_entries,
             row_bytes=tiling.copies.row_bytes,
         ),
         per_core=_per_core(tiling, whole),
-        buffers={},
+        memories=lambda: _memories(case),
         ranges=ranges,
         unit="token",
-        workspace=_workspace(case),
-        conditions=decisions,
-        order=fixed_order(),
-        caveats=tuple(_caveats(case, whole)),
-    )
-    return {
-        **plan,
-        "tiling": tiler.vendor_structure(tiling),
-        "cores": tuple(
-            CoreWork(core=core, ranges=_core_ranges(tiling, core))
-            for core in range(tiling.block_dim)
+        cores=lambda: core_works(
+            {
+                "tokens": ranges + sorting_only,
+                "ids": [tiler.sort_range(tiling.sort, core) for core in range(tiling.sort.cores)],
+            }
         ),
-        "memories": _memories(case),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=_workspace(case),
+        conditions=lambda: _decisions(case, whole),
+        order=fixed_order(),
+        caveats=_caveats(case, whole),
+    )
+
+
+def _decisions(case: Case, whole: bool) -> Iterator[Decision]:
+    copies, sort, ids = case.tiling.copies, case.tiling.sort, case.row.entries
+    sizes = {
+        "aligned row": tiler.aligned_row_bytes(copies.row_bytes),
+        "Unified Buffer": case.device.ub_bytes,
     }
+    yield decision(case, AT_ONCE, **{"ids": ids, "what a core sorts at a time": sort.most_entries})
+    yield decision(case, WHOLE, **sizes)
+    if whole and tiler.most_topk(copies.row_bytes, case.device.ub_bytes) < tiler.MOST_TOPK:
+        yield decision(case, ROOM, **sizes)
+    yield decision(case, KEPT, **{"rows of permuted_tokens": copies.kept_rows, "ids": ids})
 
 
 def fixed_order() -> tuple[OutputOrder, ...]:
@@ -130,16 +134,6 @@ def fixed_order() -> tuple[OutputOrder, ...]:
     return tuple(
         OutputOrder(output=name, fixed=True, reason=reason) for name, reason in reasons.items()
     )
-
-
-def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:
-    """Return the tokens whose rows a core moves and the ids that it sorts."""
-    ranges = {"tokens": (tiling.tokens, tiling.tokens)}
-    if core < tiling.copies.cores:
-        ranges["tokens"] = tiler.token_range(tiling.copies, core)
-    if core < tiling.sort.cores:
-        ranges["ids"] = tiler.sort_range(tiling.sort, core)
-    return ranges
 
 
 def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
@@ -207,35 +201,41 @@ def _caveats(case: Case, whole: bool) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan gives")."""
     tiling, copies = case.tiling, case.tiling.copies
     if tiling.schedule_mode < 0 and tiling.block_dim > 1:
-        message: str = Text(
+        yield caveat(
+            "barrier_without_schedule_mode",
+            "",
             "{block_dim} cores wait for each other, "
             "but no schedule mode promises that they run together",
             block_dim=tiling.block_dim,
         )
-        yield Caveat(code="barrier_without_schedule_mode", message=message)
     needed = tiler.POSITION_BYTES * copies.group_positions
     if whole and copies.position_buffer_bytes < needed:
-        message = Text(
+        yield caveat(
+            "index_buffer_overrun",
+            "indices",
             "the buffer of places has {position_buffer_bytes} bytes for {needed}; nothing lies "
             "behind it, so no bit changes",
             position_buffer_bytes=copies.position_buffer_bytes,
             needed=needed,
         )
-        yield Caveat(code="index_buffer_overrun", argument="indices", message=message)
     if not whole:
-        message = (
+        yield caveat(
+            "index_read_without_wait",
+            "tokens",
             "with split rows the kernel does not wait for the places it loads; "
-            "the simulator computes as if it did"
+            "the simulator computes as if it did",
         )
-        yield Caveat(code="index_read_without_wait", argument="tokens", message=message)
     if case.row.hidden == 0:
-        message = "rows of 0 bytes are copied; the simulator takes it that nothing happens"
-        yield Caveat(code="rows_of_no_bytes", argument="tokens", message=message)
+        yield caveat(
+            "rows_of_no_bytes",
+            "tokens",
+            "rows of 0 bytes are copied; the simulator takes it that nothing happens",
+        )
 
 
 def buffer_message(case: Case) -> tuple[str, str, str]:
     """Return argument, message and hint of a call that does not fit the Unified Buffer."""
-    tiling = tiler.tile(tiler.problem_of_row(case.row), case.device, case.rules)
+    tiling = tiler.tile(case.row, case.device, case.rules)
     ub_bytes, title = case.device.ub_bytes, case.profile.title
     if tiling.status != 0:
         least = tiler.SORT_STEP_BYTES + tiler.SORTER_BYTES * tiler.sorters(

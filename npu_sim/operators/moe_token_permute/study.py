@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from npu_sim.language import Text
+from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall
 from npu_sim.orders.claims import Claim
 
@@ -110,3 +111,36 @@ def _restored(
 
 
 CHANGES = Changes(others=_batches)
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    results = {"permuted_tokens": wrapped.output(0), "sorted_indices": wrapped.output(1)}
+    return wrapped.pick("tokens", "indices", num_out_tokens=0, padded_mode=False), results
+
+
+def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
+    """Rows of permuted_tokens are copies of rows of tokens."""
+    copied, original = results.get("permuted_tokens"), arguments.get("tokens")
+    if copied is None or original is None:
+        return
+    (low, high), (lowest, highest) = copied.extremes, original.extremes
+    for name, value, limit, outside in (
+        ("Max", high, highest, high > highest),
+        ("Min", low, lowest, low < lowest),
+    ):
+        if outside:
+            yield Text(
+                "{statistic} of {result} is {value}, of {source} {limit}; rows are copied, so "
+                "it cannot be exceeded",
+                statistic=name,
+                result="permuted_tokens",
+                value=f"{value:.6g}",
+                source="tokens",
+                limit=f"{limit:.6g}",
+            )
+
+
+FUNCTION = Function(
+    ("npu_moe_token_permute",), ("tokens", "indices", "num_out_tokens", "padded_mode"), ("tokens",)
+)
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)

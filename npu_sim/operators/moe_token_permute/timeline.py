@@ -6,7 +6,8 @@ copies, so the bound holds for any data.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from npu_sim.language import Text
@@ -33,12 +34,13 @@ from npu_sim.timelines.program import (
     Node,
     Phase,
     Program,
+    Step,
+    View,
     Work,
     ranged,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 
 REPEAT = 64
 """fp32 or int32 elements of one repeat of an instruction."""
@@ -50,6 +52,55 @@ NOT_COUNTED = (
     "the place of every copy, read and compared as a scalar",
 )
 Cores = dict[int, tuple[Node, ...]]
+SORTING = ("ids", "positions", "result", "sorted")
+COUNTED_UP = Step("positions", "positions are counted up", live=("positions",))
+PIECES_MERGED = Step(
+    "merge", "entries {entries}: up to four sorted pieces of this core are merged", live=SORTING
+)
+LISTS_MERGED = replace(
+    PIECES_MERGED, says="entries {entries}: sorted lists of up to four cores are merged"
+)
+PLACES = Step(
+    "places",
+    "tokens {tokens}: where each of their copies goes",
+    ("sorted_indices",),
+    live=("places",),
+)
+ROWS = Step(
+    "rows",
+    "rows {rows} of these tokens, columns {columns}: "
+    "in once, and out once for every expert of the token",
+    ("tokens",),
+    ("permuted_tokens",),
+    ("sorted_indices",),
+    ("rows", "places"),
+    ("permuted_tokens",),
+)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What is sorted: expert ids, then the resulting order, which gives the places."""
+
+    name: str
+    caption: str
+    dtype: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of a key."""
+        return TensorSpec((), self.dtype).itemsize
+
+    @cached_property
+    def sorted_piece(self) -> Step:
+        """Description of the tile that sorts a piece."""
+        says = Text(
+            "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions",
+            keys=self.caption,
+        )
+        return Step("piece", says, self.reads, live=SORTING)
 
 
 def program(plan: Plan) -> Program:
@@ -57,18 +108,32 @@ def program(plan: Plan) -> Program:
     sort, ids = plan.tiling["vbsComputeParamsOp"], TensorSpec.parse(plan.arguments["indices"])
     core_ids = [work.ranges["ids"] for work in plan.cores if "ids" in work.ranges]
     phases: list[Phase] = []
-    for dtype, what in ((ids.dtype, "ids"), ("int32", "order")):
+    order = Keys(
+        "order", "places that the first sort has left", "int32", writes=("sorted_indices",)
+    )
+    for keys in (Keys("ids", "ids", ids.dtype, ("indices",)), order):
         at_once = sort["needCoreNum"] == 1 and sort["perCoreLoops"] == 1
         phases += (
-            [_sort_at_once(ids.numel, dtype, what)]
-            if at_once
-            else _sort_in_pieces(sort, core_ids, dtype, what)
+            [_sort_at_once(ids.numel, keys)] if at_once else _sort_in_pieces(sort, core_ids, keys)
         )
     dropped = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"] < ids.numel
     return Program(
         (*phases, _move_rows(plan)),
         NOT_COUNTED,
         ("dropped copies are spread evenly over the cores",) if dropped else (),
+        views=_views(plan),
+    )
+
+
+def _views(plan: Plan) -> tuple[View, ...]:
+    tokens, top_k, columns = plan.tiling["n"], plan.tiling["topK"], plan.tiling["cols"]
+    kept_rows = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"]
+    entries = {"tokens": top_k, "rows": top_k, "ids": 1}
+    return (
+        View("tokens", tokens, columns, {"tokens": 1, "rows": 1}, {"columns": 1}),
+        View("indices", tokens * top_k, by_row={"ids": 1}),
+        View("sorted_indices", tokens * top_k, by_row=entries),
+        View("permuted_tokens", kept_rows, columns, by_column={"columns": 1}),
     )
 
 
@@ -84,19 +149,20 @@ def _ordered(entries: int) -> Work:
     return Instruction("sort_and_merge", "float32", entries)
 
 
-def _sort_at_once(entries: int, dtype: str, what: str) -> Phase:
+def _sort_at_once(entries: int, keys: Keys) -> Phase:
     """Return the phase that sorts in one piece on core 0."""
     counted = align(entries, BLOCK)
-    copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
-    vector = (*_scores(entries, dtype, counted, counted), _ordered(align(entries, SORT_ENTRIES)))
-    return vector_phase(
-        Text("sort {what}", what=what),
-        {0: (vector_tile(copy_in, vector, (Copy(POSITION_BYTES * entries, entries),)),)},
-    )
+    copy_in = (Copy(keys.itemsize * entries, entries),)
+    ordered = _ordered(align(entries, SORT_ENTRIES))
+    vector = (*_scores(entries, keys.dtype, counted, counted), ordered)
+    says = Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys.caption)
+    step = Step("", says, keys.reads, keys.writes, live=SORTING)
+    tile = vector_tile(copy_in, vector, (Copy(POSITION_BYTES * entries, entries),), step)
+    return vector_phase(Text("sort {what}", what=keys.name), {0: (tile,)}, memory="sort")
 
 
 def _sort_in_pieces(
-    sort: Mapping[str, Any], core_ids: Sequence[tuple[int, int]], dtype: str, what: str
+    sort: Mapping[str, Any], core_ids: Sequence[tuple[int, int]], keys: Keys
 ) -> list[Phase]:
     """Return the phases: cores sort and merge pieces, neighbours merge, core 0 merges the rest."""
     cores: Cores = {}
@@ -104,37 +170,41 @@ def _sort_in_pieces(
         piece = sort[
             "lastCorePerLoopElements" if core == len(core_ids) - 1 else "perCorePerLoopElements"
         ]
-        cores[core] = _sorted_pieces(start, stop, piece, dtype)
-    phases = [vector_phase(Text("sort {what}", what=what), cores)]
+        cores[core] = _sorted_pieces(start, stop, piece, keys)
+    phases = [vector_phase(Text("sort {what}", what=keys.name), cores, memory="sort")]
     lists = [stop - start for start, stop in core_ids]
     while len(lists) > MERGE_WAYS:
         lists = [
             sum(lists[first : first + MERGE_WAYS]) for first in range(0, len(lists), MERGE_WAYS)
         ]
-        merging: Cores = {core: _merged(entries, ENTRY_BYTES) for core, entries in enumerate(lists)}
-        phases.append(vector_phase(Text("merge {what}", what=what), merging))
-    last = {0: _merged(sum(lists), POSITION_BYTES)}
-    return [*phases, vector_phase(Text("merge last {what}", what=what), last)]
+        merging: Cores = {
+            core: _merged(entries, ENTRY_BYTES, LISTS_MERGED) for core, entries in enumerate(lists)
+        }
+        phases.append(vector_phase(Text("merge {what}", what=keys.name), merging, memory="sort"))
+    says = "entries {entries}: the last lists are merged, positions are copied out"
+    step = Step("merge", says, (), keys.writes, live=SORTING, by_data=keys.writes)
+    last = {0: _merged(sum(lists), POSITION_BYTES, step)}
+    return [*phases, vector_phase(Text("merge last {what}", what=keys.name), last, memory="sort")]
 
 
-def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node, ...]:
+def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node, ...]:
     """Return the work of one core: positions, sorted pieces, rounds of merging."""
-    step = Instruction("adds_muls_maxs_mins", "int32", piece)
+    next_piece = Instruction("adds_muls_maxs_mins", "int32", piece)
 
     def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
         vector = (
-            *_scores(entries, dtype, entries, align(entries, SORT_ENTRIES)),
+            *_scores(entries, keys.dtype, entries, align(entries, SORT_ENTRIES)),
             _ordered(entries),
-            *((step,) if moves_on else ()),
+            *((next_piece,) if moves_on else ()),
         )
-        copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
+        copy_in = (Copy(keys.itemsize * entries, entries),)
         out = (Copy(ENTRY_BYTES * entries, entries),)
-        return (vector_tile(copy_in, vector, out, note="piece"),)
+        return (vector_tile(copy_in, vector, out, keys.sorted_piece),)
 
     loops = ceil_div(stop - start, piece)
     last = start + (loops - 1) * piece
-    rounds = Loop(_merged(stop - start, ENTRY_BYTES), merge_rounds(loops))
-    positions = vector_tile(vector=_positions(piece), note="positions")
+    rounds = Loop(_merged(stop - start, ENTRY_BYTES, PIECES_MERGED), merge_rounds(loops))
+    positions = vector_tile(vector=_positions(piece), step=COUNTED_UP)
     others = ranged("ids", start, last, piece, partial(sorted_piece, moves_on=True))
     final = ranged("ids", last, stop, piece, partial(sorted_piece, moves_on=False))
     return positions, *others, *final, rounds
@@ -148,12 +218,12 @@ def _positions(entries: int) -> tuple[Work, ...]:
     return (Instruction("adds_muls_maxs_mins", "int32", REPEAT, times),)
 
 
-def _merged(entries: int, out_bytes: int) -> tuple[Node, ...]:
+def _merged(entries: int, out_bytes: int, step: Step) -> tuple[Node, ...]:
     """Return one round of merging in steps of the buffer size."""
 
     def piece(count: int) -> tuple[Node, ...]:
         copy_in, out = (Copy(ENTRY_BYTES * count, count),), (Copy(out_bytes * count, count),)
-        return (vector_tile(copy_in, (_ordered(count),), out, note="merge"),)
+        return (vector_tile(copy_in, (_ordered(count),), out, step),)
 
     return ranged("entries", 0, entries, MERGE_ENTRIES, piece)
 
@@ -169,7 +239,7 @@ def _move_rows(plan: Plan) -> Phase:
         copy_in = (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),)
         step = copies["onceUbTokenNums"]
         moved = ranged("rows", 0, tokens, step, lambda count: rows(count, copies_per_row * count))
-        return vector_tile(copy_in, note="places"), *moved
+        return vector_tile(copy_in, step=PLACES), *moved
 
     cores: Cores = {}
     for work in plan.cores:
@@ -202,7 +272,7 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
         read = Copy(read_bytes * rows, width * rows, tensor_bytes=tokens.nbytes)
         written = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
         copy_in, out = (read,) if rows else (), (written,) if copies_out else ()
-        return (vector_tile(copy_in, (), out, note="rows"),)
+        return (vector_tile(copy_in, (), out, ROWS),)
 
     if copies["oneTokenMoveTimes"] == 1:
         return partial(piece, columns)
@@ -210,57 +280,3 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
     return lambda rows, copies_out: ranged(
         "columns", 0, columns, step, lambda width: piece(width, rows, copies_out)
     )
-
-
-SORTING = ("ids", "positions", "result", "sorted")
-
-KEYS = {"ids": "ids", "order": "places that the first sort has left"}
-"""Captions of the sort keys: expert ids, then the resulting order, which gives the places."""
-
-
-def steps(plan: Plan) -> StepTable:
-    """Return the descriptions of the tiles."""
-    tokens, top_k, columns = plan.tiling["n"], plan.tiling["topK"], plan.tiling["cols"]
-    kept_rows = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"]
-    entries = {"tokens": top_k, "rows": top_k, "ids": 1}
-    views = (
-        View("tokens", tokens, columns, {"tokens": 1, "rows": 1}, {"columns": 1}),
-        View("indices", tokens * top_k, by_row={"ids": 1}),
-        View("sorted_indices", tokens * top_k, by_row=entries),
-        View("permuted_tokens", kept_rows, columns, by_column={"columns": 1}),
-    )
-    out = ("permuted_tokens",)
-    places = "tokens {tokens}: where each of their copies goes"
-    moved = (
-        "rows {rows} of these tokens, columns {columns}: "
-        "in once, and out once for every expert of the token"
-    )
-    entries_of = ("sorted_indices",)
-    descriptions = {
-        ("move rows", "places"): Step(places, entries_of, live=("places",)),
-        ("move rows", "rows"): Step(moved, ("tokens",), out, entries_of, ("rows", "places"), out),
-    }
-    merged = "entries {entries}: up to four sorted pieces of this core are merged"
-    lists = "entries {entries}: sorted lists of up to four cores are merged"
-    last = "entries {entries}: the last lists are merged, positions are copied out"
-    memories: dict[str, str] = {}
-    for what, keys in KEYS.items():
-        reads = ("indices",) if what == "ids" else ()
-        written = ("sorted_indices",) if what == "order" else ()
-        whole = Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys)
-        piece = Text(
-            "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions", keys=keys
-        )
-        sort, merge, merge_last = (
-            Text("{kind} {what}", kind=kind, what=what) for kind in ("sort", "merge", "merge last")
-        )
-        descriptions |= {
-            (sort, ""): Step(whole, reads, written, live=SORTING),
-            (sort, "positions"): Step("positions are counted up", live=("positions",)),
-            (sort, "piece"): Step(piece, reads, live=SORTING),
-            (sort, "merge"): Step(merged, live=SORTING),
-            (merge, "merge"): Step(lists, live=SORTING),
-            (merge_last, "merge"): Step(last, writes=written, live=SORTING, by_data=written),
-        }
-        memories |= dict.fromkeys((sort, merge, merge_last), "sort")
-    return StepTable(views, descriptions, memories)

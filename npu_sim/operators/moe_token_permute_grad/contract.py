@@ -4,13 +4,14 @@ Source: specification page ``moe_token_permute_grad``.
 """
 
 from npu_sim.framework.case import Inspection
+from npu_sim.framework.inference import bound_sizes
 from npu_sim.language import Text
 from npu_sim.status import TILING_FAILURE, AclnnError
 
 
 def check_entries(call: Inspection) -> None:
     """Check num_topk indices per token and at most one row per index; set the sizes."""
-    call.sizes = call.operator.bound(call.arguments)
+    call.sizes = bound_sizes(call.operator, call.arguments)
     entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
     tokens = entries // top_k
     if entries % top_k:

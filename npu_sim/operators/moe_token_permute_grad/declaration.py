@@ -3,20 +3,16 @@
 Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_token_permute_grad``.
 """
 
-from typing import Any
-
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula
 from npu_sim.operators.moe_token_permute_grad.contract import check_entries
-from npu_sim.operators.moe_token_permute_grad.plan import describe
 from npu_sim.operators.shared.token_sums import buffer_message, check_padding
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import INVALID, TILING_FAILURE
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import token_sums as moe
@@ -64,24 +60,6 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
     return buffer_message(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute_grad import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute_grad import study
-
-    return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute_grad.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -170,14 +148,9 @@ OPERATOR = Operator(
     ),
     tiling=moe.Tiling,
     tile=tiler.tile_row,
-    describe=describe,
-    compute=compute,
-    formula=formula,
-    data=data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 
+from npu_sim.operators.moe_token_permute.study import FUNCTION
+from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
 from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units
 from npu_sim.operators.shared.unpermuted_tokens import with_tokens_appended
 from npu_sim.orders import trees
@@ -68,3 +70,17 @@ def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
 
 
 CHANGES = Changes(grown=_grown, places=lambda call: {"sorted_indices": _experts(call)})
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    indices = wrapped.tensor("indices")
+    arguments = {
+        "permuted_output_grad": wrapped.output_gradient(),
+        "sorted_indices": wrapped.output(1),
+        "num_topk": 1 if len(indices.shape) == 1 else indices.shape[-1],
+    }
+    results = {"input_grad": wrapped.gradients.get("tokens")}
+    return arguments | wrapped.pick(padded_mode=False), results
+
+
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.execution import SCAN_ELEMENTS
-from npu_sim.language import Text
 from npu_sim.operators.shared.token_sums import check_indices
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
@@ -24,7 +23,7 @@ def compute(run: "Run") -> None:
         check_indices(run.tensors["sorted_indices"], "permuted_tokens")
     with run.watch.stage("load"):
         from npu_sim.kernels.elementwise import widen_array
-        from npu_sim.kernels.gathered_rows import gather_rows
+        from npu_sim.kernels.moe_token_permute import gather_rows
         from npu_sim.kernels.token_sums import sum_tokens
     with run.watch.stage("compute"):
         tokens, indices = run.stored("permuted_tokens"), run.stored("sorted_indices")
@@ -44,33 +43,36 @@ def indices_beyond_rows(run: "Run") -> Iterator[Caveat]:
     row, indices = run.case.row, run.tensors["sorted_indices"]
     dropped = int(np.count_nonzero(indices >= row.rows))
     if dropped and row.rows < row.entries:
-        message = Text(
+        yield caveat(
+            "tokens_dropped",
+            "sorted_indices",
             "{dropped} indices are at or beyond the {rows} rows of permuted_tokens: they were "
             "dropped and contribute nothing",
             dropped=dropped,
             rows=row.rows,
         )
-        yield Caveat(code="tokens_dropped", argument="sorted_indices", message=message)
     elif dropped:
-        message = Text(
+        yield caveat(
+            "indices_at_or_beyond_rows",
+            "sorted_indices",
             "{dropped} indices are beyond the documented range [0, {last_entry}]: they are "
             "treated as dropped",
             dropped=dropped,
             last_entry=row.entries - 1,
         )
-        yield Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
 
 
 def _hidden_by_probs(run: "Run") -> Iterator[Caveat]:
     """Yield the warning that rows with inf or nan are not read."""
     hidden = nonfinite_rows_of_zero_probs(run)
     if hidden:
-        message = Text(
+        yield caveat(
+            "zero_prob_hides_nonfinite",
+            "probs",
             "{hidden} rows with inf or nan are not read, as their probs are 0: "
             "the formula gives nan there",
             hidden=hidden,
         )
-        yield Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
 
 
 def nonfinite_rows_of_zero_probs(run: "Run") -> int:

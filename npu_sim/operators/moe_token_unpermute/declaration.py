@@ -3,20 +3,17 @@
 Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
 """
 
-from typing import Any
-
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.moe_token_unpermute.compute import compute, formula
-from npu_sim.operators.moe_token_unpermute.plan import describe, entry_name, probs_code
+from npu_sim.operators.moe_token_unpermute.plan import entry_name, probs_code
 from npu_sim.operators.shared import unpermuted_tokens
 from npu_sim.operators.shared.token_sums import buffer_message, check_padding
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling import token_sums
@@ -61,24 +58,6 @@ def _buffer_message(case: Case) -> tuple[str, str, str]:
     return buffer_message(
         case, entry_name(case), tiler.bytes_of_entry(probs_code(case)), case.row.top_k, "probs"
     )
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute import study
-
-    return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -127,14 +106,10 @@ OPERATOR = Operator(
     ),
     tiling=token_sums.Tiling,
     tile=tiler.tile_row,
-    describe=describe,
-    compute=compute,
-    formula=formula,
     data=unpermuted_tokens.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.language import Text
+from npu_sim.framework.describing import Description
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.unpermuted_tokens import dropped_tokens
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
 
 BUFFER_NAMES = {"indices": "indices", "probs": "probs", "probs_fp32": "probs in fp32"}
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which has a tiling."""
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
     probs = probs_code(case)
     buffers = tiler.entry_buffers(case.tiling, probs)._asdict()
     entries = token_sums.Entries(
@@ -28,9 +28,8 @@ def describe(case: Case) -> dict[str, Any]:
         rows="permuted_tokens",
         most=MOST_TOPK if case.row.has_probs else 1,
     )
-    plan = token_sums.describe(case, entries, ())
-    (memory,) = plan["memories"]
-    return {**plan, "caveats": tuple(_caveats(case, -memory.free_bytes))}
+    beyond = -token_sums.memory(case, entries).free_bytes
+    return token_sums.describe(case, entries, _caveats(case, beyond))
 
 
 def probs_code(call: Any) -> int:
@@ -46,11 +45,13 @@ def entry_name(case: Case) -> str:
 def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
     if beyond > 0:
-        message = Text(
+        yield caveat(
+            "buffers_beyond_usable_ub",
+            "probs",
             "every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by "
             "{beyond} bytes, which the planner does not count; whether anything else lies there "
             "is not published: the simulator computes as if not",
             beyond=beyond,
+            not_modelled="*",
         )
-        yield Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message)
     yield from dropped_tokens(case.row)

@@ -2,9 +2,17 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from npu_sim.operators.shared.dumped import (
+    Function,
+    InDumps,
+    Values,
+    WrappedCall,
+    rows_of_last_axis,
+)
 from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units
 from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
 from npu_sim.orders import trees
@@ -83,3 +91,22 @@ def sum_terms(call: StudyCall, live: np.ndarray, index: tuple[int, ...]) -> list
         )
         for entry, row, prob in zip(entries, rows, probs, strict=True)
     ]
+
+
+def arguments_in_dump(wrapped: WrappedCall) -> dict[str, Any]:
+    """Return the arguments of the forward function."""
+    return wrapped.pick(
+        "permuted_tokens", "sorted_indices", probs=None, padded_mode=False, restore_shape=None
+    )
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    return arguments_in_dump(wrapped), {"unpermuted_tokens": wrapped.output(0)}
+
+
+FUNCTION = Function(
+    ("npu_moe_token_unpermute",),
+    ("permuted_tokens", "sorted_indices", "probs", "padded_mode", "restore_shape"),
+    ("permuted_tokens", "probs"),
+)
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))

@@ -12,7 +12,7 @@ import numpy as np
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.operators.shared.token_sums import check_indices
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
 if TYPE_CHECKING:
@@ -132,10 +132,9 @@ def write_gradients(
     """
     case, sums = run.case, np.empty(0, np.float32)
     with run.watch.stage("load"):
-        from npu_sim.kernels.ascend_950.moe_token_unpermute_grad import Cut
         from npu_sim.kernels.elementwise import narrow_array, widen_array
-        from npu_sim.kernels.gathered_rows import gather_rows
-        from npu_sim.kernels.moe_token_unpermute_grad import Summation, weigh_and_multiply
+        from npu_sim.kernels.moe_token_permute import gather_rows
+        from npu_sim.kernels.moe_token_unpermute_grad import Cut, Summation, weigh_and_multiply
     with run.watch.stage("compute"):
         g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
         if case.row.has_probs:
@@ -157,30 +156,35 @@ def write_gradients(
 def dropped_indices(indices: np.ndarray, rows: int) -> Iterator[Caveat]:
     """Yield the warning that indices are beyond the rows."""
     if count := int(np.count_nonzero(indices >= rows)):
-        message = Text(
-            "{count} indices are at or beyond {rows}: they were dropped", count=count, rows=rows
+        yield caveat(
+            "tokens_dropped",
+            "sorted_indices",
+            "{count} indices are at or beyond {rows}: they were dropped",
+            count=count,
+            rows=rows,
         )
-        yield Caveat(code="tokens_dropped", argument="sorted_indices", message=message)
 
 
 def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
     """Yield the warnings about rows that are named by no index, or by several."""
     if unwritten := int(np.count_nonzero(writers.entries < 0)):
-        message = Text(
+        yield caveat(
+            "rows_not_written",
+            "permuted_tokens_grad",
             "{unwritten} rows are named by no index: +0 here, on the device they keep what "
             "memory held",
             unwritten=unwritten,
         )
-        yield Caveat(code="rows_not_written", argument="permuted_tokens_grad", message=message)
     if writers.repeated:
         count = int(np.count_nonzero(writers.order_dependent_rows))
         across = Text("{count} of them by two cores: the last one to write wins", count=count)
-        message = Text(
+        yield caveat(
+            "duplicate_indices",
+            "sorted_indices",
             "{repeated} rows are named more than once, {across}",
             repeated=writers.repeated,
             across=across,
         )
-        yield Caveat(code="duplicate_indices", argument="sorted_indices", message=message)
 
 
 def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterator[Caveat]:

@@ -5,9 +5,7 @@ Source: product document aclnnMoeTokenUnpermuteGrad; specification page
 """
 
 from collections.abc import Mapping
-from typing import Any
 
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
@@ -15,11 +13,10 @@ from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.moe_token_unpermute_grad.compute import compute, formula
-from npu_sim.operators.moe_token_unpermute_grad.plan import describe
 from npu_sim.operators.shared import unpermuted_tokens
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import NULL_POINTER, TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
@@ -79,30 +76,6 @@ TOKENS = Switch(
     aliases=("permuted_tokens_given",),
     tensor="permuted_tokens",
 )
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute_grad import timeline
-
-    return {"program": timeline.program, "steps": timeline.steps}
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute_grad import study
-
-    return {
-        "claims": study.claims,
-        "terms": study.terms,
-        "changes": study.CHANGES,
-        "writes": study.writes,
-        "open_rules": study.open_rules,
-    }
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute_grad.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -184,14 +157,10 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    describe=describe,
-    compute=compute,
-    formula=formula,
     data=unpermuted_tokens.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.describing import Condition, Description, decision, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.moe_token_unpermute.plan import probs_code
 from npu_sim.operators.shared.unpermuted_tokens import dropped_tokens
-from npu_sim.plans.model import Caveat, Decision, OutputOrder
+from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.common import BLOCK_BYTES, align
 
@@ -57,8 +57,8 @@ AT_ONCE = Condition(
 )
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which has a tiling."""
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
     tiling, has_probs = case.tiling, bool(case.row.has_probs)
     size = case.specs["unpermuted_tokens_grad"].itemsize
     names = {
@@ -73,25 +73,27 @@ def describe(case: Case) -> dict[str, Any]:
         buffers={names[name]: count for name, count in buffers.items()},
         ranges=[tiler.token_range(tiling, core) for core in range(tiling.block_dim)],
         unit="token",
-        conditions=_summed_decisions(case, size) if has_probs else (_copied_decision(case, size),),
+        conditions=lambda: _decisions(case, size),
         order=_order(has_probs),
-        caveats=tuple(_caveats(case)),
+        caveats=_caveats(case),
     )
 
 
-def _copied_decision(case: Case, size: int) -> Decision:
-    padded = align(case.row.hidden, BLOCK_BYTES // size)
-    longest = tiler.longest_copied(tiler.INDEX_GROUP, size, case.device)
-    return decision(case, COPIED_WHOLE, padded=padded, longest=longest)
-
-
-def _summed_decisions(case: Case, size: int) -> tuple[Decision, ...]:
-    padded, probs = align(case.row.hidden, tiler.ROW_BYTES // size), probs_code(case)
+def _decisions(case: Case, size: int) -> Iterator[Decision]:
+    hidden = case.row.hidden
+    if not case.row.has_probs:
+        longest = tiler.longest_copied(tiler.INDEX_GROUP, size, case.device)
+        padded = align(hidden, BLOCK_BYTES // size)
+        yield decision(case, COPIED_WHOLE, padded=padded, longest=longest)
+        return
+    padded, probs = align(hidden, tiler.ROW_BYTES // size), probs_code(case)
     entries = case.tiling.group_entries_aligned, probs, size, case.device
-    whole = decision(case, SUMMED_WHOLE, padded=padded, longest=tiler.longest_summed(*entries))
-    if not whole.outcome:
-        return (whole,)
-    return whole, decision(case, AT_ONCE, fit=tiler.rows_beside(padded, *entries))
+    longest = tiler.longest_summed(*entries)
+    whole = decision(case, SUMMED_WHOLE, padded=padded, longest=longest)
+    yield whole
+    if whole.outcome:
+        fit = tiler.rows_beside(padded, *entries)
+        yield decision(case, AT_ONCE, num_topk=case.row.num_topk, fit=fit)
 
 
 def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
@@ -131,10 +133,11 @@ def _caveats(case: Case) -> Iterator[Caveat]:
     row, tiling = case.row, case.tiling
     yield from dropped_tokens(row)
     if row.has_probs and tiling.pieces > 1:
-        message = Text(
+        yield caveat(
+            "hidden_split_changes_sums",
+            "probs_grad",
             "rows are summed in pieces of {piece_columns} columns, whose length follows from the "
             "tokens of a core: the last bit of probs_grad can change with the SoC and with the "
             "number of tokens",
             piece_columns=tiling.piece_columns,
         )
-        yield Caveat(code="hidden_split_changes_sums", argument="probs_grad", message=message)

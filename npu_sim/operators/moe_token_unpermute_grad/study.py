@@ -6,9 +6,10 @@ from functools import partial
 import numpy as np
 
 from npu_sim.framework.execution import Result
-from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.numbers.values import normal
+from npu_sim.operators.moe_token_unpermute.study import FUNCTION, arguments_in_dump
+from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
 from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
 from npu_sim.orders import trees
@@ -94,6 +95,8 @@ def row_writes(
     call: StudyCall, first: Result, output: str, stops: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Like :func:`writes`, given for every core the entry behind its last one."""
+    from npu_sim.kernels.elementwise import narrow_array
+
     indices, top_k = call.tensors["sorted_indices"].reshape(-1), experts(call)
     gradient, probs = call.tensors["unpermuted_tokens_grad"], call.tensors.get("probs")
     dtype = canonical_dtype(first.outputs[output].dtype)
@@ -146,3 +149,15 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
         (f"g[{entry // top_k}, {column}]{named}", float(g[entry // top_k, column] * factors[entry]))
         for entry in entries
     ]
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    arguments = {"unpermuted_tokens_grad": wrapped.output_gradient()}
+    results = {
+        "permuted_tokens_grad": wrapped.gradients.get("permuted_tokens"),
+        "probs_grad": wrapped.gradients.get("probs"),
+    }
+    return arguments_in_dump(wrapped) | arguments, results
+
+
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))

@@ -16,6 +16,8 @@ from npu_sim.timelines.program import (
     Loop,
     Node,
     Program,
+    Step,
+    View,
     Work,
     dropped_tokens,
     ranged,
@@ -23,11 +25,95 @@ from npu_sim.timelines.program import (
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 
 INDEX_BYTES = 4
 BLOCK_SUM = 8
 """Numbers that one tree instruction reduces to one."""
+
+PROBS = ("probs", "probs in fp32", "probs gradients", "sums", "piece sums", "reserved")
+ROWS = (
+    "g rows",
+    "token rows",
+    "result rows",
+    "token row in fp32",
+    "g in fp32",
+    "row products",
+    *PROBS,
+)
+HELD = ("probs", "sorted_indices")
+GRADIENT, WRITTEN = ("unpermuted_tokens_grad",), ("permuted_tokens_grad",)
+INDICES_IN = Step(
+    "indices", "entries {entries}: where their rows are", ("sorted_indices",), live=("indices",)
+)
+ROWS_MOVED = Step(
+    "rows",
+    "entries {entries}, columns {columns}: rows of the gradient go to where their indices say",
+    GRADIENT,
+    WRITTEN,
+    ("sorted_indices",),
+    ("indices", "g rows"),
+    WRITTEN,
+)
+PROBS_IN = Step(
+    "probs", "entries {entries}: their probs are copied in, the sums are cleared", HELD, live=PROBS
+)
+SUMS = Step(
+    "sums",
+    "entries {entries}: the sums of these columns are added to those of the columns before",
+    holds=HELD,
+    live=PROBS,
+)
+SUMS_OUT = Step(
+    "gradient of probs",
+    "entries {entries}: their sums are rounded and copied out",
+    (),
+    ("probs_grad",),
+    HELD,
+    PROBS,
+)
+TOKEN = "token {token} of entries {entries}, columns {columns}"
+G_IN = Step(
+    "g",
+    Text("{where}: its row g of the gradient is copied in", where=TOKEN),
+    GRADIENT,
+    (),
+    HELD,
+    ROWS,
+)
+GRADIENT_OUT = Step(
+    "row of the gradient",
+    Text("{where}, expert {{expert}}: g * probs is copied out", where=TOKEN),
+    (),
+    WRITTEN,
+    HELD,
+    ROWS,
+    WRITTEN,
+)
+PRODUCT = Step(
+    "row of the experts",
+    Text(
+        "{where}, expert {{expert}}: {product}",
+        where=TOKEN,
+        product="the entry's sum += g * row of the experts, folded to one number",
+    ),
+    ("permuted_tokens",),
+    (),
+    HELD,
+    ROWS,
+    ("permuted_tokens",),
+)
+NO_ROW = Step(
+    "no row",
+    Text("{where}, expert {{expert}}: a dropped row, nothing is copied out", where=TOKEN),
+    holds=HELD,
+    live=ROWS,
+)
+ZEROS = Step(
+    "zeros for a row",
+    Text("{where}, expert {{expert}}: a dropped row counts as zeros", where=TOKEN),
+    holds=HELD,
+    live=ROWS,
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +144,27 @@ def program(plan: Plan) -> Program:
             "entries", start * top_k, stop * top_k, plan.tiling["indicesReserveNum"], body
         )
     phase = vector_phase("entries", cores, in_buffers=2, out_buffers=2)
-    return Program((phase,), assumptions=(dropped_tokens(call.live, entries),))
+    dropped = dropped_tokens(call.live, entries)
+    return Program((phase,), assumptions=(dropped,), views=_views(plan))
+
+
+def _views(plan: Plan) -> tuple[View, ...]:
+    """Return the tensors; without permuted_tokens there is one row per index."""
+    grad = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"])
+    top_k, (tokens, columns) = plan.tiling["topK"], grad.shape
+    rows_of = plan.arguments.get("permuted_tokens", plan.arguments["sorted_indices"])
+    rows = TensorSpec.parse(rows_of).shape[0]
+    by_token, by_column = {"tokens": 1, "entries": 1 / top_k, "token": 1}, {"columns": 1}
+    by_entry = {"tokens": top_k, "entries": 1, "token": top_k, "expert": 1}
+    given = [name for name in ("permuted_tokens",) if name in plan.arguments]
+    probs = ("probs", "probs_grad") if "probs" in plan.arguments else ()
+    return (
+        View("unpermuted_tokens_grad", tokens, columns, by_token, by_column),
+        *(View(name, rows, columns, by_column=by_column) for name in given),
+        View("sorted_indices", tokens * top_k, by_row=by_entry),
+        View("permuted_tokens_grad", rows, columns, by_column=by_column),
+        *(View(name, tokens, top_k, by_token, {"expert": 1}) for name in probs),
+    )
 
 
 def _copies(call: _Call, count: int) -> tuple[Node, ...]:
@@ -68,9 +174,9 @@ def _copies(call: _Call, count: int) -> tuple[Node, ...]:
     def piece(columns: int) -> tuple[Node, ...]:
         rows = Copy(call.element_bytes * columns, columns, times=count)
         out = (Copy(call.element_bytes * columns, columns, times=live),) if live else ()
-        return (vector_tile((rows,), copy_out=out, note="rows"),)
+        return (vector_tile((rows,), copy_out=out, step=ROWS_MOVED),)
 
-    indices = vector_tile((Copy(INDEX_BYTES * count, count),), note="indices")
+    indices = vector_tile((Copy(INDEX_BYTES * count, count),), step=INDICES_IN)
     return indices, *_pieces(call, piece)
 
 
@@ -80,12 +186,12 @@ def _sums(call: _Call, count: int) -> tuple[Node, ...]:
     copy = (Copy(probs * count, count),)
 
     def piece(columns: int) -> tuple[Node, ...]:
-        sums = vector_tile(vector=(fp32.combine(count),), note="sums")
+        sums = vector_tile(vector=(fp32.combine(count),), step=SUMS)
         return Loop(_token(call, columns), count // top_k, "token", 1), sums
 
     padded = call.tiling["indicesReserveNumAlign"]
-    first = vector_tile(copy, (*_widen(count, probs, padded), fp32.fill(padded)), note="probs")
-    last = vector_tile((), _narrow(count, probs, padded), copy, note="gradient of probs")
+    first = vector_tile(copy, (*_widen(count, probs, padded), fp32.fill(padded)), step=PROBS_IN)
+    last = vector_tile((), _narrow(count, probs, padded), copy, SUMS_OUT)
     return first, *_pieces(call, piece), last
 
 
@@ -102,15 +208,15 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     wide, narrow = _widen(columns, size, padded), _narrow(columns, size, padded)
     product = (*wide, fp32.combine(columns), *_reduce(columns))
     weighted = (fp32.combine_scalar(columns), *narrow)
-    live = vector_tile((), weighted, (copy,), note="row of the gradient")
-    dropped = vector_tile(vector=(fp32.fill(padded), *narrow), note="no row")
+    live = vector_tile((), weighted, (copy,), GRADIENT_OUT)
+    dropped = vector_tile(vector=(fp32.fill(padded), *narrow), step=NO_ROW)
     live_experts = call.live_of(top_k)
-    nodes: list[Node] = [vector_tile((copy,), wide, note="g")]
+    nodes: list[Node] = [vector_tile((copy,), wide, step=G_IN)]
     if live_experts:
-        row = vector_tile((copy,), product, note="row of the experts")
+        row = vector_tile((copy,), product, step=PRODUCT)
         nodes.append(Loop((live, row), live_experts, "expert", 1))
     if live_experts < top_k:
-        nothing = vector_tile(vector=(fp32.fill(padded), *product), note="zeros for a row")
+        nothing = vector_tile(vector=(fp32.fill(padded), *product), step=ZEROS)
         nodes.append(Loop((dropped, nothing), top_k - live_experts, "expert", 1, live_experts))
     return tuple(nodes)
 
@@ -134,84 +240,3 @@ def _widen(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
 def _narrow(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
     """Return a cast from fp32; fp32 rows are copied."""
     return fp32.narrow(elements, element_bytes) or (fp32.copy(padded),)
-
-
-PROBS = ("probs", "probs in fp32", "probs gradients", "sums", "piece sums", "reserved")
-
-ROWS = (
-    "g rows",
-    "token rows",
-    "result rows",
-    "token row in fp32",
-    "g in fp32",
-    "row products",
-    *PROBS,
-)
-
-
-def steps(plan: Plan) -> StepTable:
-    """Return the descriptions of the tiles."""
-    grad = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"])
-    top_k, (tokens, columns) = plan.tiling["topK"], grad.shape
-    # Without permuted_tokens there is one row per index.
-    rows_of = plan.arguments.get("permuted_tokens", plan.arguments["sorted_indices"])
-    rows = TensorSpec.parse(rows_of).shape[0]
-    by_token, by_column = {"tokens": 1, "entries": 1 / top_k, "token": 1}, {"columns": 1}
-    views = [
-        View("unpermuted_tokens_grad", tokens, columns, by_token, by_column),
-        View(
-            "sorted_indices",
-            tokens * top_k,
-            by_row={"tokens": top_k, "entries": 1, "token": top_k, "expert": 1},
-        ),
-        View("permuted_tokens_grad", rows, columns, by_column=by_column),
-    ]
-    if "permuted_tokens" in plan.arguments:
-        views.insert(1, View("permuted_tokens", rows, columns, by_column=by_column))
-    if "probs" not in plan.arguments:
-        return StepTable(tuple(views), _copy_steps())
-    by_entry = {"expert": 1}
-    views += [
-        View("probs", tokens, top_k, by_token, by_entry),
-        View("probs_grad", tokens, top_k, by_token, by_entry),
-    ]
-    return StepTable(tuple(views), _sum_steps())
-
-
-def _copy_steps() -> dict[tuple[str, str], Step]:
-    read, written = ("unpermuted_tokens_grad",), ("permuted_tokens_grad",)
-    indices = ("sorted_indices",)
-    where = "entries {entries}: where their rows are"
-    moved = (
-        "entries {entries}, columns {columns}: rows of the gradient go to where their indices say"
-    )
-    return {
-        ("entries", "indices"): Step(where, indices, live=("indices",)),
-        ("entries", "rows"): Step(moved, read, written, indices, ("indices", "g rows"), written),
-    }
-
-
-def _sum_steps() -> dict[tuple[str, str], Step]:
-    where = "token {token} of entries {entries}, columns {columns}"
-    held, read = ("probs", "sorted_indices"), ("permuted_tokens",)
-    written = ("permuted_tokens_grad",)
-    probs = "entries {entries}: their probs are copied in, the sums are cleared"
-    g = Text("{where}: its row g of the gradient is copied in", where=where)
-    gradient = Text("{where}, expert {{expert}}: g * probs is copied out", where=where)
-    product = "the entry's sum += g * row of the experts, folded to one number"
-    row = Text("{where}, expert {{expert}}: {product}", where=where, product=product)
-    no_row = Text("{where}, expert {{expert}}: a dropped row, nothing is copied out", where=where)
-    zeros = Text("{where}, expert {{expert}}: a dropped row counts as zeros", where=where)
-    sums = "entries {entries}: the sums of these columns are added to those of the columns before"
-    out = "entries {entries}: their sums are rounded and copied out"
-    table = {
-        "probs": Step(probs, held, live=PROBS),
-        "g": Step(g, ("unpermuted_tokens_grad",), (), held, ROWS),
-        "row of the gradient": Step(gradient, (), written, held, ROWS, written),
-        "row of the experts": Step(row, read, (), held, ROWS, read),
-        "no row": Step(no_row, (), (), held, ROWS),
-        "zeros for a row": Step(zeros, (), (), held, ROWS),
-        "sums": Step(sums, (), (), held, PROBS),
-        "gradient of probs": Step(out, (), ("probs_grad",), held, PROBS),
-    }
-    return {("entries", note): step for note, step in table.items()}

@@ -10,10 +10,9 @@ import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import unsupported_values
-from npu_sim.language import Text
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import rms_norm as tiler
 
 if TYPE_CHECKING:
@@ -71,13 +70,16 @@ def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
     found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))
     if not found:
         return ()
-    message = Text(
-        "{found} rows have a finite element above {largest_squared}, whose square is inf: "
-        "their rstd is 0",
-        found=found,
-        largest_squared=f"{LARGEST_SQUARED:g}",
+    return (
+        caveat(
+            "squares_overflow",
+            "x",
+            "{found} rows have a finite element above {largest_squared}, whose square is inf: "
+            "their rstd is 0",
+            found=found,
+            largest_squared=f"{LARGEST_SQUARED:g}",
+        ),
     )
-    return (Caveat(code="squares_overflow", argument="x", message=message),)
 
 
 def formula(

@@ -4,20 +4,19 @@ Source: product document aclnnRmsNorm; specification page ``rms_norm``.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950, Profile
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived
 from npu_sim.framework.case import Inspection
+from npu_sim.framework.inference import bound_sizes
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import shape_text
-from npu_sim.operators.rms_norm.compute import compute, data, formula
-from npu_sim.operators.rms_norm.plan import describe
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
@@ -53,7 +52,7 @@ def check_gamma(call: Inspection) -> None:
             x=shape_text(x.shape),
         )
         raise AclnnError(TILING_FAILURE, "gamma", message, Text("gamma: {wanted}", wanted=wanted))
-    call.sizes = call.operator.bound(call.arguments)
+    call.sizes = bound_sizes(call.operator, call.arguments)
 
 
 def check_epsilon(call: Inspection) -> None:
@@ -64,28 +63,6 @@ def check_epsilon(call: Inspection) -> None:
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x gamma")
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm import timeline
-
-    return {
-        "program": timeline.program,
-        "steps": timeline.steps,
-        "instructions": timeline.instructions,
-    }
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm import study
-
-    return {"claims": study.claims, "terms": study.terms}
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -132,7 +109,7 @@ OPERATOR = Operator(
         check_epsilon,
     ),
     tiling=tiler.Tiling,
-    tile=tiler.tile_row,
+    tile=tiler.tile,
     used_bytes=tiler.used_bytes,
     assumed=(
         Assumed(
@@ -141,13 +118,8 @@ OPERATOR = Operator(
             "specification page rms_norm, Workspace",
         ),
     ),
-    describe=describe,
-    compute=compute,
-    formula=formula,
-    data=data,
     evidence=Evidence.EXACT,
     empty="empty: no rows, nothing runs",
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -3,16 +3,15 @@
 Source: specification page ``rms_norm``.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, counted, decision, vector_plan
+from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
 from npu_sim.language import Text
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, WorkspacePart
+from npu_sim.plans.model import Caveat, WorkspacePart, caveat
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import ceil_div
 
@@ -24,9 +23,6 @@ OFFSET_TAGS = "v9.1.0 and v9.2.0-beta.1 count"
 RSTD_GROUP = 8
 """fp32 numbers of a 32-byte block, the smallest copy (page, "Atlas inference: how rstd goes
 out")."""
-SAME_SUM_COLUMNS = 128
-"""Largest number of columns for which keys 0 and 2 add the same pairs (page, "What follows from
-the orders")."""
 PATHS = {
     tiler.KEY_NORMAL: "normal",
     tiler.KEY_SPLIT_D: "split D",
@@ -35,31 +31,17 @@ PATHS = {
 }
 
 
-def _on_row(holds: Callable[[tiler.Problem, Any], bool]) -> Callable[[Any, Any, Any], bool]:
-    """Return a condition on a problem as a condition on a row."""
-    return lambda row, device, rules: holds(tiler.problem_of_row(row), device)
-
-
-def _merges(row: Any, device: Any, rules: Any) -> bool:
-    problem = tiler.problem_of_row(row)
-    return tiler.merges_rows(problem, device) or tiler.merges_inference_rows(problem, device, rules)
-
-
-def _spares_broadcasts(row: Any, device: Any, rules: Any) -> bool:
-    return tiler.spares_broadcasts(tiler.problem_of_row(row), device, rules)
-
-
 MERGE = Condition(
     "merge N",
     Text(
-        "A2: col_align <= {merge_columns}; Atlas inference series: fp16, col = "
+        "A2 and A3: col_align <= {merge_columns}; Atlas inference series: fp16, col = "
         "{inference_merge_columns} and row % {inference_merge_rows} = 0, at releases that "
         "merge there",
         merge_columns=tiler.MERGE_COLUMNS,
         inference_merge_columns=tiler.INFERENCE_MERGE_COLUMNS,
         inference_merge_rows=tiler.INFERENCE_MERGE_ROWS,
     ),
-    _merges,
+    tiler.merges_rows,
     "several whole rows lie in the buffer at a time; "
     "a row is summed in 64 lanes and then as a tree",
     "a row at a time, summed by halving",
@@ -68,7 +50,7 @@ MERGE = Condition(
 WHOLE = Condition(
     "whole rows",
     "a row fits beside its fp32 copy, its squares, gamma and y",
-    _on_row(tiler.fits_normal_row),
+    tiler.fits_normal_row,
     "rows pass through the buffer whole",
     "rows are cut, or the squares take the place of x",
     ("col",),
@@ -76,7 +58,7 @@ WHOLE = Condition(
 SINGLE = Condition(
     "single row",
     "gamma is fp32 beside 16 bits, and a row fits when its squares take the place of x",
-    _on_row(tiler.fits_single_row),
+    tiler.fits_single_row,
     "rows pass through the buffer whole, x and its squares in one place",
     "rows are cut into pieces of columns",
     ("col",),
@@ -91,35 +73,35 @@ PERFORMANCE = Condition(
         performance_first_axis=tiler.PERFORMANCE_FIRST_AXIS,
         performance_second_axis=tiler.PERFORMANCE_SECOND_AXIS,
     ),
-    _spares_broadcasts,
+    tiler.spares_broadcasts,
     "rstd and gamma are multiplied without broadcasting them to all rows first; no bit changes",
     "rstd and gamma are broadcast to all rows of the buffer first; no bit changes",
 )
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case."""
-    tiling, problem = case.tiling, tiler.problem_of_row(case.row)
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    tiling = case.tiling
     key = tiling.tiling_key
     conditions = [MERGE] if key == tiler.KEY_MERGE_N else [MERGE, WHOLE]
-    if tiler.is_mixed(problem) and key in (tiler.KEY_SINGLE_ROW, tiler.KEY_SPLIT_D):
+    if tiler.is_mixed(case.row) and key in (tiler.KEY_SINGLE_ROW, tiler.KEY_SPLIT_D):
         conditions.append(SINGLE)
     if key == tiler.KEY_MERGE_N and case.rules.performance_fields:
         conditions.append(PERFORMANCE)
-    values = {"col": case.row.col, "col_align": tiling.columns_aligned, "row": case.row.row}
+    values = {"row": case.row.row, "col": case.row.col, "col_align": tiling.columns_aligned}
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    plan = vector_plan(
+    return vector_plan(
         case,
         path=PATHS[key],
         path_reason=_path_reason(case),
         per_core=_per_core(case),
-        buffers=tiler.buffers(tiling, problem, case.device, case.rules)._asdict(),
+        buffers=tiler.buffers(tiling, case.row, case.device, case.rules)._asdict(),
         ranges=ranges,
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=workspace_parts(case),
-        conditions=[decision(case, condition, **values) for condition in conditions],
+        conditions=lambda: [decision(case, condition, **values) for condition in conditions],
         caveats=(*_caveats(case), *zero_epsilon_caveats(case)),
     )
-    return {**plan, "tiling": tiler.vendor_structure(tiling, case.arguments.epsilon, case.rules)}
 
 
 def workspace_parts(case: Case) -> list[WorkspacePart]:
@@ -193,46 +175,47 @@ def _caveats(case: Case) -> Iterator[Caveat]:
         who: str = Text("release {release} counts", release=case.profile.release)
         if case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL:
             who = OFFSET_TAGS
-        message = Text(
+        yield caveat(
+            "element_offset_wraps",
+            "x",
             "{who} elements of x before a core's first in {bits} bits: cores that begin beyond "
             "2^{bits} elements read and write at that place modulo 2^{bits}; the simulator "
             "computes as if they did not",
             who=who,
             bits=bits,
+            not_modelled="*",
         )
-        yield Caveat(code="element_offset_wraps", argument="x", message=message)
     if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != tiler.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
-            message = Text(
+            yield caveat(
+                "rstd_cleared_by_neighbour",
+                "rstd",
                 "a core clears rstd up to a multiple of {rstd_group} rows, {block_factor} is none: "
                 "one that starts late can erase what its neighbour wrote; the simulator computes "
                 "as if that did not happen",
                 rstd_group=RSTD_GROUP,
                 block_factor=tiling.block_factor,
+                not_modelled="rstd",
             )
-            yield Caveat(code="rstd_cleared_by_neighbour", argument="rstd", message=message)
         behind = -tiling.last_block_factor % RSTD_GROUP
         if behind:
-            message = Text(
+            yield caveat(
+                "rstd_written_behind_end",
+                "rstd",
                 "the last core writes {behind} zeros, {bytes} bytes, behind the end of rstd",
                 behind=behind,
                 bytes=4 * behind,
             )
-            yield Caveat(code="rstd_written_behind_end", argument="rstd", message=message)
-    is_merged_on_a2 = row.col > SAME_SUM_COLUMNS and tiling.columns_aligned <= tiler.MERGE_COLUMNS
-    if case.profile.npu_arch == NPU_ARCH_A2_A3 and is_merged_on_a2:
-        message = Text(
-            "between {same_sum_columns} and {merge_columns} columns A2 and A3 add the squares in "
-            "another order: the last bit of rstd can differ",
-            same_sum_columns=SAME_SUM_COLUMNS,
-            merge_columns=tiler.MERGE_COLUMNS,
-        )
-        yield Caveat(code="rstd_differs_between_products", argument="rstd", message=message)
 
 
 def zero_epsilon_caveats(case: Case) -> tuple[Caveat, ...]:
     """Return the warning of an epsilon that is 0 in fp32."""
     if tiler.rounded_epsilon(case.arguments.epsilon) != 0:
         return ()
-    message = Text("epsilon is 0 in fp32: a row of zeros has rstd inf and y nan")
-    return (Caveat(code="zero_rows_without_epsilon", argument="epsilon", message=message),)
+    return (
+        caveat(
+            "zero_rows_without_epsilon",
+            "epsilon",
+            "epsilon is 0 in fp32: a row of zeros has rstd inf and y nan",
+        ),
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import sqrt
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.compute import formula, split_of
+from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
@@ -82,3 +84,41 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     """Return the single term of an output element in float64; neither output is a sum."""
     value = formula(call.arguments, call.tensors, np.dtype(np.float64))[output][index]
     return [("x*rstd*gamma" if output == "y" else "1/sqrt(mean(x^2)+epsilon)", float(value))]
+
+
+NORM_TOLERANCE = 1 + 2.0**-6
+"""Norms are computed in the tensor's own dtype: those of 16-bit tensors are good to 2^-8."""
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    results = {"y": wrapped.output(0), "rstd": wrapped.output(1)}
+    return wrapped.pick("x", "gamma", epsilon=1e-6), results
+
+
+def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
+    epsilon, rstd = float(arguments["epsilon"]), results.get("rstd")
+    if rstd is not None and epsilon > 0:
+        least, most = rstd.extremes
+        # rstd = 1/sqrt(mean of squares + epsilon), and the mean is not negative.
+        if least <= 0 or most > NORM_TOLERANCE / sqrt(epsilon):
+            yield Text(
+                "rstd goes from {least} to {most}; possible: above 0, to {limit}, the inverse "
+                "root of epsilon",
+                least=f"{least:.4g}",
+                most=f"{most:.4g}",
+                limit=f"{1 / sqrt(epsilon):.4g}",
+            )
+    y, gamma = results.get("y"), arguments.get("gamma")
+    if y is None or gamma is None or "Norm" not in y.statistics:
+        return
+    limit = sqrt(y.size) * gamma.largest  # x*rstd of a row has a norm of at most sqrt(columns)
+    if y.statistics["Norm"] > limit * NORM_TOLERANCE:
+        yield Text(
+            "y has the norm {norm}; at most {limit} is possible with this gamma",
+            norm=f"{y.statistics['Norm']:.4g}",
+            limit=f"{limit:.4g}",
+        )
+
+
+FUNCTION = Function(("npu_rms_norm", "RmsNorm"), ("x", "gamma", "epsilon"), ("x", "gamma"))
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)

@@ -11,14 +11,10 @@ that holds its values (a model): on keys 0 and 1 a widened gamma takes the place
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared.normalised_rows_timeline import (
-    NormalisedRows,
-    buffer_sizes,
-    instructions_by_core,
-)
+from npu_sim.operators.shared.timelines import NormalisedRows, buffer_sizes, instructions_by_core
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES, ceil_div
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
@@ -29,14 +25,15 @@ from npu_sim.timelines.program import (
     Loop,
     Node,
     Program,
+    Step,
     Tile,
+    View,
     Work,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 from npu_sim.timelines.vector_pipe import (
     LANES,
     WIDENING,
@@ -62,6 +59,56 @@ BROADCASTS = (
 RowGroup = Callable[[int], tuple[Node, ...]]
 """A function from a number of rows to their work."""
 
+SUMMING = ("x", "x_fp32", "squares", "reduction", "sums", "rstd", "zeros")
+WRITING = ("x", "x_fp32", "gamma", "y", "rstd", "sums", "zeros")
+HELD = ("gamma", "rstd")
+SUM_OF_ROW = Step(
+    "sum",
+    "row {row} of the group: x * x, folded in halves down to 64 lanes, these added in one "
+    "instruction; rstd = 1 / root(mean + epsilon)",
+    ("x",),
+    (),
+    ("gamma",),
+    (*SUMMING, "gamma"),
+)
+SUMS_OF_ROWS = Step(
+    "sums",
+    "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
+    "rstd = 1 / root(mean + epsilon); x * rstd",
+    ("x",),
+    (),
+    ("gamma",),
+    (*SUMMING, "gamma"),
+)
+SUM_OF_PIECE = Step(
+    "sum",
+    "row {row} of the group, columns {columns}: the row's sum += x * x over these columns",
+    ("x",),
+    live=SUMMING,
+)
+RSTD_OF_SUMS = Step(
+    "rstd of sums",
+    "rows {rows}: rstd = 1 / root(sum / columns + epsilon)",
+    holds=("rstd",),
+    live=("sums", "rstd", "reduction", "zeros"),
+)
+AGAIN = Step(
+    "x again",
+    "row {row} of the group, columns {columns}: x is copied in again, times rstd",
+    ("x",),
+    holds=HELD,
+    live=WRITING,
+)
+Y_OF_ROW = Step(
+    "y",
+    "row {row} of the group, columns {columns}: y = x * rstd * gamma",
+    (),
+    ("y",),
+    HELD,
+    WRITING,
+)
+Y_OF_ROWS = replace(Y_OF_ROW, says="rows {rows}, columns {columns}: y = x * rstd * gamma")
+
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
@@ -82,7 +129,20 @@ def program(plan: Plan) -> Program:
     # A 16-bit x frees its buffer once it is widened, except on key 3, where the squares replace it.
     early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
     broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()
-    return Program((vector_phase("rows", cores, in_buffers=2 if early else 1),), broadcasts)
+    phase = vector_phase("rows", cores, in_buffers=2 if early else 1)
+    return Program((phase,), broadcasts, views=tensor_views(plan))
+
+
+def tensor_views(plan: Plan) -> tuple[View, ...]:
+    """Return the tensors in the order in which they are drawn."""
+    rows, columns = plan.tiling["num_row"], plan.tiling["num_col"]
+    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
+    return (
+        View("x", rows, columns, by_row, by_column),
+        View("gamma", 1, columns, by_column=by_column),
+        View("rstd", rows, by_row=by_row),
+        View("y", rows, columns, by_row, by_column),
+    )
 
 
 def _halving(columns: int) -> tuple[Work, ...]:
@@ -108,23 +168,27 @@ def _copy(x: TensorSpec, elements: int) -> Copy:
     return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
 
 
-def _gamma_in(columns: int, gamma_bytes: int, widens: bool = False) -> Tile:
+def _gamma_in(columns: int, gamma_bytes: int, *live: str, widens: bool = False) -> Tile:
     vector = fp32.widen(columns, gamma_bytes) if widens else ()
-    return vector_tile((Copy(gamma_bytes * columns, columns),), vector, note="gamma")
+    step = Step("gamma", "gamma is copied in", ("gamma",), live=("gamma", *live))
+    return vector_tile((Copy(gamma_bytes * columns, columns),), vector, step=step)
 
 
-def _rstd_out(rows: int) -> Tile:
-    return vector_tile(copy_out=(Copy(FP32_BYTES * rows, rows),), note="rstd")
+def rstd_out(rows: int, held: tuple[str, ...] = ("gamma",)) -> Tile:
+    """Return the tile that copies out rstd while ``held`` stays on the chip."""
+    step = Step("rstd", "rstd of rows {rows} is copied out", (), ("rstd",), held, ("rstd", *held))
+    return vector_tile(copy_out=(Copy(FP32_BYTES * rows, rows),), step=step)
 
 
 def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> RowGroup:
     """Return the work of keys 0 and 3: row by row, widening a 16-bit gamma for each."""
     copy, scale = _copy(x, columns), fp32.combine_scalar(columns)
     total = (*fp32.widen(columns, x.itemsize), fp32.combine(columns), *_halving(columns))
-    result = (*fp32.widen(columns, gamma), fp32.combine(columns), *fp32.narrow(columns, x.itemsize))
-    reading, writing = (total, (scale, *result)) if squares_replace_x else ((*total, scale), result)
-    row = vector_tile((copy,), reading, note="sum"), vector_tile((), writing, (copy,), note="y")
-    return lambda rows: (Loop(row, rows, "row", 1), _rstd_out(rows))
+    last = (*fp32.widen(columns, gamma), fp32.combine(columns), *fp32.narrow(columns, x.itemsize))
+    reading, writing = (total, (scale, *last)) if squares_replace_x else ((*total, scale), last)
+    summing = vector_tile((copy,), reading, step=SUM_OF_ROW)
+    row = summing, vector_tile((), writing, (copy,), Y_OF_ROW)
+    return lambda rows: (Loop(row, rows, "row", 1), rstd_out(rows))
 
 
 def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGroup:
@@ -133,23 +197,24 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
         vector = (*fp32.widen(width, x.itemsize), fp32.combine(width), *_halving(width))
-        return (Loop((vector_tile((_copy(x, width),), vector, note="sum"),), rows, "row", 1),)
+        tile = vector_tile((_copy(x, width),), vector, step=SUM_OF_PIECE)
+        return (Loop((tile,), rows, "row", 1),)
 
     def results(width: int, rows: int) -> tuple[Node, ...]:
         out, again = _copy(x, width), Copy(x.itemsize * width, width)
         writing = (*fp32.widen(width, gamma), fp32.combine(width), *fp32.narrow(width, x.itemsize))
         reading = vector_tile(
-            (again,), (*fp32.widen(width, x.itemsize), fp32.combine_scalar(width)), note="x again"
+            (again,), (*fp32.widen(width, x.itemsize), fp32.combine_scalar(width)), step=AGAIN
         )
-        row = reading, vector_tile((), writing, (out,), note="y")
-        return _gamma_in(width, gamma), Loop(row, rows, "row", 1)
+        row = reading, vector_tile((), writing, (out,), Y_OF_ROW)
+        return _gamma_in(width, gamma, "sums"), Loop(row, rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         ends = ranged("columns", last, columns, length, lambda width: results(width, rows))
         others = ranged("columns", 0, last, length, lambda width: results(width, rows))
-        rstd = vector_tile(vector=_rstd_from_sums(VECTOR_LANES), note="rstd of sums")
-        return *first, rstd, *ends, *others, _rstd_out(rows)
+        rstd = vector_tile(vector=_rstd_from_sums(VECTOR_LANES), step=RSTD_OF_SUMS)
+        return *first, rstd, *ends, *others, rstd_out(rows, ())
 
     return group
 
@@ -171,59 +236,12 @@ def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool
         if is_performance:
             by_gamma = (fp32.combine(lanes, times=ceil_div(aligned, VECTOR_LANES)),)
             by_rstd = (Instruction("broadcast_block_out", "float32", lanes), *by_gamma)
-        reading = vector_tile((copy,), (*sums, *by_rstd), note="sums")
-        writing = vector_tile(
-            (), (*by_gamma, *fp32.narrow(elements, x.itemsize)), (copy,), note="y"
-        )
-        return reading, _rstd_out(rows), writing
+        narrow = fp32.narrow(elements, x.itemsize)
+        reading = vector_tile((copy,), (*sums, *by_rstd), step=SUMS_OF_ROWS)
+        writing = vector_tile((), (*by_gamma, *narrow), (copy,), Y_OF_ROWS)
+        return reading, rstd_out(rows), writing
 
     return group
-
-
-SUMMING = ("x", "x_fp32", "squares", "reduction", "sums", "rstd", "zeros")
-
-WRITING = ("x", "x_fp32", "gamma", "y", "rstd", "sums", "zeros")
-
-
-def steps(plan: Plan) -> StepTable:
-    """Return the descriptions of the tiles."""
-    rows, columns, key = plan.tiling["num_row"], plan.tiling["num_col"], plan.tiling_key
-    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
-    views = (
-        View("x", rows, columns, by_row, by_column),
-        View("gamma", 1, columns, by_column=by_column),
-        View("rstd", rows, by_row=by_row),
-        View("y", rows, columns, by_row, by_column),
-    )
-    gamma = () if key == KEY_SPLIT_D else ("gamma",)
-    row, held = "row {row} of the group", ("gamma", "rstd")
-    once = ("gamma", *(("sums",) if key == KEY_SPLIT_D else ()))
-    total = Text(
-        "{row}: x * x, folded in halves down to 64 lanes, these added in one instruction; "
-        "rstd = 1 / root(mean + epsilon)",
-        row=row,
-    )
-    if key == KEY_SPLIT_D:
-        total = Text(
-            "{row}, columns {{columns}}: the row's sum += x * x over these columns", row=row
-        )
-    totals = (
-        "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
-        "rstd = 1 / root(mean + epsilon); x * rstd"
-    )
-    rstd = "rows {rows}: rstd = 1 / root(sum / columns + epsilon)"
-    again = Text("{row}, columns {{columns}}: x is copied in again, times rstd", row=row)
-    y = ("rows {rows}" if key == KEY_MERGE_N else row) + ", columns {columns}: y = x * rstd * gamma"
-    descriptions = {
-        "gamma": Step("gamma is copied in", ("gamma",), live=(*gamma, *once)),
-        "sum": Step(total, ("x",), (), gamma, (*SUMMING, *gamma)),
-        "sums": Step(totals, ("x",), (), ("gamma",), (*SUMMING, "gamma")),
-        "rstd of sums": Step(rstd, (), (), ("rstd",), ("sums", "rstd", "reduction", "zeros")),
-        "x again": Step(again, ("x",), (), held, WRITING),
-        "y": Step(y, (), ("y",), held, WRITING),
-        "rstd": Step("rstd of rows {rows} is copied out", (), ("rstd",), gamma, ("rstd", *gamma)),
-    }
-    return StepTable(views, {("rows", note): step for note, step in descriptions.items()})
 
 
 BUFFERS = ("x", "gamma", "y", "rstd", "x_fp32", "squares", "reduction")

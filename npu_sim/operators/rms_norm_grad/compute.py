@@ -34,11 +34,7 @@ def split_of(case: Case) -> "Split":
 
 
 def compute(run: "Run") -> None:
-    """Compute dx and dgamma.
-
-    With a workspace, deterministic mode stores the dgamma of every core in it. The other areas stay
-    unfilled: system, synchronisation, and the means of every row (chunked reduction).
-    """
+    """Compute dx and dgamma."""
     case = run.case
     with run.watch.stage("load"):
         from npu_sim.kernels import rms_norm_grad as kernels
@@ -57,17 +53,8 @@ def compute(run: "Run") -> None:
             run.order.seed,
             run.written("dx").reshape(shape),
             run.written("dgamma").reshape(-1),
-            _vectors(run, split.block_dim),
         )
     run.masks["dgamma"] = partial(np.full, shape[1], tiler.depends_on_arrival(case.tiling))
-
-
-def _vectors(run: "Run", cores: int) -> np.ndarray | None:
-    """Return the workspace area of the cores' dgamma vectors; None when there is none."""
-    name = "dgamma of every core"
-    if run.areas is None or name not in run.areas:
-        return None
-    return run.areas.array(name, (cores, run.areas.bytes_of(name) // cores // 4), "float32")
 
 
 def formula(
@@ -101,10 +88,8 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
     gamma = normalised_rows.draw_gamma(random, arguments.gamma)
     # The mean square of the rounded values, as in the forward operator.
-    squares = np.array(
-        [np.mean(np.square(row.astype(np.float32))) for row in x.reshape(arguments.rstd.numel, -1)],
-        np.float32,
-    )
+    rows = x.reshape(arguments.rstd.numel, arguments.gamma.numel)
+    squares = np.array([np.mean(np.square(row.astype(np.float32))) for row in rows], np.float32)
     return {
         "dy": dy,
         "x": x,

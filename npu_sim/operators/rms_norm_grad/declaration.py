@@ -5,17 +5,16 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_ASCEND_950
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.language import Text, Verbatim
-from npu_sim.operators.rms_norm_grad.compute import compute, data, formula
 from npu_sim.operators.rms_norm_grad.contract import check_shapes, dtype_rows
-from npu_sim.operators.rms_norm_grad.plan import describe, if_asked
+from npu_sim.operators.rms_norm_grad.plan import if_asked
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
@@ -56,33 +55,6 @@ def _width_message(call: Inspection) -> tuple[str, str]:
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")
-
-
-def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm_grad import timeline
-
-    return {
-        "program": timeline.program,
-        "steps": timeline.steps,
-        "instructions": timeline.instructions,
-    }
-
-
-def _study_hooks() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm_grad import study
-
-    return {
-        "claims": study.claims,
-        "parts": study.parts,
-        "miscounted": study.miscounted,
-        "terms": study.terms,
-    }
-
-
-def _ascend_950() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm_grad.ascend_950 import declaration
-
-    return declaration.FIELDS
 
 
 OPERATOR = Operator(
@@ -133,7 +105,7 @@ OPERATOR = Operator(
         checks.Fits(tiler.accepts_row, "gamma", _width_message),
     ),
     tiling=tiler.Tiling,
-    tile=tiler.tile_row,
+    tile=tiler.tile,
     used_bytes=tiler.used_bytes,
     assumed=(
         Assumed(
@@ -145,12 +117,7 @@ OPERATOR = Operator(
             "specification page rms_norm_grad, Workspace",
         ),
     ),
-    describe=describe,
-    compute=compute,
-    formula=formula,
-    data=data,
     evidence=Evidence.EXACT,
-    architectures={NPU_ARCH_ASCEND_950: _ascend_950},
-    timeline_hooks=_timeline_hooks,
-    study_hooks=_study_hooks,
+    families=(ASCEND_950,),
+    package=__package__,
 )

@@ -4,18 +4,16 @@ Source: specification page ``rms_norm_grad``; names follow the page and the prod
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
-from npu_sim.framework.describing import counted, decided, spread, ub_memory
+from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
 from npu_sim.language import Text, joined
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, CoreWork, Decision, OutputOrder, Workspace, WorkspacePart
-from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.model import Caveat, Decision, OutputOrder, WorkspacePart, caveat
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.common import ceil_div, element_bytes
+from npu_sim.tiling.common import UINT32_MASK, align, alignment, ceil_div, element_bytes
 
 LISTED_BATCHES = 4
 """Largest number of groups or batches that are listed one by one."""
@@ -24,7 +22,7 @@ BUFFER_NOTES = {"dy": "double-buffered", "x": "double-buffered", "dx": "double-b
 
 def may_chunk(case: Case) -> bool:
     """Return whether the product considers reducing dgamma in chunks."""
-    return tiler.may_chunk(tiler.problem_of(case.row), case.profile.npu_arch, case.rules)
+    return tiler.may_chunk(case.row, case.profile.npu_arch, case.rules)
 
 
 def all_cores_merge(case: Case) -> bool:
@@ -44,37 +42,26 @@ def overruns_queue(case: Case) -> bool:
     )
 
 
-def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which has a tiling."""
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
     tiling = case.tiling
     described = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
     published = described and not overruns_queue(case)
     buffers = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    return {
-        "kernel": "RmsNormGrad",
-        "path": "split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
-        "path_reason": _path_reason(tiling),
-        "tiling_key": tiling.tiling_key,
-        "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
-        "block_dim": tiling.block_dim,
-        "cores_note": spread([stop - start for start, stop in ranges], "row"),
-        "per_core": _per_core(tiling),
-        "tiling": tiler.vendor_structure(tiling, case.rules),
-        "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
-        ),
-        "memories": lambda: (ub_memory(case, buffers._asdict(), notes=BUFFER_NOTES),),
-        "decisions": lambda: _decisions(case, tiling),
-        "workspace": _workspace(tiling),
-        "order": lambda: _order(case, tiling),
-        "caveats": (
-            *_buffer_caveats(case, tiling),
-            *_wrap_caveats(case, tiling),
-            *_overrun_caveats(case, tiling),
-        ),
-        "evidence": Evidence.EXACT if published else Evidence.MODEL,
-    }
+    return vector_plan(
+        case,
+        path="split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
+        path_reason=_path_reason(tiling),
+        per_core=_per_core(tiling),
+        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        buffers=buffers._asdict(),
+        notes=BUFFER_NOTES,
+        workspace=_workspace(tiling),
+        conditions=lambda: _decisions(case, tiling),
+        order=lambda: _order(case, tiling),
+        caveats=_caveats(case, sum(buffers)),
+        evidence=Evidence.EXACT if published else Evidence.MODEL,
+    )
 
 
 def _path_reason(tiling: tiler.Tiling) -> str:
@@ -129,7 +116,7 @@ def _parts_text(total: int, part: int, singular: str, plural: str, names: str) -
     )
 
 
-def _workspace(tiling: tiler.Tiling) -> Workspace:
+def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
     parts = [
         normalised_rows.SYSTEM,
         WorkspacePart(
@@ -148,7 +135,7 @@ def _workspace(tiling: tiler.Tiling) -> Workspace:
     if tiling.chunks.need:
         means = 4 * tiling.block_dim * tiling.block_factor
         parts.append(WorkspacePart(name="means of every row", bytes=means, kind="kernel"))
-    return kernel_workspace(parts, kernel="RmsNormGrad")
+    return parts
 
 
 def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
@@ -174,69 +161,70 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
     return OutputOrder(output="dgamma", fixed=fixed_order, reason=reason), dx
 
 
+SPLIT = Condition(
+    "split N",
+    f"col <= {tiler.SPLIT_N_COLUMNS}",
+    lambda row, device, rules: row.col <= tiler.SPLIT_N_COLUMNS,
+    "whole rows pass through the buffer",
+    Text("rows are cut into pieces of {piece_columns} columns", piece_columns=tiler.PIECE_COLUMNS),
+    ("col",),
+)
+LANES = Condition(
+    "lane accumulators",
+    f"col_align <= {tiler.LANE_COLUMNS}",
+    lambda row, device, rules: align(row.col, alignment(row.dtype)) <= tiler.LANE_COLUMNS,
+    "a row is summed in 64 lanes and then as a tree",
+    "a row is summed by halving",
+    ("col",),
+)
+FIXED = Condition(
+    "fixed output",
+    "deterministic",
+    lambda row, device, rules: row.deterministic == 1,
+    "each core's dgamma is stored separately and added in core order",
+    "cores add to dgamma atomically",
+    ("deterministic",),
+)
+
+
 def _decisions(case: Case, tiling: tiler.Tiling) -> Iterator[Decision]:
-    yield _split_decision(tiling)
+    yield decision(case, SPLIT, col=case.row.col)
     if tiling.tiling_key == tiler.SPLIT_N and case.profile.npu_arch == NPU_ARCH_A2_A3:
-        yield _lanes_decision(tiling)
-    yield _deterministic_decision(case)
+        yield decision(case, LANES, col_align=tiling.columns_aligned)
+    yield decision(case, FIXED, deterministic=case.deterministic)
     if may_chunk(case):
         yield _chunk_decision(case, tiling)
-
-
-def _split_decision(tiling: tiler.Tiling) -> Decision:
-    limit, whole = tiler.SPLIT_N_COLUMNS, tiling.tiling_key == tiler.SPLIT_N
-    in_pieces = Text(
-        "rows are cut into pieces of {piece_columns} columns", piece_columns=tiler.PIECE_COLUMNS
-    )
-    effects = "whole rows pass through the buffer", in_pieces
-    flip = ("col", limit + whole)
-    return decided("split N", f"col <= {limit}", {"col": tiling.columns}, whole, effects, flip)
-
-
-def _lanes_decision(tiling: tiler.Tiling) -> Decision:
-    limit = tiler.LANE_COLUMNS
-    lanes = tiling.columns_aligned <= limit
-    return decided(
-        "lane accumulators",
-        f"col_align <= {limit}",
-        {"col_align": tiling.columns_aligned},
-        lanes,
-        ("a row is summed in 64 lanes and then as a tree", "a row is summed by halving"),
-        ("col", limit + lanes),
-    )
-
-
-def _deterministic_decision(case: Case) -> Decision:
-    stored = "each core's dgamma is stored separately and added in core order"
-    return decided(
-        "fixed output",
-        "deterministic",
-        {"deterministic": case.deterministic},
-        case.deterministic,
-        (stored, "cores add to dgamma atomically"),
-        ("deterministic", str(not case.deterministic).lower()),
-    )
 
 
 def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
     total = tiler.total_input_bytes(case.row.row, case.row.col, element_bytes(case.row.dtype))
     chunks, first = tiling.chunks, first_chunked_columns(case)
-    flips: list[tuple[str, int]] = []
-    if first is not None and chunks.need and first - 1 > tiler.SPLIT_N_COLUMNS:
-        flips = [("col", first - 1)]
-    elif first is not None and not chunks.need and first > case.row.col:
-        flips = [("col", first)]
-    in_chunks = Text(
-        "dgamma is reduced in {num} chunks of {size} columns", num=chunks.num, size=chunks.size
-    )
-    condition = Text(
-        "4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= {chunk_total_bytes}",
-        chunk_total_bytes=tiler.CHUNK_TOTAL_BYTES,
+    condition = Condition(
+        "chunks",
+        Text(
+            "4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= "
+            "{chunk_total_bytes}",
+            chunk_total_bytes=tiler.CHUNK_TOTAL_BYTES,
+        ),
+        lambda row, device, rules: tiler.tile(row, device, rules).chunks.need == 1,
+        Text(
+            "dgamma is reduced in {num} chunks of {size} columns", num=chunks.num, size=chunks.size
+        ),
+        "dgamma is reduced at once",
+        ("col",),
+        {"col": lambda row, device, rules: _around(first)},
     )
     partial_bytes = 4 * tiling.block_dim * tiling.columns_aligned
-    values = {"4*block_dim*col_align": partial_bytes, "total bytes": total}
-    effects = in_chunks, "dgamma is reduced at once"
-    return decided("chunks", condition, values, bool(chunks.need), effects, *flips)
+    return decision(
+        case, condition, **{"4*block_dim*col_align": partial_bytes, "total bytes": total}
+    )
+
+
+def _around(first: int | None) -> list[int]:
+    """Return the columns at which chunks can begin or end; the decision is made above key 1's."""
+    if first is None:
+        return []
+    return [size for size in (first - 1, first) if size > tiler.SPLIT_N_COLUMNS]
 
 
 def first_chunked_columns(case: Case) -> int | None:
@@ -250,7 +238,7 @@ def first_chunked_columns(case: Case) -> int | None:
         return bool(case.changed(col=columns).tiling.chunks.need)
 
     low = tiler.SPLIT_N_COLUMNS
-    high: int = (tiler.UINT32_MASK - 4 * case.row.row) // (
+    high: int = (UINT32_MASK - 4 * case.row.row) // (
         (2 * case.row.row + 1) * element_bytes(case.row.dtype)
     )
     if high <= low or not chunked(high):
@@ -272,50 +260,51 @@ def if_asked(case: Case) -> str:
     )
 
 
-def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    used = sum(tiler.buffers(tiling, case.profile.npu_arch, case.rules))
-    usable = case.device.ub_bytes
-    if used <= usable:
-        return ()
-    message = Text(
-        "the buffers take {used} bytes, the Unified Buffer of {soc} has {usable}: the "
-        "product assumes {assumed_ub_bytes} bytes on every SoC and does not check",
-        used=used,
-        soc=case.profile.soc,
-        usable=usable,
-        assumed_ub_bytes=tiler.ASSUMED_UB_BYTES,
-    )
-    return (Caveat(code="buffers_exceed_unified_buffer", message=message),)
+def _caveats(case: Case, used: int) -> Iterator[Caveat]:
+    """Yield the warnings of a plan whose buffers take ``used`` bytes."""
+    tiling = case.tiling
+    if used > case.device.ub_bytes:
+        yield caveat(
+            "buffers_exceed_unified_buffer",
+            "",
+            "the buffers take {used} bytes, the Unified Buffer of {soc} has {usable}: the "
+            "product assumes {assumed_ub_bytes} bytes on every SoC and does not check",
+            used=used,
+            soc=case.profile.soc,
+            usable=case.device.ub_bytes,
+            assumed_ub_bytes=tiler.ASSUMED_UB_BYTES,
+            not_modelled="*",
+        )
+    if may_chunk(case):
+        yield from _wrap_caveats(case, tiling)
+    if overruns_queue(case):
+        yield caveat(
+            "dgamma_merge_overrun",
+            "deterministic",
+            "release {release} adds up dgamma from {merged_elements} elements in a queue of "
+            "{ub_factor}: what the device returns is not known, dgamma is a model",
+            release=case.profile.release,
+            merged_elements=tiler.merged_elements(tiling),
+            ub_factor=tiling.ub_factor * tiling.columns_aligned,
+            not_modelled="dgamma",
+        )
 
 
-def _overrun_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    if not overruns_queue(case):
-        return ()
-    message = Text(
-        "release {release} adds up dgamma from {merged_elements} elements in a queue of "
-        "{ub_factor}: what the device returns is not known, dgamma is a model",
-        release=case.profile.release,
-        merged_elements=tiler.merged_elements(tiling),
-        ub_factor=tiling.ub_factor * tiling.columns_aligned,
-    )
-    return (Caveat(code="dgamma_merge_overrun", argument="deterministic", message=message),)
-
-
-def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
+def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> Iterator[Caveat]:
     """Warn when the size that decides on chunks wraps at 4 GiB (page, "Chunking")."""
-    if not may_chunk(case):
-        return ()
     size = element_bytes(case.row.dtype)
     true_total = 2 * case.row.row * case.row.col * size + 4 * case.row.row + case.row.col * size
     seen = tiler.total_input_bytes(case.row.row, case.row.col, size)
     if true_total == seen:
-        return ()
+        return
     current = 4 * tiling.block_dim * tiling.columns_aligned
     unwrapped = current * 20 > true_total
     same: str = Text("{manner} chunks otherwise", manner="with" if unwrapped else "without")
     if unwrapped == bool(tiling.chunks.need):
         same = "the decision is the same"
-    message = Text(
+    yield caveat(
+        "total_size_wraps",
+        "x",
         "the product computes the size of the inputs, {true_total} bytes, in 32 bits and "
         "sees {seen}: it reduces dgamma {manner} ({same})",
         true_total=true_total,
@@ -323,4 +312,3 @@ def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         manner="in chunks" if tiling.chunks.need else "at once",
         same=same,
     )
-    return (Caveat(code="total_size_wraps", argument="x", message=message),)

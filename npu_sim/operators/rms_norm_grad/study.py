@@ -1,6 +1,6 @@
 """Studies of RmsNormGrad: contributions to dgamma, trees of dgamma and of the row mean."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -12,7 +12,9 @@ from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
+from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
+from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import StudyCall, fold_in_arrival_order, miscounted_calls
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
@@ -214,3 +216,17 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
         ("dy*gamma*rstd", dy[row, column] * gamma[column] * rstd[row]),
         ("-xh*mean*rstd", -normed[column] * mean * rstd[row]),
     ]
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    arguments = {"dy": wrapped.output_gradient(), "rstd": wrapped.output(1)}
+    results = {"dx": wrapped.gradients.get("x"), "dgamma": wrapped.gradients.get("gamma")}
+    return arguments | wrapped.pick("x", "gamma"), results
+
+
+def _spread(arguments: Values) -> Mapping[str, float]:
+    dy, x, rstd = (arguments[name] for name in ("dy", "x", "rstd"))
+    return {"dgamma": spread_of_sums(rstd.size, dy.largest * x.largest * rstd.largest)}
+
+
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, spread=_spread)

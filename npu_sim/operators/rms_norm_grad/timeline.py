@@ -10,7 +10,7 @@ of its sources.
 from functools import partial
 
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared.normalised_rows_timeline import NormalisedRows, instructions_by_core
+from npu_sim.operators.shared.timelines import NormalisedRows, instructions_by_core
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import DTYPE_CODES, FP32_BYTES, VECTOR_LANES, align, alignment, ceil_div
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
@@ -21,14 +21,15 @@ from npu_sim.timelines.program import (
     Node,
     Phase,
     Program,
+    Step,
     Tile,
+    View,
     Work,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.steps import Step, StepTable, View
 from npu_sim.timelines.vector_pipe import (
     InstructionLists,
     Issue,
@@ -43,13 +44,68 @@ from npu_sim.timelines.vector_pipe import (
     spread,
 )
 
+ALWAYS = ("gamma", "rstd")
+"""Allocations in use between the tiles of a group of rows."""
+CLEARING = ("zeros", "synchronisation")
+GAMMA_IN = Step(
+    "gamma", "gamma is copied in, widened to fp32", ("gamma",), live=("gamma", "dgamma", *CLEARING)
+)
+RSTD_IN = Step(
+    "rstd", "rstd of rows {rows} is copied in", ("rstd",), live=("rstd", "means", *CLEARING)
+)
+GROUP = Step(
+    "",
+    "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over the row; "
+    "dx = (dy * gamma - x * rstd * m) * rstd",
+    ("dy", "x", "rstd"),
+    ("dx",),
+    ("gamma", "dgamma"),
+    ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS),
+)
+SUMS = Step(
+    "sums",
+    "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
+    "the row's m += sum of dy * gamma * x * rstd over these columns",
+    ("dy", "x"),
+    (),
+    ("rstd", "gamma", "dgamma"),
+    ("dy", "x", "dgamma", "means", *ALWAYS),
+)
+DX = Step(
+    "dx",
+    "row {row} of the group, columns {columns}: "
+    "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
+    ("dy", "x"),
+    ("dx",),
+    ("rstd", "gamma"),
+    ("dy", "x", "dx", "means", *ALWAYS),
+)
+PLACED = "the core's sums for dgamma are copied out to its place in the workspace"
+ADDED = "the core's sums for dgamma are copied out and added atomically to the result"
+MERGE = Step(
+    "merge",
+    "columns {columns}: dgamma = sum of the parts of all cores in the workspace, in core order",
+    writes=("dgamma",),
+)
+
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     dy, gamma = TensorSpec.parse(plan.arguments["dy"]), TensorSpec.parse(plan.arguments["gamma"])
     rows = (_long_rows if plan.tiling_key == SPLIT_D else _short_rows)(plan, dy, gamma.itemsize)
-    clearing = () if plan.tiling["fixed_output"] else ("clearing dgamma",)
-    return Program((rows, _merge(plan)) if plan.tiling["fixed_output"] else (rows,), clearing)
+    fixed = plan.tiling["fixed_output"]
+    phases = (rows, _merge(plan)) if fixed else (rows,)
+    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
+    row_count, columns = plan.tiling["row"], plan.tiling["col"]
+    views = (
+        View("dy", row_count, columns, by_row, by_column),
+        View("x", row_count, columns, by_row, by_column),
+        View("rstd", row_count, by_row=by_row),
+        View("gamma", 1, columns, by_column=by_column),
+        View("dx", row_count, columns, by_row, by_column),
+        View("dgamma", 1, columns, by_column=by_column),
+    )
+    return Program(phases, () if fixed else ("clearing dgamma",), views=views)
 
 
 def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
@@ -59,11 +115,15 @@ def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
 
 def _gamma_in(columns: int, gamma_bytes: int) -> Tile:
     widen = fp32.widen(columns, gamma_bytes)
-    return vector_tile((Copy(gamma_bytes * columns, columns),), widen, note="gamma")
+    return vector_tile((Copy(gamma_bytes * columns, columns),), widen, step=GAMMA_IN)
 
 
-def _dgamma_out(columns: int) -> Tile:
-    return vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), note="dgamma")
+def _dgamma_out(columns: int, plan: Plan) -> Tile:
+    live = ("dgamma", "means", *ALWAYS)
+    step = Step("dgamma", ADDED, writes=("dgamma",), live=live)
+    if plan.tiling["fixed_output"]:
+        step = Step("dgamma", PLACED, live=live)
+    return vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), step=step)
 
 
 def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
@@ -87,9 +147,9 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
             *_row_sum(columns, rows),
             *fp32.narrow(elements, dy.itemsize),
         )
-        return (vector_tile(copy_in, vector, (_copy(dy, elements),)),)
+        return (vector_tile(copy_in, vector, (_copy(dy, elements),), GROUP),)
 
-    once = _gamma_in(columns, gamma_bytes), _dgamma_out(columns)
+    once = _gamma_in(columns, gamma_bytes), _dgamma_out(columns, plan)
     core_nodes = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
     cores = {core: (once[0], *nodes, once[1]) for core, nodes in core_nodes.items()}
     return vector_phase("rows", cores, in_buffers=2, out_buffers=2)
@@ -102,18 +162,18 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     def sums(width: int, rows: int) -> tuple[Node, ...]:
         widen = fp32.widen(width, dy.itemsize, 2)
         vector = (*widen, fp32.combine(width, 4), *_row_sum(width, 1))
-        row = vector_tile((_copy(dy, width, times=2),), vector, note="sums")
-        return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1), _dgamma_out(width)
+        row = vector_tile((_copy(dy, width, times=2),), vector, step=SUMS)
+        return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1), _dgamma_out(width, plan)
 
     def gradient(width: int, rows: int) -> tuple[Node, ...]:
         widen, narrow = fp32.widen(width, dy.itemsize, 2), fp32.narrow(width, dy.itemsize)
         again = Copy(dy.itemsize * width, width, times=2)
         vector = (*widen, fp32.combine(width, 5), *narrow)
-        row = vector_tile((again,), vector, (_copy(dy, width),), note="dx")
+        row = vector_tile((again,), vector, (_copy(dy, width),), DX)
         return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
-        rstd = vector_tile((Copy(FP32_BYTES * rows, rows),), note="rstd")
+        rstd = vector_tile((Copy(FP32_BYTES * rows, rows),), step=RSTD_IN)
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         second = ranged("columns", 0, columns, length, lambda width: gradient(width, rows))
         return rstd, *first, *second
@@ -132,69 +192,13 @@ def _merge(plan: Plan) -> Phase:
 
     def merge(width: int) -> tuple[Node, ...]:
         copy, out = Copy(FP32_BYTES * width, width, cores), Copy(FP32_BYTES * width, width)
-        return (vector_tile((copy,), (fp32.combine(width, cores),), (out,), note="merge"),)
+        return (vector_tile((copy,), (fp32.combine(width, cores),), (out,), MERGE),)
 
     nodes = {}
     for core in range(workers):
         start, stop = core * width_per_core, min((core + 1) * width_per_core, columns)
         nodes[core] = ranged("columns", start, stop, width_per_core, merge)
     return vector_phase("merge dgamma", nodes)
-
-
-ALWAYS = ("gamma", "rstd")
-"""Allocations in use between the tiles of a group of rows."""
-
-CLEARING = ("zeros", "synchronisation")
-
-
-def steps(plan: Plan) -> StepTable:
-    """Return the descriptions of the tiles."""
-    rows, columns = plan.tiling["row"], plan.tiling["col"]
-    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
-    views = (
-        View("dy", rows, columns, by_row, by_column),
-        View("x", rows, columns, by_row, by_column),
-        View("rstd", rows, by_row=by_row),
-        View("gamma", 1, columns, by_column=by_column),
-        View("dx", rows, columns, by_row, by_column),
-        View("dgamma", 1, columns, by_column=by_column),
-    )
-    separate = bool(plan.tiling["fixed_output"])
-    whole = (
-        "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over the row; "
-        "dx = (dy * gamma - x * rstd * m) * rstd"
-    )
-    sums = (
-        "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
-        "the row's m += sum of dy * gamma * x * rstd over these columns"
-    )
-    dgamma_out = (
-        "the core's sums for dgamma are copied out to its place in the workspace"
-        if separate
-        else "the core's sums for dgamma are copied out and added atomically to the result"
-    )
-    dx = (
-        "row {row} of the group, columns {columns}: "
-        "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row"
-    )
-    merge = (
-        "columns {columns}: dgamma = sum of the parts of all cores in the workspace, in core order"
-    )
-    inputs, held = ("dy", "x"), ("rstd", "gamma", "dgamma")
-    live = ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS)
-    gamma_live, rstd_live = ("gamma", "dgamma", *CLEARING), ("rstd", "means", *CLEARING)
-    table = {
-        "gamma": Step("gamma is copied in, widened to fp32", ("gamma",), live=gamma_live),
-        "rstd": Step("rstd of rows {rows} is copied in", ("rstd",), live=rstd_live),
-        "": Step(whole, (*inputs, "rstd"), ("dx",), ("gamma", "dgamma"), live),
-        "sums": Step(sums, inputs, (), held, ("dy", "x", "dgamma", "means", *ALWAYS)),
-        "dgamma": Step(
-            dgamma_out, (), () if separate else ("dgamma",), live=("dgamma", "means", *ALWAYS)
-        ),
-        "dx": Step(dx, inputs, ("dx",), held[:2], ("dy", "x", "dx", "means", *ALWAYS)),
-    }
-    steps = {("rows", note): step for note, step in table.items()}
-    return StepTable(views, steps | {("merge dgamma", "merge"): Step(merge, (), ("dgamma",))})
 
 
 BUFFERS = ("dy", "x", "rstd", "gamma", "dx", "dgamma", "scratch")

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.orders.claims import OpenRule
 
@@ -29,6 +28,8 @@ def any_order(
     - ``reason``: reason of the rule.
     - ``saturate``: whether the product saturates results.
     """
+    from npu_sim.kernels.elementwise import narrow_array
+
     exact, magnitudes = sums
     error = terms * 2.0**-24
     safe = magnitudes * (1 + 2 * error) < LARGEST

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework import hooks
 from npu_sim.framework.execution import memory_bytes
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
@@ -42,10 +43,9 @@ def generate(
     declared: Operator = load_operator(operator)
     for tensor in declared.inputs:
         _require_memory(tensor.name, arguments[tensor.name])
-    if declared.data is None:
+    if not declared.has_hook(hooks.DATA):
         return _normal_numbers(declared, arguments, seed)
-    data: dict[str, np.ndarray] = declared.hook("data")(arguments, seed)
-    return data
+    return declared.hook(hooks.DATA)(arguments, seed)
 
 
 def _require_memory(name: str, spec: TensorSpec | None) -> None:

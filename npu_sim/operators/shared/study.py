@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile, load_profile
+from npu_sim.framework import hooks
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
+from npu_sim.framework.checking import check
 from npu_sim.framework.execution import Result, own_copies
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Text
@@ -39,15 +42,15 @@ class StudyCall:
     @cached_property
     def arguments(self) -> Arguments:
         """The arguments of the call."""
-        return self.operator.build({**self.tensors, **self.attributes})
+        return arguments_of(self.operator, {**self.tensors, **self.attributes})
 
     @cached_property
     def case(self) -> Case:
         """The checked call."""
         deterministic = self.options.get("deterministic", False)
         limits = self.options.get("limits", "documented")
-        return self.operator.check(
-            self.arguments, Target(self.profile, deterministic, self.order, limits)
+        return check(
+            self.operator, self.arguments, Target(self.profile, deterministic, self.order, limits)
         )
 
     @property
@@ -226,6 +229,5 @@ def formula_results(
     dict
         Output arrays by name, in ``precision``.
     """
-    formula = load_operator(operator).hook("formula")
-    values: dict[str, np.ndarray] = formula(arguments, tensors, np.dtype(precision))
-    return values
+    declared: Operator = load_operator(operator)
+    return declared.hook(hooks.FORMULA)(arguments, tensors, np.dtype(precision))

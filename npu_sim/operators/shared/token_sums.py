@@ -3,32 +3,28 @@
 Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import decided, spread
+from npu_sim.framework.describing import Condition, Description, decision, vector_plan
 from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
     Caveat,
-    CoreWork,
     Decision,
     Memory,
     OutputOrder,
-    Workspace,
     WorkspacePart,
+    caveat,
 )
-from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import token_sums as moe
 from npu_sim.tiling.common import align
-from npu_sim.tiling.fields import vendor_fields
 
 
 def check_padding(call: Inspection) -> None:
@@ -65,13 +61,14 @@ def negative_indices(indices: np.ndarray) -> Iterator[Caveat]:
     """Yield the warning about negative indices, which A2 and A3 refuse and Ascend 950 drops."""
     found = int(np.count_nonzero(indices < 0))
     if found:
-        message = Text(
+        yield caveat(
+            "negative_indices",
+            "sorted_indices",
             "{found} negative indices count as dropped rows, the first one at "
             "sorted_indices[{position}]; A2 and A3 refuse them with 361001",
             found=found,
             position=int(np.argmax(indices < 0)),
         )
-        yield Caveat(code="negative_indices", argument="sorted_indices", message=message)
 
 
 def buffer_message(
@@ -143,48 +140,28 @@ class Entries:
     """Largest number of entries of a token that the contract takes; -1 if it has no bound."""
 
 
-def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which has a tiling."""
+def describe(case: Case, entries: Entries, caveats: Iterable[Caveat]) -> Description:
+    """Return what the operators state of a plan."""
     tiling = case.tiling
-    ranges = [moe.token_range(tiling, core) for core in range(tiling.block_dim)]
-    return {
-        "kernel": case.operator.title,
-        "path": _path(tiling),
-        "path_reason": _path_reason(case, tiling),
-        "tiling_key": tiling.tiling_key,
-        "block_dim": tiling.block_dim,
-        "cores_note": spread([stop - start for start, stop in ranges], "token"),
-        "per_core": _per_core(tiling, entries),
-        "tiling": vendor_fields(tiling),
-        "cores": lambda: tuple(
-            CoreWork(core=core, ranges={"tokens": tokens}) for core, tokens in enumerate(ranges)
-        ),
-        "memories": (_memory(case, tiling, entries),),
-        "decisions": lambda: (
-            _split_decision(case, tiling, entries),
-            *_buffer_decisions(case, tiling, entries),
-            _topk_decision(case, tiling, entries),
-            _batch_decision(case, tiling, entries),
-        ),
-        "workspace": _workspace(case, tiling),
-        "order": lambda: (_order(case),),
-        "caveats": tuple(caveats),
-    }
+    reason = "every token is summed by one core, its rows in k order; nothing is added atomically"
+    return vector_plan(
+        case,
+        path=_path(tiling),
+        path_reason=_path_reason(case, tiling),
+        per_core=_per_core(tiling, entries),
+        ranges=[moe.token_range(tiling, core) for core in range(tiling.block_dim)],
+        unit="token",
+        memories=lambda: (memory(case, entries),),
+        conditions=lambda: _decisions(case, entries),
+        workspace=(_workspace(case, tiling),),
+        order=(OutputOrder(output=case.outputs[0].output, fixed=True, reason=reason),),
+        caveats=caveats,
+    )
 
 
 def element_bytes(case: Case) -> int:
     """Return the bytes of one element of the rows and of the output."""
     return case.specs[case.operator.outputs[0].name].itemsize
-
-
-def _longest(case: Case, buffers: int = moe.FEWEST_BUFFERS) -> int:
-    """Return the longest piece of a row that fits with ``buffers`` input rows."""
-    return moe.max_hidden(case.device.ub_bytes, buffers, element_bytes(case))
-
-
-def _bytes_left(case: Case) -> int:
-    """Return the bytes of the Unified Buffer that the rows leave for entries."""
-    return moe.bytes_for_entries(case.device.ub_bytes, case.row.hidden, element_bytes(case))
 
 
 def _is_split(tiling: moe.Tiling) -> bool:
@@ -196,7 +173,7 @@ def _path(tiling: moe.Tiling) -> str:
 
 
 def _path_reason(case: Case, tiling: moe.Tiling) -> str:
-    longest = _longest(case)
+    longest = moe.max_hidden(case.device.ub_bytes, moe.FEWEST_BUFFERS, element_bytes(case))
     if not _is_split(tiling):
         return Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
     rest: str = ""
@@ -237,7 +214,9 @@ def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
     )
 
 
-def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
+def memory(case: Case, entries: Entries) -> Memory:
+    """Return the Unified Buffer of a core."""
+    tiling = case.tiling
     length = align(tiling.hidden_length, moe.HIDDEN_ALIGNMENT)
     row_bytes = length * element_bytes(case)
     note = Text("of {count}", count=_count(tiling.batch_tokens))
@@ -264,86 +243,77 @@ def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
     )
 
 
-def _split_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
-    longest, whole = _longest(case), not _is_split(tiling)
-    in_pieces = Text(
-        "rows are summed in pieces of {longest} columns, to the same sums", longest=longest
-    )
-    return decided(
+def _decisions(case: Case, entries: Entries) -> Iterator[Decision]:
+    tiling, rows = case.tiling, entries.rows
+    longest = moe.max_hidden(case.device.ub_bytes, moe.FEWEST_BUFFERS, element_bytes(case))
+    whole = Condition(
         "whole rows",
         "align(hidden, 512) <= longest piece that fits with 2 input rows",
-        {"align(hidden, 512)": align(case.row.hidden, moe.HIDDEN_ALIGNMENT), "longest": longest},
-        whole,
-        (Text("a row of {rows} is summed in one piece", rows=entries.rows), in_pieces),
-        ("hidden", longest + whole),
+        lambda row, device, rules: row.hidden <= longest,
+        Text("a row of {rows} is summed in one piece", rows=rows),
+        Text("rows are summed in pieces of {longest} columns, to the same sums", longest=longest),
+        ("hidden",),
     )
-
-
-def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> Iterator[Decision]:
-    """Yield a decision for every number of input rows that the planner tried."""
+    aligned = align(case.row.hidden, moe.HIDDEN_ALIGNMENT)
+    yield decision(case, whole, **{"align(hidden, 512)": aligned, "longest": longest})
     for buffers in range(moe.MOST_BUFFERS, max(tiling.buffers, moe.FEWEST_BUFFERS + 1) - 1, -1):
-        longest = _longest(case, buffers)
-        fits = tiling.hidden_length <= longest
-        yes = Text("{buffers} rows of {rows} are in flight", buffers=buffers, rows=entries.rows)
-        no = Text(
-            "fewer than {buffers} rows of {rows} are in flight", buffers=buffers, rows=entries.rows
-        )
-        condition = Text(
-            "length <= longest piece that fits with {buffers} input rows", buffers=buffers
-        )
-        yield decided(
-            Text("{buffers} input rows", buffers=buffers),
-            condition,
-            {"length": tiling.hidden_length, "longest": longest},
-            fits,
-            (yes, no),
-            ("hidden", longest + fits),
-        )
+        yield _buffer_decision(case, rows, buffers)
+    yield from _entry_decisions(case, entries)
 
 
-def _topk_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
-    left = _bytes_left(case)
-    beyond = left // entries.bytes + 1
-    return decided(
-        Text("{name} of a token fit", name=entries.name),
+def _buffer_decision(case: Case, rows: str, buffers: int) -> Decision:
+    """Return the decision for a number of input rows that the planner tried."""
+    ub_bytes, size = case.device.ub_bytes, element_bytes(case)
+    longest = moe.max_hidden(ub_bytes, buffers, size)
+    condition = Condition(
+        Text("{buffers} input rows", buffers=buffers),
+        Text("length <= longest piece that fits with {buffers} input rows", buffers=buffers),
+        lambda row, device, rules: moe.piece_length(ub_bytes, row.hidden, size) <= longest,
+        Text("{buffers} rows of {rows} are in flight", buffers=buffers, rows=rows),
+        Text("fewer than {buffers} rows of {rows} are in flight", buffers=buffers, rows=rows),
+        ("hidden",),
+    )
+    return decision(case, condition, length=case.tiling.hidden_length, longest=longest)
+
+
+def _entry_decisions(case: Case, entries: Entries) -> Iterator[Decision]:
+    """Yield what depends on the bytes that the rows leave for the entries of a core."""
+    tiling, cores, name = case.tiling, case.device.vector_cores, entries.name
+    left = moe.bytes_for_entries(case.device.ub_bytes, case.row.hidden, element_bytes(case))
+    token_bytes = tiling.top_k * entries.bytes
+    fit = Condition(
+        Text("{name} of a token fit", name=name),
         Text("{bytes} * numTopk <= bytes left beside the rows", bytes=entries.bytes),
-        {"numTopk": tiling.top_k, "bytes left": left},
-        True,
-        ("the kernel can work", ""),
-        *([("num_topk", beyond)] if entries.most < 0 or beyond <= entries.most else []),
+        lambda row, device, rules: entries.bytes * row.num_topk <= left,
+        "the kernel can work",
+        vary=("num_topk",) if entries.most < 0 or left // entries.bytes < entries.most else (),
     )
-
-
-def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
-    name, left, token_bytes = entries.name, _bytes_left(case), tiling.top_k * entries.bytes
-    needed = tiling.core_tokens * token_bytes
-    largest = (left // token_bytes + 1) * case.device.vector_cores - 1
-    at_a_time = _count(tiling.batch_tokens)
-    in_batches = Text("{name} are copied for {count} at a time", name=name, count=at_a_time)
-    condition = Text(
-        "tokens of a core * numTopk * {bytes} <= bytes left beside the rows", bytes=entries.bytes
-    )
-    return decided(
+    yield decision(case, fit, **{"numTopk": tiling.top_k, "bytes left": left})
+    count = _count(tiling.batch_tokens)
+    at_once = Condition(
         Text("{name} in one batch", name=name),
-        condition,
-        {"tokens of a core": tiling.core_tokens, "bytes needed": needed, "bytes left": left},
-        needed <= left,
-        (Text("{name} are copied at once", name=name), in_batches),
-        ("tokens", largest + (needed <= left)),
+        Text(
+            "tokens of a core * numTopk * {bytes} <= bytes left beside the rows",
+            bytes=entries.bytes,
+        ),
+        lambda row, device, rules: (
+            row.tokens // max(min(row.tokens, cores), 1) * token_bytes <= left
+        ),
+        Text("{name} are copied at once", name=name),
+        Text("{name} are copied for {count} at a time", name=name, count=count),
+        ("tokens",),
     )
+    needed = tiling.core_tokens * token_bytes
+    values = {"tokens of a core": tiling.core_tokens, "bytes needed": needed, "bytes left": left}
+    yield decision(case, at_once, **values)
 
 
-def _workspace(case: Case, tiling: moe.Tiling) -> Workspace:
+def _workspace(case: Case, tiling: moe.Tiling) -> WorkspacePart:
     system = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
-    if tiling.workspace_bytes == 0:
-        note = (
-            "the planner does not request it at this release; whether the framework adds it is "
-            "not published"
-        )
-        system = system.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
-    return kernel_workspace((system,), case.copies, case.operator.title)
-
-
-def _order(case: Case) -> OutputOrder:
-    reason = "every token is summed by one core, its rows in k order; nothing is added atomically"
-    return OutputOrder(output=case.operator.outputs[0].output, fixed=True, reason=reason)
+    if tiling.workspace_bytes:
+        return system
+    note = (
+        "the planner does not request it at this release; whether the framework adds it is "
+        "not published"
+    )
+    return system.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})

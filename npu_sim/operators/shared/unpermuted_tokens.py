@@ -14,7 +14,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.plans.model import Caveat
+from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling.token_sums import MOST_TOPK
 
 SORTED_INDICES = Tensor(
@@ -103,14 +103,15 @@ def topk_message(call: Any) -> tuple[str, str]:
 def dropped_tokens(row: Any) -> Iterator[Caveat]:
     """Yield the warning that permuted_tokens has fewer rows than there are indices."""
     if row.rows < row.entries:
-        message = Text(
+        yield caveat(
+            "tokens_dropped",
+            "permuted_tokens",
             "permuted_tokens has {rows} rows for {entries} indices: at least {dropped} point "
             "to rows that were dropped",
             rows=row.rows,
             entries=row.entries,
             dropped=row.entries - row.rows,
         )
-        yield Caveat(code="tokens_dropped", argument="permuted_tokens", message=message)
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

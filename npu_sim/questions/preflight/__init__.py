@@ -23,13 +23,19 @@ from npu_sim.questions.preflight.answers import (
     REFUSED,
     Checked,
     Row,
+    Summary,
 )
-from npu_sim.questions.preflight.baseline import Finding, read_baseline, write_baseline
 from npu_sim.questions.preflight.checking import check_line, check_lines
+from npu_sim.questions.preflight.lines import Column, chosen_columns
 from npu_sim.questions.preflight.matrix import Fault, Matrix, check_file
-from npu_sim.questions.preflight.policy import CRITERIA, Policy, policy_of
-from npu_sim.questions.preflight.summary import Summary
-from npu_sim.questions.preflight.targets import Column, chosen_columns
+from npu_sim.questions.preflight.policy import (
+    CRITERIA,
+    Finding,
+    Policy,
+    policy_of,
+    read_baseline,
+    write_baseline,
+)
 
 __all__ = [
     "ACCEPTED",

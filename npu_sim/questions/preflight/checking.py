@@ -1,16 +1,22 @@
-"""Check of one call on one product: contract and plan, or the raw planner of a kernel."""
+"""Check of one call on one product: contract and plan, or the raw planner of a kernel.
+
+On request with its launches, lower bounds and estimates, and their sums over a file of calls.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile
 from npu_sim.framework.case import Case
+from npu_sim.framework.checking import check
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.language import Text
+from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, UNKNOWN, Checked
@@ -21,12 +27,96 @@ from npu_sim.questions.preflight.lines import (
     call_of,
     operator_inputs,
     parse,
+    profile_of_line,
 )
-from npu_sim.questions.preflight.targets import profile_of_line
-from npu_sim.questions.preflight.times import call_times
 from npu_sim.registry import find_kernel, load_operator
 from npu_sim.status import AclnnError, NotModelledError, UsageError
 from npu_sim.tiling import raw_plan
+from npu_sim.timelines.model import LaunchEstimate, LaunchTime
+
+
+def call_times(plan: Plan, profile: Profile) -> dict[str, Any]:
+    """Return launches, lower bound and estimate of one call, times in microseconds.
+
+    ``bound_us`` is None if the operator declares no program; ``coverage`` is that of
+    :class:`npu_sim.timelines.model.Timeline`. ``estimates`` maps what is estimated
+    (``launch``, ``vector pipe``) to the number of launches and the sum of their ranges.
+    """
+    if plan.block_dim and not is_timed(plan):
+        launches = len(plan.launches)
+        return {"launches": launches, "bound_us": None, "coverage": "", "estimates": {}}
+    found = timeline(plan, profile)
+    return {
+        "launches": len(found.launches),
+        "bound_us": found.bound_us,
+        "coverage": found.coverage,
+        "estimates": _estimates(found.launches),
+    }
+
+
+def _estimates(launches: tuple[LaunchTime, ...]) -> dict[str, Any]:
+    sums: dict[str, Any] = {}
+    for launch in launches:
+        estimate = launch.estimate
+        if estimate is None or (isinstance(estimate, LaunchEstimate) and estimate.us is None):
+            continue
+        part = sums.setdefault(estimate.of, {"launches": 0, "low_us": 0.0, "high_us": 0.0})
+        part["launches"] += 1
+        part["low_us"] += estimate.low_us
+        part["high_us"] += estimate.high_us
+    return sums
+
+
+@dataclass
+class Totals:
+    """Sums over the calls of one column that run, each weighted by its count."""
+
+    calls: int
+    launches: int
+    bound_us: float
+    """Sum of the lower bounds in microseconds."""
+    bounds: Mapping[str, "BoundSum"]
+    """The part of ``bound_us`` that the calls of each coverage have."""
+    unbounded: int
+    """Calls without a bound, counted as 0: their operator declares no program."""
+    estimates: Mapping[str, Mapping[str, Any]]
+    """As in :func:`call_times`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the sums as plain data."""
+        bounds = [
+            {"coverage": coverage, **found._asdict()} for coverage, found in self.bounds.items()
+        ]
+        return vars(self) | {"bounds": bounds}
+
+
+class BoundSum(NamedTuple):
+    """Calls with bounds of one coverage, and the sum of their bounds in microseconds."""
+
+    calls: int
+    bound_us: float
+
+
+def totals(times: list[tuple[Mapping[str, Any], int]]) -> Totals:
+    """Return the sums over calls, given as pairs of :func:`call_times` and count."""
+    estimates: dict[str, Any] = {}
+    bounds: dict[str, BoundSum] = {}
+    for time, count in times:
+        if time["bound_us"] is not None:
+            calls, bound_us = bounds.get(time["coverage"], (0, 0.0))
+            bounds[time["coverage"]] = BoundSum(calls + count, bound_us + count * time["bound_us"])
+        for kind, part in time["estimates"].items():
+            known = estimates.setdefault(kind, dict.fromkeys(part, 0))
+            for name, value in part.items():
+                known[name] += count * value
+    return Totals(
+        calls=sum(count for _, count in times),
+        launches=sum(count * time["launches"] for time, count in times),
+        bound_us=sum(count * (time["bound_us"] or 0.0) for time, count in times),
+        bounds=dict(sorted(bounds.items())),
+        unbounded=sum(count for time, count in times if time["bound_us"] is None),
+        estimates=estimates,
+    )
 
 
 def check_lines(
@@ -147,13 +237,13 @@ def _check_operator(
     operator: Operator = load_operator(call["op"])
     deterministic = require_bool("deterministic", call.get("deterministic", False))
     limits = require_limits(call.get("limits", "documented"))
-    built = operator.build(operator_inputs(operator, call["inputs"]), infer=True)
+    built = arguments_of(operator, operator_inputs(operator, call["inputs"]), infer=True)
     facts: dict[str, Any] = {"deterministic": deterministic}
     plan: Plan | None = None
     outcome = REFUSED
     why: dict[str, Any] = {"status": 0}
     try:
-        case = operator.check(built, Target(profile, deterministic, limits=limits))
+        case = check(operator, built, Target(profile, deterministic, limits=limits))
         plan = plan_of(case, tries_flips=whole)
         outcome = plan.outcome
         facts |= _facts(plan, case)
@@ -231,7 +321,7 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the facts of the plan with the determinism switch on."""
     try:
         other = plan_of(
-            case.operator.check(case.arguments, replace(case.target, deterministic=True))
+            check(case.operator, case.arguments, replace(case.target, deterministic=True))
         )
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}

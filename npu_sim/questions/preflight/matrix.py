@@ -1,40 +1,131 @@
-"""Check of a file of calls on several products; equal lines are one row, checked once."""
+"""Check of a file of calls on several products; equal lines are one row, checked once.
+
+The matrix also tells where its columns differ: path, cores, bits and time of the calls.
+"""
 
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from npu_sim.language import Text
+from npu_sim.language import Text, joined
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import RUNS
 from npu_sim.plans.tables import Columns, Tabular, columns_of
+from npu_sim.questions.compare import changed_bits
 from npu_sim.questions.preflight.answers import (
     ACCEPTED,
     ERROR,
     INFORMATIONAL,
     MALFORMED,
+    UNKNOWN,
     Checked,
     Row,
+    Summary,
 )
-from npu_sim.questions.preflight.baseline import Finding
-from npu_sim.questions.preflight.checking import check_call, malformed
-from npu_sim.questions.preflight.differences import Difference, differences
+from npu_sim.questions.preflight.checking import Totals, check_call, malformed, totals
 from npu_sim.questions.preflight.lines import (
     HEAD,
     IDENTITY,
     Call,
+    Column,
     MalformedLineError,
     call_of,
+    column_of_line,
+    is_named,
     parse,
+    profile_of_line,
 )
-from npu_sim.questions.preflight.policy import Policy
-from npu_sim.questions.preflight.summary import Summary
-from npu_sim.questions.preflight.targets import Column, column_of_line, is_named, profile_of_line
-from npu_sim.questions.preflight.times import Totals, totals
+from npu_sim.questions.preflight.policy import Finding, Policy
 from npu_sim.status import UsageError
+
+BITS_OF_PRODUCTS = "rstd_differs_between_products"
+"""Code of the caveat that a result has other bits than on another product."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that is not the same on all columns."""
+
+    fact: Literal["path", "cores", "bits", "time"]
+    values: tuple[tuple[Any, tuple[str, ...]], ...]
+    """Values of the fact, each with its columns; for ``bits``, what can differ between two."""
+    rows: tuple[Row, ...]
+    """Calls with this difference."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the difference as plain data."""
+        values = [{"value": value, "targets": list(labels)} for value, labels in self.values]
+        return {"fact": self.fact, "lines": [row.line for row in self.rows], "values": values}
+
+
+def differences(rows: Iterable[Row]) -> list[Difference]:
+    """Return where the columns differ; calls with equal differences are merged.
+
+    Times and bits of another release are compared only in a preflight with timelines.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        for found in _of_row(row.cells):
+            groups.setdefault(found, []).append(row)
+    return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
+
+
+def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
+    running = {label: cell for label, cell in cells.items() if cell.outcome == RUNS}
+    facts: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        ("path", {label: cell.facts.get("path") for label, cell in running.items()}),
+        ("cores", {label: cell.facts.get("block_dim") for label, cell in running.items()}),
+        *(("time", bounds) for bounds in _bounds(running).values()),
+    )
+    for fact, values in facts:
+        grouped = _grouped(values)
+        if len(grouped) > 1:
+            yield fact, grouped
+    bits = tuple((text, (pair,)) for pair, text in _bits(running))
+    if bits:
+        yield "bits", bits
+
+
+def _bounds(running: Mapping[str, Checked]) -> dict[str, dict[str, float]]:
+    """Return the bounds by coverage and column: those of different coverage are not compared."""
+    bounds: dict[str, dict[str, float]] = {}
+    for label, cell in running.items():
+        time = cell.facts.get("time", {})
+        if time.get("bound_us") is not None:
+            bounds.setdefault(time["coverage"], {})[label] = round(time["bound_us"], 2)
+    return bounds
+
+
+def _grouped(values: Mapping[str, Any]) -> tuple[tuple[Any, tuple[str, ...]], ...]:
+    """Return distinct values with their labels; columns without a value are left out."""
+    labels: dict[Any, list[str]] = {}
+    for label, value in values.items():
+        if value is not None:
+            labels.setdefault(value, []).append(label)
+    return tuple((value, tuple(found)) for value, found in labels.items())
+
+
+def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
+    """Yield the first column with another one, and the bits that can differ between them.
+
+    Bits that differ because of the path or the number of cores are not named.
+    """
+    columns = list(running.items())
+    for label, checked in columns[1:]:
+        first, old = columns[0]
+        pair = joined((first, label), " and ")
+        caveats = (*old.facts.get("caveats", ()), *checked.facts.get("caveats", ()))
+        if old.product != checked.product and BITS_OF_PRODUCTS in caveats:
+            yield pair, Text("the last bit of {output}", output="rstd")
+        if old.planned is not None and checked.planned is not None:
+            parts = changed_bits(old.planned, checked.planned)
+            if parts:
+                yield pair, joined(parts)
+
 
 CACHED_LINES = 1 << 17
 """Number of line texts whose row is cached."""
@@ -128,16 +219,32 @@ class Matrix(Printed, Tabular):
         }
 
     def findings(self, row: Row, label: str) -> Iterator[tuple[Finding, str]]:
-        """Yield the findings of one result with their levels."""
+        """Yield the findings of one result with their levels.
+
+        Calls that npu_sim does not model count on request, and where none of a column is checked.
+        """
         checked = row.cells[label]
+        is_left_out = "unknown" not in self.policy.fail_on and label in self._checked_labels
         for kind, reason in self.policy.faults(checked):
             finding = Finding(row.op, row.inputs, label, kind, reason)
-            level = INFORMATIONAL if checked.product in self.policy.informational else ERROR
+            shown_only = checked.product in self.policy.informational or (
+                kind == UNKNOWN and is_left_out
+            )
+            level = INFORMATIONAL if shown_only else ERROR
             if checked.outcome == MALFORMED:
                 level = ERROR
             elif finding in self.baseline:
                 level = ACCEPTED
             yield finding, level
+
+    @cached_property
+    def _checked_labels(self) -> frozenset[str]:
+        """Labels of the columns with at least one call that npu_sim models."""
+        return frozenset(
+            label
+            for _, label, checked in self.cells()
+            if checked.outcome not in (UNKNOWN, MALFORMED) or checked.differences is not None
+        )
 
     def _kinds(self, row: Row, label: str, level: str = ERROR) -> list[str]:
         """Return the kinds of the findings of one result that have a level."""

@@ -1,10 +1,16 @@
-"""Rules for accepting calls in a preflight."""
+"""Rules for accepting calls in a preflight, and its baseline of accepted findings."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from npu_sim.cores import load_profile
+from npu_sim.files.reading import JSON_BYTES, read_limited
+from npu_sim.files.schemas import schema
+from npu_sim.files.writing import write_text
 from npu_sim.language import Text
 from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.answers import Evidence
@@ -17,9 +23,58 @@ from npu_sim.questions.preflight.answers import (
     WORKSPACE,
     Checked,
 )
-from npu_sim.questions.preflight.targets import Names
+from npu_sim.questions.preflight.lines import Names
 from npu_sim.questions.varied_calls import items_of, product_names
 from npu_sim.status import UsageError, closest
+
+HINT = "a file that npu-sim preflight --write-baseline wrote"
+
+
+class Finding(NamedTuple):
+    """What identifies a finding: not its line, so that calls can move within their file."""
+
+    op: str
+    """Operator of the call."""
+    inputs: str
+    """Inputs of the call as text."""
+    target: str
+    """Label of the column."""
+    kind: str
+    """Kind of the reason for not accepting the call, as in a :class:`Fault`."""
+    reason: str
+    """The reason."""
+
+
+def read_baseline(path: Path) -> dict[Finding, int]:
+    """Return the findings of a baseline with their line numbers.
+
+    Raises UsageError for a file that cannot be read, and for a line that is not a finding.
+    """
+    lines = read_limited("baseline", path, JSON_BYTES, HINT).splitlines()
+    return {_finding(path, number, line): number for number, line in enumerate(lines, 1)}
+
+
+def _finding(path: Path, number: int, line: bytes) -> Finding:
+    try:
+        values = json.loads(line)
+        finding = Finding(*(values[name] for name in Finding._fields))
+        if not all(isinstance(value, str) for value in finding):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, RecursionError):
+        message = Text("{path}: line {number} is not an accepted finding", path=path, number=number)
+        raise UsageError("baseline", message, HINT) from None
+    return finding
+
+
+def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
+    """Write a baseline."""
+    form = schema("baseline")
+    lines = (
+        json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
+        for finding in findings
+    )
+    write_text(path, "".join(lines))
+
 
 CRITERIA = ("refused", "caveat", "timing", "unknown")
 """Values of ``--fail-on``. Malformed lines, differences from ``expect`` and too much workspace
@@ -50,7 +105,11 @@ class Policy:
     """Products whose findings are shown but do not count."""
 
     def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
-        """Yield kind and description of every reason for not accepting a call."""
+        """Yield kind and description of every reason for not accepting a call.
+
+        That npu_sim does not model a call is always stated; :meth:`Matrix.findings` decides whether
+        it counts.
+        """
         facts = checked.facts
         refused = checked.outcome in (REFUSED, FAILED, OVERFLOWS) and checked.differences is None
         if (
@@ -69,8 +128,8 @@ class Policy:
                 "timing",
                 Text("can differ between runs: {outputs}", outputs=", ".join(facts["timing"])),
             )
-        if "unknown" in self.fail_on and checked.outcome == UNKNOWN:
-            yield "unknown", checked.reason
+        if checked.outcome == UNKNOWN and checked.differences is None:
+            yield UNKNOWN, checked.reason
         if "unknown" in self.fail_on and (
             facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value
         ):

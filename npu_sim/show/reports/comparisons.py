@@ -12,9 +12,10 @@ from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.compare import estimate_lines, upgrade_lines
+from npu_sim.show.layout import Cell, Table
 from npu_sim.show.limits import bound_text
-from npu_sim.show.reports.document import Cell, Document, Figure, Picture, Table, table_report
-from npu_sim.show.reports.figures import Axis, Curve, curve_figure
+from npu_sim.show.reports.curves import Axis, Curve, curve_figure
+from npu_sim.show.reports.document import Document, Figure, Picture, table_report
 from npu_sim.show.reports.svg import WIDTH, bar, caption, element, picture
 from npu_sim.show.text import overflow_text
 from npu_sim.status import AclnnError, NotModelledError, Unplanned
@@ -87,11 +88,6 @@ def _refusal_table(comparison: Comparison) -> Table:
         if row.refusal is not None
     )
     return Table(("product", "SoCs", "status", "why", "what would be right"), rows, "Refused")
-
-
-def _estimates_table(comparison: Comparison) -> Table:
-    headings = ("SoC, release", "estimate", "evidence")
-    return Table(headings, tuple(estimate_lines(comparison)), "Estimates")
 
 
 def _changes_table(comparison: Comparison) -> Table:

@@ -1,57 +1,16 @@
-"""Data model of a report: a sentence, sections, and six kinds of blocks.
+"""Data model of a report: a sentence, and sections of tables, paragraphs and pictures.
 
 :mod:`npu_sim.show.reports.html` renders it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from markupsafe import Markup
+from rich.console import Group, RenderableType
 
-Cell = str | int | float | bool | None
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Labelled lines, as the command line prints them: (label, value, note)."""
-
-    lines: tuple[tuple[str, str, str], ...]
-
-
-def labelled(lines: Iterable[tuple[str, str]]) -> Lines:
-    """Return lines without notes."""
-    return Lines(tuple((label, value, "") for label, value in lines))
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table."""
-
-    headings: tuple[str, ...]
-    """Names of the columns."""
-    rows: tuple[tuple[Cell, ...], ...]
-    """Cells; numbers are aligned right."""
-    caption: str = ""
-    """Description; empty if the section's title has it."""
-    folded: bool = False
-    """Whether the table starts collapsed."""
-    colours: tuple[str, ...] = ()
-    """Class of the colour mark in front of each row, as in the picture above; empty for none."""
-
-    @property
-    def label(self) -> str:
-        """Name for screen readers."""
-        return self.caption or "table"
-
-    @property
-    def filled_columns(self) -> list[int]:
-        """Positions of the columns with content."""
-        return [
-            column
-            for column in range(len(self.headings))
-            if any(row[column] not in ("", None) for row in self.rows)
-        ]
+from npu_sim.show.layout import UNLIMITED, Paragraph, Table, render, stack
 
 
 @dataclass(frozen=True)
@@ -91,14 +50,7 @@ class Drawing:
     caption: str = ""
 
 
-@dataclass(frozen=True)
-class Prose:
-    """A paragraph."""
-
-    text: str
-
-
-Block = Lines | Table | Picture | Figure | Drawing | Prose
+Block = Table | Paragraph | Picture | Figure | Drawing
 
 
 @dataclass(frozen=True)
@@ -158,10 +110,37 @@ def table_report(
     if pictures:
         sections.append(Section("Pictures", tuple(pictures)))
     sections += [
-        Section(table.caption or "Table", (Table(table.headings, table.rows, "", table.folded),))
+        Section(table.caption or "Table", (replace(table, caption=""),))
         for table in tables
         if table.rows
     ]
     if notes:
-        sections.append(Section("Notes", tuple(Prose(note) for note in notes)))
+        sections.append(Section("Notes", tuple(Paragraph(note) for note in notes)))
     return Document(title=title, sentence=sentence, sections=tuple(sections), call=call)
+
+
+def view_report(view: RenderableType) -> Document:
+    """Return a report of the paragraphs and tables of a view; its first line is the title."""
+    title = render(view, UNLIMITED).partition("\n")[0]
+    parts = list(_parts(stack(view)))
+    outcome = "good"
+    if isinstance(parts[0], Paragraph):
+        outcome = "bad" if "red" in parts[0].style else "good"
+        del parts[0]
+    sections: list[tuple[str, list[Block]]] = [("Result", [])]
+    for part in parts:
+        if isinstance(part, Paragraph) and part.style.startswith("bold"):
+            sections.append((part.text, []))
+        else:
+            sections[-1][1].append(part)
+    filled = tuple(Section(name, tuple(blocks)) for name, blocks in sections if blocks)
+    return Document(title, title, filled, outcome=outcome)
+
+
+def _parts(view: RenderableType) -> Iterator[Paragraph | Table]:
+    """Yield the tables and non-empty paragraphs of a view."""
+    if isinstance(view, Group):
+        for part in view.renderables:
+            yield from _parts(part)
+    elif isinstance(view, Table) or (isinstance(view, Paragraph) and view.text):
+        yield view

@@ -1,6 +1,7 @@
 """Rendering of reports: a document becomes one HTML file that loads nothing else.
 
-The markup is in ``templates/``; Jinja2 escapes every text and every attribute in it.
+The markup is in ``templates/``; Jinja2 escapes every text and every attribute in it. The texts of
+the drawing scripts are sent to pages in other languages with their translations.
 """
 
 import json
@@ -15,7 +16,6 @@ from markupsafe import Markup
 from npu_sim import __version__
 from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
 from npu_sim.show.reports.document import Block, Document, Drawing, Figure
-from npu_sim.show.reports.picture_texts import picture_texts
 
 PLOTTING_LIBRARY = "plotly-basic.min.js"
 """plotly.js-basic-dist-min 4.1.1 of npm, unchanged: lines and bars only, a quarter of plotly.js.
@@ -116,3 +116,104 @@ def _script_json(content: Any) -> str:
     """Return JSON without ``<``, so that no text can end the script element around it."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
+
+
+TEXTS = (
+    "rows that the data decides",
+    "rows {rows}",
+    "rows {rows} of {all}",
+    "{role}: {where}, columns {columns}",
+    "unaffected",
+    "read",
+    "written",
+    "held",
+    "{name}: {used} of {capacity} bytes",
+    "{name}: {bytes} bytes, live",
+    "{name}: {bytes} bytes, not in use now",
+    "{name}, not in use now",
+    "free: {bytes} bytes",
+    "free {bytes}",
+    "No core works on tiles.",
+    "tile",
+    "core",
+    "core {number}",
+    "core {core}, tile {tile} of {tiles}, {rest}",
+    "pipes: {pipes}",
+    "all cores",
+    "all cores, tile {tile} of {tiles}: {count} cores work",
+    "core {core}: rows {rows}, columns {columns}",
+    "{count} cores at this tile",
+    "play",
+    "pause",
+    "play the tiles",
+    "first",
+    "last",
+    "first tile",
+    "tile before",
+    "next tile",
+    "last tile",
+    "what every core has, as a table",
+    "ranges",
+    "{kernel}: at least {time}, {share} % of the bound",
+    "{kernel}: measured {time}, at least {bound}",
+    "launches",
+    "measured",
+    "bound",
+    "{pipe}, {phase}: {work}, {time} from {start}",
+    "time line: plus and minus zoom, arrow keys move, Home shows everything",
+    "{start} to {stop} of {end}",
+    "{title} on {soc}: {rows}",
+    "{count} tiles",
+    "{bytes} bytes",
+    "{elements} elements",
+    "documented",
+    "hardware",
+    "zoom in",
+    "zoom out",
+    "earlier",
+    "later",
+    "all",
+    "show all",
+    "launches as a table",
+    "launch",
+    "starts",
+    "at least",
+    "share",
+    "limited by",
+    "no AI core",
+    "pipes of core {core}, the slowest, as a table",
+    "pipe",
+    "phase",
+    "tiles of",
+    "tiles",
+    "busy",
+    "bytes",
+    "path",
+    "cores that work",
+    "workspace, bytes",
+    "lower bound, us",
+    "coloured by",
+    "{x} and {y} by {kind}; the table below has the same data",
+    "{x} from {start} to below {end}, {y}: {what}",
+    "{start} to below {end}",
+    "refused: {what}",
+    "refused, {what}",
+    "{limit} limit of {axis}: {value}",
+    "{kind}: from {low} (pale) to {high} (full), each cell one call at its lower left corner",
+    "{device}, with {fixed}",
+    "the map as a table",
+    "sum of {count} terms, from the left",
+    "sum of {parts} parts, {count} terms, from the left",
+    "{terms}, one after the other",
+    "{element}, {count} elements alike, {terms} terms; {probed}; {hash}",
+    "not probed",
+    "the kernel agrees ({probe})",
+    "THE KERNEL DISAGREES ({probe})",
+    "full text",
+)
+
+
+def picture_texts() -> dict[str, str]:
+    """Return the translations of the texts; empty in English."""
+    pairs = ((text, translated(text)) for text in TEXTS)
+    return {text: translation for text, translation in pairs if text != translation}

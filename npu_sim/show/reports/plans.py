@@ -1,26 +1,16 @@
-"""Reports of plans, runs, timelines and workspaces."""
+"""Reports of plans, runs and timelines."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from npu_sim.framework.execution import Result
+from npu_sim.framework.execution import Prepared, Result
 from npu_sim.language import Text, joined, say
 from npu_sim.language.quantities import percent_text, time_text
-from npu_sim.operators.timelines import is_timed, steps
+from npu_sim.operators.timelines import is_timed, steps, work_over_time
 from npu_sim.plans.model import Plan
-from npu_sim.show.reports.commands import plan_command
-from npu_sim.show.reports.document import (
-    Block,
-    Cell,
-    Document,
-    Drawing,
-    Lines,
-    Picture,
-    Prose,
-    Section,
-    Table,
-)
+from npu_sim.show.layout import Cell, Paragraph, Table, lines_table
+from npu_sim.show.reports.document import Block, Document, Drawing, Picture, Section
 from npu_sim.show.reports.pictures import (
     core_map,
     memory_colours,
@@ -31,36 +21,31 @@ from npu_sim.show.reports.pictures import (
     workspace_colours,
     workspace_map,
 )
+from npu_sim.show.studies import rows_sections
 from npu_sim.show.text import (
     LAUNCH_COLUMNS,
     change_lines,
     flip_text,
     launch_rows,
+    plan_command,
     plan_headline,
     plan_lines,
     result_lines,
     values_text,
+    workspace_rows,
 )
 from npu_sim.show.timelines import (
     NOT_MEASURED,
+    bound_cell,
     caution_lines,
+    coverage_lines,
+    covered_time,
     determinism_lines,
     estimate_note,
     estimate_text,
+    lowest_text,
 )
-from npu_sim.show.variable_rows import HEADINGS as HEADINGS_OF_ROWS
-from npu_sim.show.variable_rows import NOTE as ROWS_NOTE
-from npu_sim.show.variable_rows import row_cells, rows_title
-from npu_sim.show.workspace import (
-    AREAS,
-    BUCKETS,
-    KERNELS,
-    area_rows,
-    bucket_rows,
-    kernel_rows,
-    workspace_title,
-)
-from npu_sim.studies.variable_rows import VariableRows
+from npu_sim.studies.determinism import VariableRows
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
@@ -79,7 +64,7 @@ def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
     lines = tuple(line for line in plan_lines(plan) if line[0] not in pictured)
     device = ("product", "soc", "release", "deterministic", "limits")
     rows = (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device))
-    return Lines(lines), Table(("argument", "value"), rows, "the call", folded=True)
+    return lines_table(lines), Table(("argument", "value"), rows, "the call", folded=True)
 
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -99,7 +84,7 @@ def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (_decision_table(plan), Lines(tuple(change_lines(plan)))) if plan.decisions else ()
+    return (_decision_table(plan), lines_table(change_lines(plan))) if plan.decisions else ()
 
 
 def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -123,11 +108,11 @@ def _memory_table(plan: Plan) -> Table:
     return Table(headings, rows, "every buffer", folded=folded, colours=colours)
 
 
-def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
-    """Return the parts of a workspace, as a picture and as a table."""
+def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
+    """Return the parts of a workspace as a picture and a table, and where its areas lie."""
     workspace = plan.workspace
     if not workspace.parts:
-        return (Prose("none needed"),)
+        return (Paragraph("none needed"),)
     rows = tuple(
         (part.name, part.bytes, part.kind, part.evidence.value, part.note)
         for part in workspace.parts
@@ -135,9 +120,13 @@ def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     headings = ("part", "bytes", "kind", "evidence", "note")
     table = Table(headings, rows, colours=workspace_colours(workspace.parts))
     blocks: list[Block] = [Picture(workspace_map(workspace.parts, workspace.total_bytes)), table]
+    blocks += [
+        Table(headings, tuple(rows), title, folded=True)
+        for title, headings, rows in workspace_rows(workspace)
+    ]
     if workspace.unknown:
         names = joined((part.name for part in workspace.unknown), ", ")
-        blocks.append(Prose(Text("The total leaves out: {parts}", parts=names)))
+        blocks.append(Paragraph(Text("The total leaves out: {parts}", parts=names)))
     return tuple(blocks)
 
 
@@ -173,7 +162,7 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
         "Plan": _plan_blocks,
         "Cores": _cores_blocks,
         "On-chip memory of one core": _memory_blocks,
-        "Workspace in global memory": workspace_blocks,
+        "Workspace in global memory": _workspace_blocks,
         "Launches": _launch_blocks,
         "Decisions": _decision_blocks,
         "Tiling": _tiling_blocks,
@@ -205,7 +194,8 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
     ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
     """
     return Section(
-        title, (Drawing("drawGantt", data, TIME_CAPTION), Prose(TRACE_NOTE), Prose(PERFETTO))
+        title,
+        (Drawing("drawGantt", data, TIME_CAPTION), Paragraph(TRACE_NOTE), Paragraph(PERFETTO)),
     )
 
 
@@ -224,6 +214,26 @@ def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = Non
     sections = (*plan_sections(plan), *_drawn(plan, work))
     command = call or plan_command(plan, plan.product)
     return Document(headline, headline, sections, command, document_outcome(plan))
+
+
+def plan_document(plan: Plan) -> Document:
+    """Return the report of a plan with its work over time."""
+    return plan_report(plan, work=work_over_time(plan))
+
+
+def prepared_document(prepared: Prepared) -> Document:
+    """Return the report of the plan of a prepared call."""
+    return plan_document(prepared.plan)
+
+
+def result_document(result: Result) -> Document:
+    """Return the report of a run with its work over time."""
+    return result_report(result, work=work_over_time(result.plan))
+
+
+def timeline_document(timeline: Timeline) -> Document:
+    """Return the report of one timeline."""
+    return timeline_report([("as given", timeline)])
 
 
 def result_report(
@@ -246,7 +256,7 @@ def result_report(
     strips = (Picture(order_strip(strip), legend) for strip in order_strips(result))
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (
-        Section("Run", (Lines(lines), seconds, *strips)),
+        Section("Run", (lines_table(lines), seconds, *strips)),
         *rows_sections(rows),
         *plan_sections(plan),
         *_drawn(plan, work),
@@ -257,16 +267,6 @@ def result_report(
 def document_outcome(plan: Plan) -> str:
     """Return the outcome of a report on a plan: ``bad`` if the plan overflows."""
     return "good" if plan.overflow is None else "bad"
-
-
-def rows_sections(every: Sequence[VariableRows]) -> tuple[Section, ...]:
-    """Return the section of rows that can differ between runs, if any are given."""
-    tables = tuple(
-        Table(HEADINGS_OF_ROWS, tuple(row_cells(rows)), rows_title(rows))
-        for rows in every
-        if len(rows.table)
-    )
-    return (Section("Rows that can differ", (*tables, Prose(ROWS_NOTE))),) if tables else ()
 
 
 def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
@@ -318,8 +318,8 @@ def timeline_report(
       :func:`npu_sim.timelines.tracks.tracks`.
     - ``call``: command that reproduces the report.
     """
-    lowest = min((timeline for _, timeline in timelines), key=lambda timeline: timeline.bound_us)
-    sentence = say("{title} on {soc}: at least {time}", lowest, time=time_text(lowest.bound_us))
+    sentence = lowest_text([timeline for _, timeline in timelines])
+    coverages = coverage_lines(timeline.coverage for _, timeline in timelines)
     bounds = Table(
         TIMELINE_HEADINGS, tuple(_timeline_row(name, timeline) for name, timeline in timelines)
     )
@@ -332,7 +332,7 @@ def timeline_report(
             name,
             timeline.soc,
             change.change,
-            time_text(change.bound_us),
+            covered_time(change.bound_us, timeline.coverage),
             percent_text(change.saved_share),
             joined(change.without, ", "),
         )
@@ -350,13 +350,13 @@ def timeline_report(
         dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
     )
     sections = (
-        Section("Lower bounds", (bounds, Prose(NOT_MEASURED))),
+        Section("Lower bounds", (bounds, Paragraph(NOT_MEASURED), *map(Paragraph, coverages))),
         *(
             time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
             for (name, timeline), work in zip(timelines, works, strict=False)
         ),
         Section("Launches, one after the other", (launches, *changed, *priced)),
-        Section("Not in the bound", (Lines(cautions),)),
+        Section("Not in the bound", (lines_table(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
 
@@ -367,7 +367,7 @@ def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
         name,
         timeline.soc,
         timeline.clock_mhz,
-        time_text(timeline.bound_us),
+        bound_cell(timeline.bound_us, timeline.coverage),
         time_text(timeline.kernel_us),
         timeline.binding_pipe,
         ", ".join(busy),
@@ -404,19 +404,3 @@ def _launch_times(name: str, timeline: Timeline) -> list[tuple[Cell, ...]]:
         )
         for launch in timeline.launches
     ]
-
-
-def workspace_report(plan: Plan, product: str = "") -> Document:
-    """Return the report of a workspace; ``product`` is the name the caller gave, if different."""
-    headline, workspace = workspace_title(plan), plan.workspace
-    tables = (
-        ("Kernels", KERNELS, kernel_rows(workspace)),
-        ("Areas", AREAS, area_rows(workspace)),
-        ("Buckets", BUCKETS, bucket_rows(workspace)),
-    )
-    listed = (
-        Section(title, (Table(headings, tuple(rows)),)) for title, headings, rows in tables if rows
-    )
-    command = plan_command(plan, product or plan.product, "workspace")
-    whole = Section("Workspace in global memory", workspace_blocks(plan))
-    return Document(headline, headline, (whole, *listed), command)

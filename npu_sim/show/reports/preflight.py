@@ -5,7 +5,8 @@ from dataclasses import replace
 from npu_sim.language import say
 from npu_sim.language.quantities import short_bytes_text
 from npu_sim.questions.preflight import ACCEPTED, ERROR, INFORMATIONAL, Matrix
-from npu_sim.show.call_times import CALLS, NOTE, TOTALS, call_rows, totals_rows
+from npu_sim.show.call_times import CALLS, TOTALS, call_rows, time_notes, totals_rows
+from npu_sim.show.layout import Cell, Table
 from npu_sim.show.preflight import (
     caveat_lines,
     cell_text,
@@ -15,7 +16,7 @@ from npu_sim.show.preflight import (
     recorded_lines,
     timing_lines,
 )
-from npu_sim.show.reports.document import Cell, Document, Table, table_report
+from npu_sim.show.reports.document import Document, table_report
 
 COUNTS = (
     *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
@@ -25,8 +26,13 @@ COUNTS = (
 LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
 
 
-def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
-    """Return the report of a preflight; ``call`` is the command that reproduces it."""
+def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document:
+    """Return the report of a preflight.
+
+    - ``file``: name of the calls.
+    - ``call``: command that reproduces the report.
+    """
+    file = file or say("calls")
     bad = sum(summary.not_fine for summary in matrix.summaries().values())
     lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
     sentence = say(
@@ -44,7 +50,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         _faults_table(matrix),
     )
     notes = [
-        *([NOTE] if matrix.timed else []),
+        *time_notes(matrix),
         *filter(None, [legend_text(matrix)]),
         *caveat_lines(matrix),
         *difference_lines(matrix),

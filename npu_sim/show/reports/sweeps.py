@@ -12,9 +12,10 @@ from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
+from npu_sim.show.layout import Table
 from npu_sim.show.reports.comparisons import operator_title
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Table, table_report
-from npu_sim.show.reports.figures import Axis, Bound, Curve, curve_figure
+from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.reports.document import Block, Document, Drawing, Figure, table_report
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
@@ -24,8 +25,8 @@ from npu_sim.sweeps.maps import (
     open_numbers,
     spread_positions,
 )
+from npu_sim.sweeps.records import SweepSummary
 from npu_sim.sweeps.space import AxisValues, Space
-from npu_sim.sweeps.summary import SweepSummary
 
 MOST_ASKED = 1 << 18
 """Maximum number of planned values of the axis; longer axes are sampled."""

@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import Device
-from npu_sim.tiling.ascend_950.common import largest_power
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
@@ -19,6 +18,7 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     element_bytes,
+    largest_power,
 )
 from npu_sim.tiling.cross_entropy_loss_grad import (
     MEAN,
@@ -28,7 +28,7 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     split_rows,
     vendor_structure,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result
+from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner
 
 TARGET_DTYPES = ("int64", "int32")
 TARGET_BYTES = (8, 4)
@@ -208,8 +208,7 @@ def label_buffers(problem: Problem, rows: int, buf3: int, smooths: bool) -> Labe
 
 def label_bytes(buffers: LabelBuffers) -> int:
     """Return the sum of the buffers for labels."""
-    labels = buffers.target + buffers.target_cast + buffers.smooth + buffers.grad_loss
-    return labels + buffers.ignore + buffers.target_weight + buffers.buf2 + buffers.buf3
+    return sum(buffers)
 
 
 def weight_blocks(problem: Problem, piece: int) -> WeightBlocks:
@@ -237,21 +236,11 @@ def key_of(problem: Problem, schedule: int) -> int:
     return key
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without cores, and on a chip whose Unified Buffer
-        does not hold the labels.
+    ``status`` is 1 (the product's 561002) without cores, and on a chip whose Unified Buffer does
+    not hold the labels.
     """
     cores = device.vector_cores
     if cores <= 0:
@@ -347,7 +336,7 @@ def problem_of_row(row: Any) -> Problem:
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
+    return tile(problem_of_row(row), device, rules)
 
 
 def schedule_of(tiling: Tiling) -> int:
@@ -386,34 +375,28 @@ def row_buffers(tiling: Tiling, size: int, weighted: bool) -> RowBuffers:
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; smoothing factors have none without smoothing."""
     rows = row_buffers(tiling, element_bytes(row.dtype), row.weighted == 1)
-    pieces = rows.log_prob + rows.x_grad + rows.fp32_rows + rows.weight + rows.second_sum
-    return pieces + label_bytes(tiling.buffers) - tiling.buffers.smooth
+    return sum(rows) + label_bytes(tiling.buffers) - tiling.buffers.smooth
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`.
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs.
 
     Where the dtypes of grad_loss and weight are not given, they are those that the planner takes.
     """
     smoothing = np.float32(inputs["label_smoothing"])
-    dtype, weight = inputs["log_prob_dtype"], inputs["weight_shape"]
     if not _takes(inputs, smoothing):
-        return REFUSED
+        return None
     rows, columns = inputs["log_prob_shape"]
-    problem = Problem(
+    return Problem(
         rows,
         columns,
-        element_bytes(DTYPE_CODES[dtype]),
+        element_bytes(DTYPE_CODES[inputs["log_prob_dtype"]]),
         TARGET_BYTES[TARGET_DTYPES.index(inputs["target_dtype"])],
         REDUCTIONS.index(inputs["reduction"]),
-        weight is not None,
+        inputs["weight_shape"] is not None,
         bool(smoothing > 0),
         inputs["ignore_index"] >= 0,
     )
-    tiling = tile(problem, device)
-    return raw_result(tiling, vendor_structure(tiling, inputs["ignore_index"], float(smoothing)))
 
 
 def _takes(inputs: dict[str, Any], smoothing: np.float32) -> bool:
@@ -432,3 +415,6 @@ def _takes(inputs: dict[str, Any], smoothing: np.float32) -> bool:
             return False
     is_known = dtype in DTYPE_CODES and inputs["target_dtype"] in TARGET_DTYPES
     return is_known and inputs.get("grad_loss_dtype", dtype) == dtype
+
+
+KERNELS = {"cross_entropy_loss_grad": raw_planner(problem_of, tile, vendor_structure)}

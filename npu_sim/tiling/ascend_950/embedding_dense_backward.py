@@ -6,7 +6,7 @@ workspace, and a merge adds it up.
 Source: specification page ``embedding_dense_backward_950``, "Tiling of V2".
 """
 
-from math import prod
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
@@ -14,7 +14,6 @@ from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
 from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
-    DTYPE_CODES,
     FP32_BYTES,
     SYSTEM_WORKSPACE_BYTES,
     align,
@@ -22,7 +21,7 @@ from npu_sim.tiling.common import (
     ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
 
 KEY = 1000000
 """Tiling key without its last two digits: scale, and columns in pieces."""
@@ -166,7 +165,7 @@ def merged_columns(cores: int, index_bytes: int, size: int, device: Device) -> i
     return align_down(columns, BLOCK_BYTES // FP32_BYTES)
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     Parameters
@@ -261,32 +260,19 @@ def merge_buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]
     }
 
 
-def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, int | float]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names."""
-    return {**vendor_fields(tiling), "paddingIdx": padding_idx}
+    return {**vendor_fields(tiling), "paddingIdx": arguments["padding_idx"]}
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
-    """Run the raw planner of one of the two kernels; see :func:`npu_sim.tiling.plan_kernel`."""
-    *leading, dim = inputs["grad_shape"]
-    rows, weights = prod(leading), inputs["num_weights"]
-    if inputs["indices_dtype"] not in ("int32", "int64") or rows != prod(inputs["indices_shape"]):
-        return REFUSED
-    problem = Problem(
-        rows,
-        dim,
-        weights,
-        DTYPE_CODES[inputs["grad_dtype"]],
-        8 if inputs["indices_dtype"] == "int64" else 4,
-        inputs["scale_grad_by_freq"],
-    )
-    if kernel == "embedding_dense_grad":
-        tiling_v1 = v1.tile(problem, device)
-        return raw_result(tiling_v1, v1.vendor_structure(tiling_v1, problem, inputs["padding_idx"]))
-    out = inputs["out_shape"]
-    if not leading or len(out) != 2 or out[0] != weights:
-        return REFUSED
-    tiling = tile(problem, device)
-    return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"]))
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
+    leading, out = inputs["grad_shape"][:-1], inputs["out_shape"]
+    fits = leading and len(out) == 2 and out[0] == inputs["num_weights"]
+    return v1.problem_of(inputs, rules) if fits else None
+
+
+KERNELS = {
+    "embedding_dense_grad_v2": raw_planner(problem_of, tile, vendor_structure),
+    "embedding_dense_grad": raw_planner(v1.problem_of, v1.tile, v1.vendor_structure),
+}

@@ -5,21 +5,25 @@ Cores split the columns. Rows are sorted inside the kernel, in batches.
 Source: specification page ``embedding_dense_backward_950``, "Tiling of V1".
 """
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from math import prod
+from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BF16,
     BLOCK_BYTES,
+    DTYPE_CODES,
     FP32,
     FP32_BYTES,
     SYSTEM_WORKSPACE_BYTES,
     align,
     align_down,
     ceil_div,
+    chunk_range,
     element_bytes,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, nothing, vendor_fields
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, vendor_fields
 
 LEAST_COLUMN_BYTES = 128
 """Bytes of grad of the columns that a core takes at least."""
@@ -207,24 +211,18 @@ def scan_of(problem: Problem, core_columns: int, ub_bytes: int) -> Scan:
     weights = max(problem.num_weights, 1)
     columns, rows = core_columns, weights
     if scan_bytes(problem, core_columns, weights) >= ub_bytes:
-        if scan_bytes(problem, core_columns, 1) < ub_bytes:
-            low, high = 1, weights
-            while low < high:
-                middle = (low + high + 1) // 2
-                if scan_bytes(problem, core_columns, middle) <= ub_bytes:
-                    low = middle
-                else:
-                    high = middle - 1
-            rows = low
-        else:
+        cuts_rows = scan_bytes(problem, core_columns, 1) < ub_bytes
+        low, high = 1, weights
+        if not cuts_rows:
             low, high = least_columns(element_bytes(problem.dtype)), core_columns
-            while low < high:
-                middle = (low + high + 1) // 2
-                if scan_bytes(problem, middle, 1) <= ub_bytes:
-                    low = middle
-                else:
-                    high = middle - 1
-            columns, rows = low, 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            columns, rows = (core_columns, middle) if cuts_rows else (middle, 1)
+            if scan_bytes(problem, columns, rows) <= ub_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        columns, rows = (core_columns, low) if cuts_rows else (low, 1)
     row_pieces, column_pieces = ceil_div(weights, rows), ceil_div(core_columns, columns)
     return Scan(
         rows,
@@ -243,21 +241,11 @@ def dtype_digit(dtype: int) -> int:
     return 1 if dtype == BF16 else 2
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without rows, columns or cores, and on a chip whose
-        Unified Buffer is too small for a row.
+    ``status`` is 1 (the product's 561002) without rows, columns or cores, and on a chip whose
+    Unified Buffer is too small for a row.
     """
     rows, dim, cores, ub_bytes = problem.rows, problem.dim, device.vector_cores, device.ub_bytes
     if min(rows, dim, cores) <= 0:
@@ -317,8 +305,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of columns that a core takes; cores that only clear have none."""
-    columns_per_core = tiling.core_columns
-    return min(core * columns_per_core, tiling.dim), min((core + 1) * columns_per_core, tiling.dim)
+    return chunk_range(core, tiling.core_columns, tiling.dim)
 
 
 SCALE_NAMES = (
@@ -333,18 +320,33 @@ CAST_NAMES = ("baseWCast", "cntWCast", "tailWCast", "baseACast", "cntACast", "ta
 """The vendor's names of the second pass, in the order of `Scan`."""
 
 
-def vendor_structure(tiling: Tiling, problem: Problem, padding_idx: int) -> dict[str, int | float]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names; a second pass fills one group of names."""
     scan_fields = dict.fromkeys(SCALE_NAMES + CAST_NAMES, 0)
-    scan = tiling[-len(Scan._fields) :]
-    scan_fields |= zip(SCALE_NAMES if problem.scale_grad_by_freq else CAST_NAMES, scan, strict=True)
-    scale = 1 if problem.scale_grad_by_freq else 0
+    scan, scale = tiling[-len(Scan._fields) :], arguments["scale_grad_by_freq"]
+    scan_fields |= zip(SCALE_NAMES if scale else CAST_NAMES, scan, strict=True)
     return {
         **vendor_fields(tiling),
         **scan_fields,
-        "paddingIdx": padding_idx,
-        "scaleGradByFreq": scale,
+        "paddingIdx": arguments["padding_idx"],
+        "scaleGradByFreq": int(scale),
     }
+
+
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
+    *leading, dim = inputs["grad_shape"]
+    rows, indices_dtype = prod(leading), inputs["indices_dtype"]
+    if indices_dtype not in ("int32", "int64") or rows != prod(inputs["indices_shape"]):
+        return None
+    return Problem(
+        rows,
+        dim,
+        inputs["num_weights"],
+        DTYPE_CODES[inputs["grad_dtype"]],
+        8 if indices_dtype == "int64" else 4,
+        inputs["scale_grad_by_freq"],
+    )
 
 
 def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:

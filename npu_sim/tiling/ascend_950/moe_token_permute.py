@@ -6,6 +6,7 @@ and move the rows of the tokens; V3 counts the tokens of every expert too.
 Source: specification page ``moe_token_permute_950``, sections "Tiling of V2" and "Tiling of V3".
 """
 
+from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
@@ -17,14 +18,16 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     ceil_div,
+    element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.moe_token_permute import MERGE_WAYS, SORT_ENTRIES, kept_rows, merging_cores
 
 V2, V3 = "moe_init_routing_v2", "moe_init_routing_v3"
-INT8 = 3
-"""Position of int8 among the dtypes of tokens."""
-ELEMENT_BYTES = (4, 2, 2, 1)
+TOKEN_DTYPES = ("float32", "float16", "bfloat16", "int8")
+INT8 = TOKEN_DTYPES.index("int8")
+INDEX_DTYPES = ("int32", "int64")
+INT32 = INDEX_DTYPES.index("int32")
 SORT_PIECE_ENTRIES = 8192
 V2_CACHE_BYTES, V3_CACHE_BYTES = 40960, 65536
 """Unified Buffer that is left to the cache of the threads."""
@@ -163,17 +166,18 @@ class Copies(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One call; see :class:`npu_sim.tiling.moe_token_permute.Problem`.
+    """The axes of a call that the planner reads.
 
-    ``element_bytes`` 1 is the kernel for int8 tokens.
+    They are those of :class:`npu_sim.tiling.moe_token_permute.Problem`, and the dtype of indices.
+    ``kept_rows`` is not used with int8 tokens.
     """
 
-    tokens: int
-    top_k: int
-    columns: int
-    element_bytes: int
+    num_tokens: int
+    num_topk: int
+    hidden: int
+    dtype: int
     kept_rows: int
-    id_bytes: int
+    indices_dtype: int
 
 
 class Tiling(NamedTuple):
@@ -220,15 +224,20 @@ NO_COUNTS: Counts = nothing(Counts)
 NO_COPIES: Copies = nothing(Copies)
 
 
+def bytes_of_token(problem: Problem) -> int:
+    """Return the bytes of an element of tokens."""
+    return 1 if problem.dtype == INT8 else element_bytes(problem.dtype)
+
+
 def usable_bytes(problem: Problem, device: Device) -> int:
     """Return the Unified Buffer that the planner distributes (page, "u")."""
-    return device.ub_bytes - (V3_CACHE_BYTES if problem.element_bytes == 1 else V2_CACHE_BYTES)
+    return device.ub_bytes - (V3_CACHE_BYTES if problem.dtype == INT8 else V2_CACHE_BYTES)
 
 
 def most_entries(problem: Problem, device: Device) -> int:
     """Return the entries that a core sorts at a time (page, "cap")."""
     usable = usable_bytes(problem, device)
-    if problem.element_bytes > 1 and problem.id_bytes > FP32_BYTES:
+    if problem.dtype != INT8 and problem.indices_dtype != INT32:
         return align_down(usable // 33, SORT_ENTRIES)
     return usable // 32
 
@@ -288,14 +297,14 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
 
     ``wide`` is the number that the fields of the columns state where a row is one piece.
     """
-    entries = problem.tokens * problem.top_k
+    entries = problem.num_tokens * problem.num_topk
     entries_per_core = ceil_div(entries, cores)
     need = ceil_div(entries, entries_per_core)
     last = entries - entries_per_core * (need - 1)
     first_piece, last_piece, pieces = wide, wide, 1
-    if problem.columns > piece:
-        first_piece, pieces = piece, ceil_div(problem.columns, piece)
-        last_piece = problem.columns % piece
+    if problem.hidden > piece:
+        first_piece, pieces = piece, ceil_div(problem.hidden, piece)
+        last_piece = problem.hidden % piece
     return RowLoops(
         cores=need,
         kept_rows=kept,
@@ -318,7 +327,7 @@ def places_stage(problem: Problem, device: Device) -> RowLoops:
     """Return the loops that write the places of the entries (page, srcToDstComputeParamsOp)."""
     cores = device.vector_cores
     at_once = (usable_bytes(problem, device) - 1024 - 32 * cores) // 64 // 2
-    copy_stage = stage(problem, cores, at_once, problem.columns, 0, 0)
+    copy_stage = stage(problem, cores, at_once, problem.hidden, 0, 0)
     rows_per_core, last = copy_stage.core_rows, copy_stage.last_rows
     return RowLoops(
         cores=copy_stage.cores,
@@ -346,8 +355,8 @@ def gather_stage(
     Of the ``available`` bytes, ``entry_bytes`` are for every entry, and ``reserved`` stay free.
     ``kept`` is the number of rows of permuted_tokens; -1 for loops over all entries.
     """
-    columns, size = problem.columns, problem.element_bytes
-    entries, cores = problem.tokens * problem.top_k, device.vector_cores
+    columns, size = problem.hidden, bytes_of_token(problem)
+    entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
     entries_per_core, row = ceil_div(entries, cores), align(columns * size, BLOCK_BYTES)
     ids = align(entry_bytes * entries_per_core + reserved, BLOCK_BYTES)
     if ids + row < available:
@@ -363,16 +372,16 @@ def gather_stage(
 
 def scatters(problem: Problem, device: Device) -> bool:
     """Return whether each core writes consecutive rows, fetched from their tokens."""
-    row = problem.columns * problem.element_bytes
+    row = problem.hidden * bytes_of_token(problem)
     whole = row > 0 and row % BLOCK_BYTES == 0
-    return whole and scattered_rows(problem, device) >= 2 and problem.top_k <= MOST_SCATTERED
+    return whole and scattered_rows(problem, device) >= 2 and problem.num_topk <= MOST_SCATTERED
 
 
 def scattered_rows(problem: Problem, device: Device) -> int:
     """Return the rows that half the Unified Buffer holds at a time (page, "R")."""
-    size = problem.element_bytes
+    size = bytes_of_token(problem)
     half = usable_bytes(problem, device) // 2
-    return align_down(half // (problem.columns * size + FP32_BYTES), BLOCK_BYTES // size)
+    return align_down(half // (problem.hidden * size + FP32_BYTES), BLOCK_BYTES // size)
 
 
 def times(rows: int, most: int) -> int:
@@ -390,18 +399,18 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
     """Return the loops that move the rows (page, gatherOutComputeParamsOp)."""
     cores, kept = device.vector_cores, problem.kept_rows
     half = usable_bytes(problem, device) // 2
-    if problem.columns == 0:
+    if problem.hidden == 0:
         return idle_stage(kept, 0, 0, 0)
     if not scatters(problem, device):
         return gather_stage(problem, device, half, FP32_BYTES, 0, kept)
-    copy_stage = stage(problem, cores, half, problem.columns, 0, 0)
+    copy_stage = stage(problem, cores, half, problem.hidden, 0, 0)
     if kept == 0:
         return idle_stage(0, copy_stage.core_rows, copy_stage.last_rows, 1)
     rows = scattered_rows(problem, device)
     need = ceil_div(kept, ceil_div(kept, cores))
     rows_per_core = ceil_div(kept, need)
     last = kept - rows_per_core * (need - 1)
-    most = (half - rows * problem.columns * problem.element_bytes) // FP32_BYTES
+    most = (half - rows * problem.hidden * bytes_of_token(problem)) // FP32_BYTES
     at_once = max(LEAST_ROWS, min(rows_per_core, most))
     return RowLoops(
         cores=need,
@@ -423,12 +432,12 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
 
 def tile_v2(problem: Problem, device: Device) -> Tiling:
     """Plan a call of MoeInitRoutingV2."""
-    entries, cores, kept = problem.tokens * problem.top_k, device.vector_cores, problem.kept_rows
+    entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
     most = most_entries(problem, device)
     sort = split_sort(entries, most, cores)
     key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
     places = unread = NO_LOOPS
-    moves = idle_stage(kept, 0, 0, 0)
+    moves = idle_stage(problem.kept_rows, 0, 0, 0)
     if entries:
         places = places_stage(problem, device)
         unread = gather_stage(problem, device, usable_bytes(problem, device), 8, 32, -1)
@@ -440,9 +449,9 @@ def tile_v2(problem: Problem, device: Device) -> Tiling:
         schedule_mode=1,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES + 32 * entries + 8 * cores,
         cores=cores,
-        tokens=problem.tokens,
-        columns=problem.columns,
-        top_k=problem.top_k,
+        tokens=problem.num_tokens,
+        columns=problem.hidden,
+        top_k=problem.num_topk,
         sort=sort,
         merging_cores=merging_cores(sort.cores),
         places=places,
@@ -455,7 +464,7 @@ def tile_v2(problem: Problem, device: Device) -> Tiling:
 
 def count_stage(problem: Problem, device: Device) -> Counts:
     """Return the loops that count the tokens of every expert."""
-    entries = problem.tokens * problem.top_k
+    entries = problem.num_tokens * problem.num_topk
     entries_per_core = ceil_div(entries, device.vector_cores)
     need = ceil_div(entries, entries_per_core)
     last = entries - entries_per_core * (need - 1)
@@ -477,18 +486,18 @@ def count_stage(problem: Problem, device: Device) -> Counts:
 
 def copy_stage(problem: Problem, device: Device) -> Copies:
     """Return the loops that copy rows of int8."""
-    entries, usable = problem.tokens * problem.top_k, usable_bytes(problem, device)
+    entries, usable = problem.num_tokens * problem.num_topk, usable_bytes(problem, device)
     entries_per_core = ceil_div(entries, device.vector_cores)
     need = ceil_div(entries, entries_per_core)
     last = entries - entries_per_core * (need - 1)
-    columns = problem.columns
+    columns = problem.hidden
     while (usable // 2) // (align(columns, BLOCK_BYTES) + QUEUE_BYTES) <= 0:
         columns = ceil_div(columns, 2)
     row = align(columns, BLOCK_BYTES)
     at_once = min((usable // 2) // (row + QUEUE_BYTES), entries_per_core)
     last_at_once = min(at_once, last)
     loops, last_loops = ceil_div(entries_per_core, at_once), ceil_div(last, last_at_once)
-    pieces = ceil_div(problem.columns, columns)
+    pieces = ceil_div(problem.hidden, columns)
     used = 2 * (align(FP32_BYTES * at_once, BLOCK_BYTES) + at_once * row + 32 * at_once)
     more = (usable - used) // (at_once * row)
     buffers = min(more + 2, MOST_BUFFERS) if more > 0 else 2
@@ -504,7 +513,7 @@ def copy_stage(problem: Problem, device: Device) -> Copies:
         last_last_piece=last - (last_loops - 1) * last_at_once,
         pieces=pieces,
         piece=columns,
-        last_piece_columns=problem.columns - (pieces - 1) * columns,
+        last_piece_columns=problem.hidden - (pieces - 1) * columns,
         rows=entries,
         buffers=buffers,
     )
@@ -512,11 +521,11 @@ def copy_stage(problem: Problem, device: Device) -> Copies:
 
 def tile_v3(problem: Problem, device: Device) -> Tiling:
     """Plan a call of MoeInitRoutingV3, the kernel for int8 tokens."""
-    entries, cores = problem.tokens * problem.top_k, device.vector_cores
+    entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
     key, sort, counts = KEY_V3_EMPTY, NO_SORT, NO_COUNTS
     copies = Copies(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
     block_dim, workspace = 1, SYSTEM_WORKSPACE_BYTES
-    if entries and problem.columns:
+    if entries and problem.hidden:
         most = most_entries(problem, device)
         key = KEY_V3_ONE_CORE if entries <= most else KEY_V3_SEVERAL_CORES
         sort = split_sort(entries, most, cores)
@@ -530,9 +539,9 @@ def tile_v3(problem: Problem, device: Device) -> Tiling:
         schedule_mode=1,
         workspace_bytes=workspace,
         cores=cores,
-        tokens=problem.tokens,
-        columns=problem.columns,
-        top_k=problem.top_k,
+        tokens=problem.num_tokens,
+        columns=problem.hidden,
+        top_k=problem.num_topk,
         sort=sort,
         merging_cores=merging_cores(sort.cores),
         places=NO_LOOPS,
@@ -543,19 +552,16 @@ def tile_v3(problem: Problem, device: Device) -> Tiling:
     )
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without cores, and on a chip whose Unified Buffer
-        is smaller than the areas that the planner takes off.
+    ``status`` is 1 (the product's 561002) without cores, and on a chip whose Unified Buffer is
+    smaller than the areas that the planner takes off.
     """
-    least = COUNT_BYTES + FP32_BYTES if problem.element_bytes == 1 else 65536
+    least = COUNT_BYTES + FP32_BYTES if problem.dtype == INT8 else 65536
     if device.vector_cores <= 0 or usable_bytes(problem, device) < least:
         return NO_TILING
-    return tile_v3(problem, device) if problem.element_bytes == 1 else tile_v2(problem, device)
+    return tile_v3(problem, device) if problem.dtype == INT8 else tile_v2(problem, device)
 
 
 V2_ZEROS = (
@@ -579,14 +585,14 @@ V3_ZEROS = (
 """Fields of the structures that are 0."""
 
 
-def vendor_structure(tiling: Tiling, is_int8: bool) -> dict[str, Any]:
-    """Return the tiling data under the vendor's names."""
-    fields: dict[str, Any] = {
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
+    """Return the tiling data under the vendor's names: each kernel has its own structure."""
+    fields: Raw = {
         **vendor_fields(tiling),
         "vbsComputeParamsOp": vendor_fields(tiling.sort),
         "vmsMiddleComputeParamsOp": {"needCoreNum": tiling.merging_cores},
     }
-    if not is_int8:
+    if tiling.tiling_key < KEY_V3_EMPTY:
         return {
             **fields,
             **dict.fromkeys(V2_ZEROS, 0),
@@ -616,11 +622,9 @@ def vendor_structure(tiling: Tiling, is_int8: bool) -> dict[str, Any]:
     }
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
-    """Run the raw planner of one kernel; see :func:`npu_sim.tiling.plan_kernel`."""
-    is_int8 = kernel == V3
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw inputs of either kernel: those of V3 are int8."""
+    is_int8 = inputs["tokens_dtype"] == "int8"
     outputs = (
         ("expanded_tokens", "expanded_row_idx")
         if is_int8
@@ -631,31 +635,20 @@ def plan_kernel(
     )
     ranks = (2,) if is_int8 else (1, 2)
     if len(tokens) != 2 or len(indices) not in ranks or indices[0] != tokens[0]:
-        return REFUSED
+        return None
     entries = prod(indices)
     kept = entries if is_int8 else kept_rows(inputs["num_out_tokens"], entries)
     if len(permuted) != 2 or permuted[1] != tokens[1] or len(places) != 1:
-        return REFUSED
+        return None
     if not is_int8 and (permuted[0] != kept or places != (entries,) or inputs["padded_mode"]):
-        return REFUSED
-    size = {"int8": 1, "float32": 4}.get(inputs["tokens_dtype"], 2)
+        return None
+    dtype = TOKEN_DTYPES.index(inputs["tokens_dtype"])
     top_k = indices[1] if len(indices) == 2 else 1
-    id_bytes = 8 if inputs["indices_dtype"] == "int64" else 4
-    tiling = tile(Problem(tokens[0], top_k, tokens[1], size, kept, id_bytes), device)
-    return raw_result(tiling, vendor_structure(tiling, is_int8))
+    ids = INDEX_DTYPES.index(inputs["indices_dtype"])
+    return Problem(tokens[0], top_k, tokens[1], dtype, kept, ids)
 
 
-def problem_of_row(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    id_bytes = FP32_BYTES if row.indices_dtype == 0 else 2 * FP32_BYTES
-    kept = row.entries if row.dtype == INT8 else row.kept_rows
-    size = ELEMENT_BYTES[row.dtype]
-    return Problem(row.num_tokens, row.num_topk, row.hidden, size, kept, id_bytes)
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
+KERNELS = dict.fromkeys((V2, V3), raw_planner(problem_of, tile, vendor_structure))
 
 
 class Buffers(NamedTuple):
@@ -668,7 +661,7 @@ class Buffers(NamedTuple):
 
 def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
     """Return the bytes of every stage (page, "Unified Buffer")."""
-    entries, size = problem.tokens * problem.top_k, problem.element_bytes
+    entries, size = problem.num_tokens * problem.num_topk, bytes_of_token(problem)
     is_one = tiling.tiling_key in (KEY_ONE_CORE, KEY_V3_ONE_CORE)
     if tiling.tiling_key == KEY_V3_EMPTY:
         return Buffers(0, 0, 0)
@@ -681,18 +674,18 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
         ids = 2 * align(FP32_BYTES * copies.core_piece, BLOCK_BYTES)
         move = ids + copies.core_piece * (copies.buffers * row + 64)
         return Buffers(sort, count, move)
-    wide = problem.id_bytes > FP32_BYTES
+    wide = problem.indices_dtype != INT32
     sort = (36 if wide else 32) * align(entries, SORT_ENTRIES)
     if not is_one:
         sort = (28 if wide else 24) * SORT_PIECE_ENTRIES
     moves = tiling.moves
     ids = 2 * align(FP32_BYTES * moves.core_at_once, BLOCK_BYTES)
     if moves.scatters:
-        return Buffers(sort, 0, ids + 2 * align(moves.piece * problem.columns * size, BLOCK_BYTES))
-    row = align(min(moves.piece, problem.columns) * size, BLOCK_BYTES)
-    return Buffers(sort, 0, ids + (4 if moves.piece > problem.columns else 2) * row)
+        return Buffers(sort, 0, ids + 2 * align(moves.piece * problem.hidden * size, BLOCK_BYTES))
+    row = align(min(moves.piece, problem.hidden) * size, BLOCK_BYTES)
+    return Buffers(sort, 0, ids + (4 if moves.piece > problem.hidden else 2) * row)
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core: the largest stage."""
-    return max(stage_buffers(problem_of_row(row), tiling))
+    return max(stage_buffers(row, tiling))

@@ -6,18 +6,21 @@ of Atlas A2 and A3.
 Source: specification page ``moe_token_permute_grad_950``, section "Tiling".
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
+    DTYPE_CODES,
     FP32_BYTES,
     SYSTEM_WORKSPACE_BYTES,
     align,
     ceil_div,
+    chunk_range,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Raw, nothing, raw_result
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner
 
 SPLIT_COLUMNS, ALL_ROWS, SOME_ROWS = 200000, 300000, 400000
 """Tiling keys without their last digit: columns are split over cores; tokens are, and all rows of a
@@ -70,21 +73,21 @@ NO_TILING: Tiling = nothing(Tiling)
 
 
 class Problem(NamedTuple):
-    """One call: tokens, rows of a token, columns, rows of the gradient, and bytes of an element.
+    """The axes of a call that the planner reads.
 
-    ``active_rows`` 0 is the mode without dropped rows of the raw planner.
+    ``grad_rows`` 0 is the mode without dropped rows of the raw planner.
     """
 
     tokens: int
-    top_k: int
+    num_topk: int
     hidden: int
-    active_rows: int
-    element_bytes: int
+    grad_rows: int
+    dtype: int
 
 
 def row_bytes(problem: Problem) -> int:
     """Return the bytes of one column of a token: its rows twice, and the result (page, "row")."""
-    return (2 * problem.top_k + 1) * problem.element_bytes
+    return (2 * problem.num_topk + 1) * element_bytes(problem.dtype)
 
 
 def padded(columns: int, size: int) -> int:
@@ -99,30 +102,30 @@ def whole_blocks(columns: int, size: int) -> int:
 
 def splits_columns(problem: Problem, device: Device) -> bool:
     """Return whether cores split the columns instead of the tokens: key 200003."""
-    wide = problem.hidden // LEAST_COLUMN_BYTES // problem.element_bytes
+    wide = problem.hidden // LEAST_COLUMN_BYTES // element_bytes(problem.dtype)
     few = problem.tokens < device.vector_cores and problem.tokens < wide
-    return problem.top_k <= MOST_SPLIT_ROWS and few
+    return problem.num_topk <= MOST_SPLIT_ROWS and few
 
 
 def fits(problem: Problem, columns: int, device: Device) -> bool:
     """Return whether all rows of a token fit the Unified Buffer with so many columns."""
-    return padded(columns, problem.element_bytes) <= device.ub_bytes // row_bytes(problem)
+    return padded(columns, element_bytes(problem.dtype)) <= device.ub_bytes // row_bytes(problem)
 
 
-def holds_all_rows(problem: Problem, device: Device) -> bool:
+def holds_all_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether all rows of a token are in the Unified Buffer together: key 300003."""
-    return problem.top_k <= FEW_ROWS or fits(problem, problem.hidden, device)
+    return problem.num_topk <= FEW_ROWS or fits(problem, problem.hidden, device)
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     ``status`` is 1 (the product's 561002) without tokens, rows, columns or cores, and on a chip
     whose Unified Buffer is too small for one block of columns.
     """
-    if min(problem.tokens, problem.top_k, problem.hidden, device.vector_cores) <= 0:
+    if min(problem.tokens, problem.num_topk, problem.hidden, device.vector_cores) <= 0:
         return NO_TILING
-    size, cores, ub_bytes = problem.element_bytes, device.vector_cores, device.ub_bytes
+    size, cores, ub_bytes = element_bytes(problem.dtype), device.vector_cores, device.ub_bytes
     row = row_bytes(problem)
     core_columns = core_tokens = ub_rows = 0
     ub_tokens = 1
@@ -138,7 +141,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         core_tokens = ceil_div(problem.tokens, cores)
         block_dim = ceil_div(problem.tokens, core_tokens)
         wide = padded(problem.hidden, size)
-        if holds_all_rows(problem, device):
+        if holds_all_rows(problem, device, rules):
             key = ALL_ROWS
             ub_columns = whole_blocks(ub_bytes // row, size)
             if fits(problem, problem.hidden, device):
@@ -156,29 +159,19 @@ def tile(problem: Problem, device: Device) -> Tiling:
         return NO_TILING
     return Tiling(
         status=SUCCESS,
-        tiling_key=key + (ACTIVE if problem.active_rows else DROPLESS),
+        tiling_key=key + (ACTIVE if problem.grad_rows else DROPLESS),
         block_dim=block_dim,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         hidden=problem.hidden,
         tokens=problem.tokens,
-        top_k=problem.top_k,
-        active_rows=problem.active_rows,
+        top_k=problem.num_topk,
+        active_rows=problem.grad_rows,
         core_columns=core_columns,
         core_tokens=core_tokens,
         ub_tokens=ub_tokens,
         ub_rows=ub_rows,
         ub_columns=ub_columns,
     )
-
-
-def problem_of_row(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    return Problem(row.tokens, row.num_topk, row.hidden, row.grad_rows, element_bytes(row.dtype))
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
 
 
 def is_column_split(tiling: Tiling) -> bool:
@@ -189,13 +182,11 @@ def is_column_split(tiling: Tiling) -> bool:
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of columns (key 200003) or tokens that a core takes."""
     if is_column_split(tiling):
-        per_core, end = tiling.core_columns, tiling.hidden
-    else:
-        per_core, end = tiling.core_tokens, tiling.tokens
-    return core * per_core, min((core + 1) * per_core, end)
+        return chunk_range(core, tiling.core_columns, tiling.hidden)
+    return chunk_range(core, tiling.core_tokens, tiling.tokens)
 
 
-def vendor_structure(tiling: Tiling) -> dict[str, int]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names: each key has its own structure."""
     fields = {
         "h": tiling.hidden,
@@ -211,24 +202,24 @@ def vendor_structure(tiling: Tiling) -> dict[str, int]:
     return fields | {"kUbFactor": tiling.ub_rows} if tiling.ub_rows else fields
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     grad, indices, out = (
         tuple(inputs[f"{name}_shape"]) for name in ("permuted_output_grad", "sorted_indices", "out")
     )
     top_k, active_rows = inputs["num_topk"], inputs["active_num"]
     if inputs["sorted_indices_dtype"] != "int32" or len(grad) != 2 or len(indices) != 1:
-        return REFUSED
+        return None
     entries = indices[0]
     if top_k < 1 or entries <= 0 or entries % top_k or grad[0] != (active_rows or entries):
-        return REFUSED
+        return None
     if out != (entries // top_k, grad[1]):
-        return REFUSED
-    size = 4 if inputs["permuted_output_grad_dtype"] == "float32" else 2
-    tiling = tile(Problem(out[0], top_k, out[1], active_rows, size), device)
-    if tiling.status != SUCCESS:
-        return REFUSED
-    return raw_result(tiling, vendor_structure(tiling))
+        return None
+    dtype = DTYPE_CODES[inputs["permuted_output_grad_dtype"]]
+    return Problem(out[0], top_k, out[1], active_rows, dtype)
+
+
+KERNELS = {"moe_token_permute_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
 class Buffers(NamedTuple):
@@ -253,5 +244,4 @@ def buffers(tiling: Tiling, size: int) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    sizes = buffers(tiling, element_bytes(row.dtype))
-    return sizes.rows + sizes.result + sizes.sums
+    return sum(buffers(tiling, element_bytes(row.dtype)))

@@ -6,6 +6,7 @@ of Atlas A2 and A3.
 Source: specification page ``moe_token_unpermute_950``, section "Tiling".
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
@@ -19,10 +20,12 @@ from npu_sim.tiling.common import (
     align,
     align_down,
     ceil_div,
+    chunk_range,
     element_bytes,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.moe_token_unpermute import NO_PROBS
+from npu_sim.tiling.token_sums import INDEX_BYTES
 
 SOME_ROWS, SPLIT_COLUMNS, ALL_TOKENS, ALL_ROWS = 10000, 20000, 30000, 40000
 """Tiling keys without their last two digits: some rows of a token are in the Unified Buffer at a
@@ -34,7 +37,6 @@ FEW_ROWS = 4
 """Most rows of a token for which rows of several tokens are in the buffer (page, key 40000)."""
 MOST_BUFFERED_TOKENS = 16
 """Most tokens of 2 to 4 rows each in the buffer at a time (page, "Unified Buffer", 4002x)."""
-INDEX_BYTES = 4
 
 
 class Tiling(NamedTuple):
@@ -192,20 +194,10 @@ def largest_batch(problem: Problem, key: int, room: int) -> int:
     return max(tokens, 1)
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without tokens, rows of a token, columns or cores.
+    ``status`` is 1 (the product's 561002) without tokens, rows of a token, columns or cores.
     """
     hidden, top_k = problem.hidden, problem.top_k
     if min(problem.tokens, top_k, hidden, device.vector_cores) <= 0:
@@ -284,7 +276,7 @@ def problem_of_row(row: Any) -> Problem:
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
+    return tile(problem_of_row(row), device, rules)
 
 
 def path_key(planned: Any) -> int:
@@ -295,35 +287,32 @@ def path_key(planned: Any) -> int:
 
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core takes."""
-    start = core * tiling.core_tokens
-    return start, min(start + tiling.core_tokens, tiling.tokens)
+    return chunk_range(core, tiling.core_tokens, tiling.tokens)
 
 
-def vendor_structure(tiling: Tiling) -> dict[str, int | float]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names."""
     return {**vendor_fields(tiling), **UNUSED_FIELDS}
 
 
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     tokens, indices = inputs["permuted_tokens_shape"], inputs["sorted_indices_shape"]
     probs, out = inputs["probs_shape"], inputs["out_shape"]
     if inputs["sorted_indices_dtype"] != "int32" or len(tokens) != 2 or len(indices) != 1:
-        return REFUSED
+        return None
     if probs is not None and len(probs) != 2:
-        return REFUSED
+        return None
     count, top_k = (indices[0], 1) if probs is None else probs
     rows, hidden = tokens
     if count * top_k != indices[0] or tuple(out) != (count, hidden):
-        return REFUSED
+        return None
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
     dtype = DTYPE_CODES[inputs["permuted_tokens_dtype"]]
-    tiling = tile(Problem(count, rows, hidden, top_k, dtype, factors), device)
-    if tiling.status != SUCCESS:
-        return REFUSED
-    return raw_result(tiling, vendor_structure(tiling))
+    return Problem(count, rows, hidden, top_k, dtype, factors)
+
+
+KERNELS = {"moe_finalize_routing_v2": raw_planner(problem_of, tile, vendor_structure)}
 
 
 class Buffers(NamedTuple):
@@ -368,5 +357,4 @@ def buffers(tiling: Tiling, dtype: int, probs: int) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    sizes = buffers(tiling, row.dtype, problem_of_row(row).probs)
-    return sizes.rows + sizes.probs + sizes.indices + sizes.sums
+    return sum(buffers(tiling, row.dtype, problem_of_row(row).probs))

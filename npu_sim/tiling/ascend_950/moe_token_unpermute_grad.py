@@ -6,12 +6,13 @@ that of Atlas A2 and A3.
 Source: specification page ``moe_token_unpermute_grad_950``, section "Tiling".
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.ascend_950.common import largest_power
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
+    DTYPE_CODES,
     FP32_BYTES,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
@@ -19,8 +20,9 @@ from npu_sim.tiling.common import (
     align_down,
     element_bytes,
     even_range,
+    largest_power,
 )
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result
+from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 
 KEY_COPY, KEY_COPY_PIECES = 10001, 10002
 """Tiling keys without probs: whole rows, and rows in pieces."""
@@ -99,13 +101,13 @@ NO_SUM: BinarySum = nothing(BinarySum)
 
 
 class Problem(NamedTuple):
-    """One call: entries, entries of a token, columns, bytes of an element, whether it has probs."""
+    """The axes of a call that the planner reads."""
 
     entries: int
     top_k: int
     hidden: int
-    element_bytes: int
-    has_probs: bool
+    dtype: int
+    has_probs: int
 
 
 def binary_sum(count: int) -> BinarySum:
@@ -150,31 +152,21 @@ def cut_of(hidden: int, size: int, device: Device) -> Cut:
     return Cut(main, main_blocks, added, blocks, tail, tail_blocks)
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    Parameters
-    ----------
-    problem
-        The call; 0 entries plan as in the product.
-    device
-        The SoC.
-
-    Returns
-    -------
-    Tiling
-        With ``status`` 1 (the product's 561002) without cores, with probs without columns, and on a
-        chip whose Unified Buffer is too small for one block.
+    0 entries plan as in the product. ``status`` is 1 (the product's 561002) without cores, with
+    probs without columns, and on a chip whose Unified Buffer is too small for one block.
     """
-    entries, hidden, size = problem.entries, problem.hidden, problem.element_bytes
+    entries, hidden, size = problem.entries, problem.hidden, element_bytes(problem.dtype)
     cores = device.vector_cores
-    if cores <= 0 or (problem.has_probs and hidden <= 0):
+    if cores <= 0 or (problem.has_probs == 1 and hidden <= 0):
         return NO_TILING
     core_entries, longer_cores = entries // cores, entries % cores
     block_dim = cores if core_entries > 0 else longer_cores
     piece_columns = pieces = last_columns = padded_hidden = 0
     cut, main_sum, added_sum = NO_CUT, NO_SUM, NO_SUM
-    if not problem.has_probs:
+    if problem.has_probs == 0:
         piece_columns = columns_of_copies(size, device)
         if piece_columns <= 0:
             return NO_TILING
@@ -210,22 +202,12 @@ def tile(problem: Problem, device: Device) -> Tiling:
     )
 
 
-def problem_of_row(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    return Problem(row.entries, row.top_k, row.hidden, element_bytes(row.dtype), row.has_probs != 0)
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
-
-
 def core_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of entries that a core takes."""
     return even_range(core, tiling.core_entries, tiling.longer_cores)
 
 
-def vendor_structure(tiling: Tiling) -> dict[str, Any]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names: each key has its own structure."""
     base = {
         "initOutNeedCoreNum": tiling.block_dim,
@@ -247,51 +229,32 @@ def vendor_structure(tiling: Tiling) -> dict[str, Any]:
             "hiddenLastPart": tiling.last_columns,
             "tilingKey": tiling.tiling_key,
         }
-    main = _vendor_sum(tiling.main_sum)
+    main = vendor_fields(tiling.main_sum)
     if tiling.tiling_key == KEY_WHOLE:
         return {"baseParams": base, "hAlign": tiling.padded_hidden, "binAddParams": main}
     return {
         "baseParams": base,
-        "mainFactor": tiling.cut.main_columns,
-        "mainBlockNum": tiling.cut.main_blocks,
-        "foldFactor": tiling.cut.columns,
-        "foldBlockNum": tiling.cut.blocks,
-        "foldTailLen": tiling.cut.tail_columns,
-        "foldTailBlockNum": tiling.cut.tail_blocks,
+        **vendor_fields(tiling.cut),
         "mainBinAddParams": main,
-        "foldBinAddParams": _vendor_sum(tiling.added_sum),
+        "foldBinAddParams": vendor_fields(tiling.added_sum),
     }
 
 
-def _vendor_sum(binary_sum: BinarySum) -> dict[str, int]:
-    return {
-        "binaryAddQuotient": binary_sum.folded,
-        "binaryAddk": binary_sum.halvings,
-        "binaryAddLastNum": binary_sum.last,
-    }
-
-
-def plan_kernel(
-    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
-) -> dict[str, Any]:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     grad, indices = inputs["unpermuted_tokens_grad_shape"], inputs["sorted_indices_shape"]
     probs, result = inputs["probs_shape"], inputs["permuted_tokens_grad_shape"]
     if inputs["sorted_indices_dtype"] != "int32" or len(grad) != 2 or len(indices) != 1:
-        return REFUSED
+        return None
     (tokens, hidden), entries = grad, indices[0]
     if len(result) not in (2, 3) or list(result[:2]) != [entries, hidden]:
-        return REFUSED
+        return None
     if probs is None and tokens != entries:
-        return REFUSED
+        return None
     if probs is not None and not _probs_agree(inputs, tokens, hidden, entries):
-        return REFUSED
-    size = 4 if inputs["dtype"] == "float32" else 2
+        return None
     top_k = 1 if probs is None else probs[1]
-    tiling = tile(Problem(entries, top_k, hidden, size, probs is not None), device)
-    if tiling.status != SUCCESS:
-        return REFUSED
-    return raw_result(tiling, vendor_structure(tiling))
+    return Problem(entries, top_k, hidden, DTYPE_CODES[inputs["dtype"]], int(probs is not None))
 
 
 def _probs_agree(inputs: dict[str, Any], tokens: int, hidden: int, entries: int) -> bool:
@@ -307,6 +270,9 @@ def _probs_agree(inputs: dict[str, Any], tokens: int, hidden: int, entries: int)
         len(shape) == 2 and shape[0] == tokens and shape[0] * shape[1] == entries
         for shape in shapes
     )
+
+
+KERNELS = {"moe_finalize_routing_v2_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
 class Buffers(NamedTuple):
@@ -358,6 +324,4 @@ def buffers(tiling: Tiling, size: int) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    sizes = buffers(tiling, element_bytes(row.dtype))
-    rows = sizes.gradient + sizes.tokens + sizes.result
-    return rows + sizes.indices + sizes.sums + sizes.slots + sizes.register_sums
+    return sum(buffers(tiling, element_bytes(row.dtype)))

@@ -4,29 +4,30 @@ Source: specification page ``rms_norm_950``, section "Tiling". Shapes, dtypes an
 checked as on the other products (:mod:`npu_sim.tiling.rms_norm`).
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from npu_sim.cores import Device
-from npu_sim.tiling.ascend_950.common import UB_RESERVED_BYTES, UINT32_MASK, largest_power
 from npu_sim.tiling.common import (
     FP32,
     FP32_BYTES,
-    SYSTEM_WORKSPACE_BYTES,
+    UINT32_MASK,
     VECTOR_LANES,
     align,
     ceil_div,
+    chunk_range,
     element_bytes,
+    largest_power,
 )
-from npu_sim.tiling.fields import FP32_VALUE, REFUSED, SUCCESS, Field, Raw, nothing, raw_result
+from npu_sim.tiling.fields import FP32_VALUE, SUCCESS, Field, Raw, nothing, raw_planner
 from npu_sim.tiling.rms_norm import (
-    UNTOUCHED_BYTES,
+    WORKSPACE_BYTES,
     Problem,
     problem_of,
-    problem_of_row,
-    rounded_epsilon,
-    takes_shapes,
+    usable_bytes,
+    vendor_epsilon,
 )
 
 KEY_SPLIT = 2001
@@ -49,7 +50,6 @@ SPLIT_ROWS = 64
 LEVEL_BYTES, PAIR_BYTES, WORK_BYTES, RSTD_BYTES = 1024, 256, 1024, 256
 """Buffers of key 2001 that do not depend on the call: each of three level lists, the pair, the
 work area, and each of two buffers of rstd (page, "Unified Buffer of a core")."""
-WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
 ZERO_FIELDS = (
     "row_loop",
     "last_block_row_loop",
@@ -114,15 +114,10 @@ NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def usable_bytes(device: Device) -> int:
-    """Return the Unified Buffer that the planner distributes (page, "u")."""
-    return device.ub_bytes - UB_RESERVED_BYTES
-
-
 def full_load_columns(problem: Problem) -> int:
     """Return the columns of a row padded to blocks of x (page, "a")."""
-    size = element_bytes(problem.dtype_code)
-    return align(problem.columns * size, 32) // size
+    size = element_bytes(problem.dtype)
+    return align(problem.col * size, 32) // size
 
 
 def fold_of(columns_aligned: int) -> int:
@@ -132,7 +127,7 @@ def fold_of(columns_aligned: int) -> int:
 
 def rows_in_ub(problem: Problem, device: Device) -> int:
     """Return the rows that fit the Unified Buffer on key 5000 (page, "n"); may be negative."""
-    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
     columns = full_load_columns(problem)
     # The planner counts a number of floats as bytes.
     sums = align(ceil_div(fold_of(columns), VECTOR_LANES), 32)
@@ -141,14 +136,14 @@ def rows_in_ub(problem: Problem, device: Device) -> int:
     return rows
 
 
-def loads_whole_rows(problem: Problem, device: Device) -> bool:
+def loads_whole_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether a row is narrow enough and fits the Unified Buffer: key 5000."""
     return full_load_columns(problem) <= WIDEST_FULL_LOAD and rows_in_ub(problem, device) >= 1
 
 
 def piece_columns(problem: Problem, device: Device) -> int:
     """Return the columns of a piece on key 2001 (page, "f"): 8192 on every published SoC."""
-    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
     piece = 1
     while 2 * piece * (4 * size + 2 * gamma_size + 4) + SPLIT_RESERVED_BYTES < usable_bytes(device):
         piece *= 2
@@ -157,34 +152,34 @@ def piece_columns(problem: Problem, device: Device) -> int:
 
 def counted_bytes(problem: Problem, padded: int) -> int:
     """Return the bytes of a row in unsigned 32 bits (page, "total")."""
-    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
-    widened = 0 if problem.dtype_code == FP32 else 4
+    size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
+    widened = 0 if problem.dtype == FP32 else 4
     columns = 4 * size + 2 * gamma_size + widened
     return (padded * columns + SPLIT_ALIGNMENT_BYTES + SPLIT_ROW_BYTES) & UINT32_MASK
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     ``status`` is 1 (the product's 561002) without rows, columns or cores, on a chip whose Unified
     Buffer is too small for a piece of two whole vectors, and where the planner divides by a number
     of bytes that is 0 modulo 2^32.
     """
-    if problem.rows <= 0 or problem.columns <= 0 or device.vector_cores <= 0:
+    if problem.row <= 0 or problem.col <= 0 or device.vector_cores <= 0:
         return NO_TILING
-    rows_per_core = ceil_div(problem.rows, device.vector_cores)
-    block_dim = ceil_div(problem.rows, rows_per_core)
-    last = problem.rows - (block_dim - 1) * rows_per_core
-    average = float(np.float32(1) / np.float32(problem.columns))
-    if loads_whole_rows(problem, device):
+    rows_per_core = ceil_div(problem.row, device.vector_cores)
+    block_dim = ceil_div(problem.row, rows_per_core)
+    last = problem.row - (block_dim - 1) * rows_per_core
+    average = float(np.float32(1) / np.float32(problem.col))
+    if loads_whole_rows(problem, device, rules):
         aligned = full_load_columns(problem)
         return Tiling(
             status=SUCCESS,
             tiling_key=KEY_FULL_LOAD,
             block_dim=block_dim,
             workspace_bytes=WORKSPACE_BYTES,
-            rows=problem.rows,
-            columns=problem.columns,
+            rows=problem.row,
+            columns=problem.col,
             columns_aligned=aligned,
             block_factor=rows_per_core,
             last_block_factor=last,
@@ -194,8 +189,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
             multi_n_num=0,
             average_factor=average,
         )
-    widest = max(element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code))
-    padded = align(problem.columns * widest, SPLIT_ALIGNMENT_BYTES) // widest
+    widest = max(element_bytes(problem.dtype), element_bytes(problem.gamma_dtype))
+    padded = align(problem.col * widest, SPLIT_ALIGNMENT_BYTES) // widest
     piece, total = piece_columns(problem, device), counted_bytes(problem, padded)
     if piece < 4 * VECTOR_LANES or total == 0:
         return NO_TILING
@@ -204,39 +199,33 @@ def tile(problem: Problem, device: Device) -> Tiling:
         tiling_key=KEY_SPLIT,
         block_dim=block_dim,
         workspace_bytes=WORKSPACE_BYTES,
-        rows=problem.rows,
-        columns=problem.columns,
+        rows=problem.row,
+        columns=problem.col,
         columns_aligned=padded,
         block_factor=rows_per_core,
         last_block_factor=last,
         fold=0,
         ub_factor=piece,
-        ub_loop=largest_power(problem.columns // piece) & UINT32_MASK,
+        ub_loop=largest_power(problem.col // piece) & UINT32_MASK,
         multi_n_num=usable_bytes(device) // total,
         average_factor=average,
     )
 
 
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
-
-
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of rows that a core takes."""
-    start = core * tiling.block_factor
-    return start, min(start + tiling.block_factor, tiling.rows)
+    return chunk_range(core, tiling.block_factor, tiling.rows)
 
 
-def vendor_structure(tiling: Tiling, epsilon: float) -> dict[str, int | float]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names: each key has its parts structure."""
-    fields: dict[str, int | float] = {
+    fields: Raw = {
         "num_row": tiling.rows,
         "num_col": tiling.columns,
         "num_col_align": tiling.columns_aligned,
         "block_factor": tiling.block_factor,
         "ub_factor": tiling.ub_factor,
-        "epsilon": float(f"{rounded_epsilon(epsilon):.9g}"),
+        "epsilon": vendor_epsilon(arguments),
     }
     if tiling.tiling_key == KEY_FULL_LOAD:
         return fields | {
@@ -256,16 +245,7 @@ def vendor_structure(tiling: Tiling, epsilon: float) -> dict[str, int | float]:
     )
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
-    x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
-    epsilon = inputs["epsilon"]
-    if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(epsilon) < 0:
-        return REFUSED
-    tiling = tile(problem_of(x, gamma, inputs["x_dtype"], inputs["gamma_dtype"]), device)
-    if tiling.status != SUCCESS:
-        return REFUSED
-    return raw_result(tiling, vendor_structure(tiling, epsilon))
+KERNELS = {"rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 
 class Buffers(NamedTuple):
@@ -285,7 +265,7 @@ class Buffers(NamedTuple):
 
 def buffers(tiling: Tiling, problem: Problem) -> Buffers:
     """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core")."""
-    size, gamma_size = element_bytes(problem.dtype_code), element_bytes(problem.gamma_dtype_code)
+    size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
     factor = tiling.ub_factor
     if tiling.tiling_key == KEY_FULL_LOAD:
         columns, rows = tiling.columns_aligned, align(factor, 8)
@@ -312,7 +292,5 @@ def buffers(tiling: Tiling, problem: Problem) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    parts = buffers(tiling, problem_of_row(row))
-    tensors = parts.gamma + parts.x + parts.y + parts.rstd
-    sums = parts.register_sums + parts.row_sums
-    return tensors + sums + parts.fp32 + parts.work + parts.levels + parts.pair
+    sizes = buffers(tiling, row)
+    return sum(sizes)

@@ -6,32 +6,25 @@ Source: specification page ``rms_norm_grad_950``, section "Tiling". Shapes are c
 other products (:mod:`npu_sim.tiling.rms_norm_grad`), except for tensors without rows.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.ascend_950.common import UINT32_MASK, largest_power
 from npu_sim.tiling.common import (
     DTYPE_CODES,
     FP32_BYTES,
     SYSTEM_WORKSPACE_BYTES,
+    UINT32_MASK,
     VECTOR_LANES,
     align,
     align_down,
     bit_length,
     ceil_div,
     element_bytes,
+    largest_power,
 )
-from npu_sim.tiling.fields import (
-    REFUSED,
-    SUCCESS,
-    Field,
-    Part,
-    Raw,
-    nothing,
-    raw_result,
-    vendor_fields,
-)
-from npu_sim.tiling.rms_norm_grad import Shapes, shape_error
+from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
+from npu_sim.tiling.rms_norm_grad import Problem, Shapes, shape_error
 
 KEY_FULL_LOAD = 7000
 """Tiling key: columns go to cores, all rows lie in the Unified Buffer."""
@@ -197,17 +190,9 @@ NO_ROWS: RowSplit = nothing(RowSplit)
 NO_NAN: NanSplit = nothing(NanSplit)
 
 
-class Problem(NamedTuple):
-    """One call: x folded to rows and columns, and the dtype code of dy."""
-
-    rows: int
-    columns: int
-    dtype_code: int
-
-
 def has_rows(problem: Problem) -> bool:
     """Return whether the number of rows is not 0 in 32 bits, in which the planner tests it."""
-    return problem.rows & UINT32_MASK != 0
+    return problem.row & UINT32_MASK != 0
 
 
 def is_wide(columns: int) -> bool:
@@ -225,50 +210,48 @@ def body_of(columns: int) -> int:
     return body
 
 
-def splits_rows(problem: Problem, device: Device) -> bool:
+def splits_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether there are many more rows than columns: key 9000 (page, "big M")."""
     least = BIG_ROWS_PER_CORE * device.vector_cores
-    return (
-        problem.columns <= least and problem.rows >= 2 * problem.columns and problem.rows >= least
-    )
+    return problem.col <= least and problem.row >= 2 * problem.col and problem.row >= least
 
 
-def holds_all_rows(problem: Problem, device: Device) -> bool:
+def holds_all_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Return whether all rows of a set of columns fit the Unified Buffer twice: key 7000.
 
     A set has 64 columns of dy, 64 of x, rstd, and 64 columns of products with one row more (page,
     "isFullLoad").
     """
-    column = align(FP32_BYTES * problem.rows, 32)
-    longer_column = align(FP32_BYTES * (problem.rows + 1), 32)
+    column = align(FP32_BYTES * problem.row, 32)
+    longer_column = align(FP32_BYTES * (problem.row + 1), 32)
     return device.ub_bytes >= 2 * ((2 * SET_COLUMNS + 1) * column + SET_COLUMNS * longer_column)
 
 
 def split_dx(problem: Problem, device: Device) -> DxSplit:
     """Return the split of dx."""
-    rows_per_core = ceil_div(problem.rows, device.vector_cores)
-    used = ceil_div(problem.rows, rows_per_core)
-    return DxSplit(problem.rows, problem.columns, rows_per_core, used, body_of(problem.columns))
+    rows_per_core = ceil_div(problem.row, device.vector_cores)
+    used = ceil_div(problem.row, rows_per_core)
+    return DxSplit(problem.row, problem.col, rows_per_core, used, body_of(problem.col))
 
 
-def split_columns(problem: Problem, device: Device) -> ColumnSplit:
+def split_columns(problem: Problem, device: Device, rules: Any) -> ColumnSplit:
     """Return the split of dgamma by columns, keys 7000 and 7001."""
-    cores, sets = device.vector_cores, ceil_div(problem.columns, SET_COLUMNS)
-    last = problem.columns - SET_COLUMNS * (sets - 1)
+    cores, sets = device.vector_cores, ceil_div(problem.col, SET_COLUMNS)
+    last = problem.col - SET_COLUMNS * (sets - 1)
     several, used, columns, tails, tail_columns = 0, sets, SET_COLUMNS, 1, last
     if sets > cores:
         several, used = 1, cores
         columns = SET_COLUMNS * (sets // cores)
-        if columns * cores > problem.columns:
+        if columns * cores > problem.col:
             columns -= SET_COLUMNS
         tails = sets - columns // SET_COLUMNS * cores
         tail_columns = columns + SET_COLUMNS
-    is_full = holds_all_rows(problem, device)
+    is_full = holds_all_rows(problem, device, rules)
     # Conditional expressions stand before the call: Numba takes none among so many arguments.
-    in_ub, blocks, whole, partial, power = problem.rows, 0, 0, 0, 0
+    in_ub, blocks, whole, partial, power = problem.row, 0, 0, 0, 0
     if not is_full:
         in_ub = largest_power(device.ub_bytes // 2 // BLOCK_ROW_BYTES)
-        blocks, whole = ceil_div(problem.rows, BLOCK_ROWS), problem.rows // BLOCK_ROWS
+        blocks, whole = ceil_div(problem.row, BLOCK_ROWS), problem.row // BLOCK_ROWS
         partial, power = blocks - whole, largest_power(whole)
     return ColumnSplit(
         several_sets=several,
@@ -285,7 +268,7 @@ def split_columns(problem: Problem, device: Device) -> ColumnSplit:
         levels=max(bit_length(power) - 1, 0),
         folded_blocks=power,
         other_blocks=whole - power,
-        rows_beyond=problem.rows - largest_power(problem.rows),
+        rows_beyond=problem.row - largest_power(problem.row),
         always_0=0,
         block_bytes=32,
         lanes=VECTOR_LANES,
@@ -315,32 +298,32 @@ def merge_width(cores: int, ub_bytes: int) -> int:
 
 def split_rows(problem: Problem, device: Device) -> RowSplit:
     """Return the split of dgamma by rows, key 9000; ``piece`` is 0 when no column fits."""
-    size = element_bytes(problem.dtype_code)
+    size = element_bytes(problem.dtype)
     unit = 32 // size
-    used = min(ceil_div(problem.rows, BLOCK_ROWS), device.vector_cores)
-    rows_per_core = problem.rows // used
+    used = min(ceil_div(problem.row, BLOCK_ROWS), device.vector_cores)
+    rows_per_core = problem.row // used
     main, other = row_blocks(rows_per_core + 1), row_blocks(rows_per_core)
     row_bytes = BLOCK_ROWS * (6 * size + 4) + 4 * (3 + main.caches)
     most = align_down((device.ub_bytes - BIG_RESERVED_BYTES) // row_bytes, unit)
-    piece = align(min(most, problem.columns), unit)
+    piece = align(min(most, problem.col), unit)
     inner = merge_width(used, device.ub_bytes)
     if piece <= 0 or inner <= 0:
         return NO_ROWS
-    merged = align(min(problem.columns, inner), 8)
-    steps = ceil_div(problem.columns, merged)
+    merged = align(min(problem.col, inner), 8)
+    steps = ceil_div(problem.col, merged)
     return RowSplit(
         cores=used,
         rows=rows_per_core,
-        longer=problem.rows - used * rows_per_core,
-        whole_pieces=problem.columns // piece,
-        last_piece=problem.columns % piece,
+        longer=problem.row - used * rows_per_core,
+        whole_pieces=problem.col // piece,
+        last_piece=problem.col % piece,
         block_rows=BLOCK_ROWS,
         piece=piece,
         main=main,
         other=other,
         merge_columns=merged,
         merge_steps=steps,
-        merge_tail=problem.columns - (steps - 1) * merged,
+        merge_tail=problem.col - (steps - 1) * merged,
     )
 
 
@@ -380,14 +363,14 @@ def split_nan(columns: int, device: Device) -> NanSplit:
     )
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     ``status`` is 1 (the product's 561002) without columns or cores, and on a chip whose Unified
     Buffer holds no column.
     """
     cores = device.vector_cores
-    if problem.rows < 0 or problem.columns <= 0 or cores <= 0:
+    if problem.row < 0 or problem.col <= 0 or cores <= 0:
         return NO_TILING
     if not has_rows(problem):
         return Tiling(
@@ -399,10 +382,10 @@ def tile(problem: Problem, device: Device) -> Tiling:
             dx=NO_DX,
             column_sets=NO_COLUMNS,
             row_blocks=NO_ROWS,
-            nan=split_nan(problem.columns, device),
+            nan=split_nan(problem.col, device),
         )
-    dx, wide = split_dx(problem, device), WIDE_STEP if is_wide(problem.columns) else 0
-    if splits_rows(problem, device):
+    dx, wide = split_dx(problem, device), WIDE_STEP if is_wide(problem.col) else 0
+    if splits_rows(problem, device, rules):
         rows = split_rows(problem, device)
         if rows.piece <= 0:
             return NO_TILING
@@ -411,13 +394,13 @@ def tile(problem: Problem, device: Device) -> Tiling:
             tiling_key=KEY_BIG_ROWS + wide,
             block_dim=max(dx.cores, rows.cores),
             schedule_mode=1,
-            workspace_bytes=SYSTEM_WORKSPACE_BYTES + FP32_BYTES * rows.cores * problem.columns,
+            workspace_bytes=SYSTEM_WORKSPACE_BYTES + FP32_BYTES * rows.cores * problem.col,
             dx=dx,
             column_sets=NO_COLUMNS,
             row_blocks=rows,
             nan=NO_NAN,
         )
-    columns = split_columns(problem, device)
+    columns = split_columns(problem, device, rules)
     key = KEY_FULL_LOAD if columns.is_full_load == 1 else KEY_BLOCKS
     return Tiling(
         status=SUCCESS,
@@ -432,22 +415,12 @@ def tile(problem: Problem, device: Device) -> Tiling:
     )
 
 
-def problem_of_row(row: Any) -> Problem:
-    """Return the problem of a call given as integers."""
-    return Problem(row.row, row.col, row.dtype)
-
-
-def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers."""
-    return tile(problem_of_row(row), device)
-
-
 def is_big(tiling: Tiling) -> bool:
     """Return whether rows of dgamma go to cores."""
     return tiling.tiling_key in (KEY_BIG_ROWS, KEY_BIG_ROWS + WIDE_STEP)
 
 
-def vendor_structure(tiling: Tiling) -> dict[str, Any]:
+def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names: each key has its own structure."""
     if tiling.tiling_key == KEY_NO_ROWS:
         return vendor_fields(tiling.nan)
@@ -455,8 +428,8 @@ def vendor_structure(tiling: Tiling) -> dict[str, Any]:
     return {"dxTilingData": vendor_fields(tiling.dx), **fields}
 
 
-def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, rules: Any) -> Raw:
-    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype, gamma_dtype = inputs["dtype"], inputs["gamma_dtype"]
     dtypes_fit = inputs.get("rstd_dtype", "float32") == "float32" and gamma_dtype in (
@@ -464,11 +437,11 @@ def plan_kernel(kernel: str, inputs: Raw, device: Device, deterministic: bool, r
         dtype,
     )
     if not dtypes_fit or shape_error(shapes, takes_no_rows=True) is not None:
-        return REFUSED
-    tiling = tile(Problem(shapes.rows, shapes.columns, DTYPE_CODES[dtype]), device)
-    if tiling.status != SUCCESS:
-        return REFUSED
-    return raw_result(tiling, vendor_structure(tiling))
+        return None
+    return Problem(shapes.rows, shapes.columns, DTYPE_CODES[dtype], inputs["deterministic"])
+
+
+KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
 class DxBuffers(NamedTuple):
@@ -591,10 +564,5 @@ def merge_bytes(tiling: Tiling, ub_bytes: int) -> int:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the most Unified Buffer in use on a core in any phase."""
-    dx = dx_buffers(tiling)
-    dx_bytes = dx.dy + dx.x + dx.dx + dx.gamma + dx.rstd + dx.products + dx.sums
-    dx_bytes += dx.levels + dx.work
-    sizes = dgamma_buffers(tiling, row.dtype)
-    dgamma_bytes = sizes.rstd + sizes.dy + sizes.x + sizes.products + sizes.second_products
-    dgamma_bytes += sizes.out + sizes.row_sum + sizes.cache
-    return max(dx_bytes, dgamma_bytes, merge_bytes(tiling, device.ub_bytes))
+    dx, dgamma = dx_buffers(tiling), dgamma_buffers(tiling, row.dtype)
+    return max(sum(dx), sum(dgamma), merge_bytes(tiling, device.ub_bytes))

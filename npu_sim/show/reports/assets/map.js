@@ -23,7 +23,9 @@ const drawMap = (() => {
   return function drawMap(element, data) {
     const name = `map-${Math.random().toString(36).slice(2)}`;
     const kinds = ["path", ...Object.keys(data.cells)];
-    const select = html("select", { "aria-label": t("coloured by") }, ...kinds.map((kind) => html("option", { value: kind }, t(KINDS[kind]))));
+    // Bounds that cover different work are maps of their own.
+    const named = (kind) => [t(KINDS[kind.replace(/\d+$/, "")]), data.cells[kind]?.coverage].filter(Boolean).join(", ");
+    const select = html("select", { "aria-label": t("coloured by") }, ...kinds.map((kind) => html("option", { value: kind }, named(kind))));
     const stage = html("div", { class: "stage plain" }), legend = html("ul", { class: "legend" });
     const colourOf = new Map();
     data.states.forEach((state, number) => { if (!state.refused) colourOf.set(number, colourOf.size % COLOURS); });
@@ -33,7 +35,7 @@ const drawMap = (() => {
       if (!width) return;
       const top = ROW * data.limits.length + 6, high = top + HEIGHT;
       const x = scaleOf(data.x, LEFT, width - 4), y = scaleOf(data.y, high, top), kind = select.value;
-      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": t("{x} and {y} by {kind}; the table below has the same data", { x: data.x.name, y: data.y.name, kind: t(KINDS[kind]) }) });
+      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": t("{x} and {y} by {kind}; the table below has the same data", { x: data.x.name, y: data.y.name, kind: named(kind) }) });
       picture.append(svg("defs", {}, svg("pattern", { id: name, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { width: 7, height: 7, class: "hatch-ground" }), svg("line", { x1: 0, x2: 0, y1: 0, y2: 7, class: "hatch" }))));
       const place = (start, end, low, top_, attributes, text) => titled(text, svg("rect", { x: x(start), width: Math.max(x(end) - x(start), 0.5), y: y(top_), height: Math.max(y(low) - y(top_), 0.5), ...attributes }));
       const found = data.cells[kind];
@@ -58,7 +60,7 @@ const drawMap = (() => {
       found.values.forEach((column, i) => column.forEach((value, j) => {
         if (value === null) return;
         const share = high > low ? (value - low) / (high - low) : 1;
-        const text = `${data.x.name} ${found.x[i]}, ${data.y.name} ${found.y[j]}: ${value} ${t(KINDS[kind])}`;
+        const text = `${data.x.name} ${found.x[i]}, ${data.y.name} ${found.y[j]}: ${value} ${named(kind)}`;
         picture.append(place(found.x[i], found.x[i + 1], found.y[j], found.y[j + 1], { class: "shade", "fill-opacity": (0.08 + 0.92 * share).toFixed(3), "data-value": value }, text));
       }));
     }
@@ -102,7 +104,7 @@ const drawMap = (() => {
     }
     function scaleLegend(found, kind) {
       const all = found.values.flat().filter((value) => value !== null);
-      return [html("li", {}, t("{kind}: from {low} (pale) to {high} (full), each cell one call at its lower left corner", { kind: t(KINDS[kind]), low: Math.min(...all), high: Math.max(...all) }))];
+      return [html("li", {}, t("{kind}: from {low} (pale) to {high} (full), each cell one call at its lower left corner", { kind: named(kind), low: Math.min(...all), high: Math.max(...all) }))];
     }
     select.addEventListener("change", redraw);
     const fixed = Object.entries(data.with).map(([key, value]) => `${key} ${value}`).join(", ");

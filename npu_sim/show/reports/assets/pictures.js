@@ -3,7 +3,7 @@
 const pictures = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   let translations = {};
-  // Takes the translations of npu_sim.show.reports.picture_texts, for everything drawn later.
+  // Takes the translations of npu_sim.show.reports.html, for everything drawn later.
   function setTexts(texts) {
     translations = texts;
   }

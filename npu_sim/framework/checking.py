@@ -1,0 +1,310 @@
+"""Contract and planner of an operator, applied to a call and to integers alone.
+
+:func:`check` runs the checks of a declaration on one call and tiles it. :func:`row_planner` makes
+functions of the same checks in their integer form, for sweeps: as source that is executed once,
+because checks are expressions, and Numba cannot compile a loop over them. Nothing here imports
+Numba; :mod:`npu_sim.sweeps.compile` compiles the functions.
+"""
+
+import copyreg
+import itertools
+import re
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from npu_sim.cores import Profile
+from npu_sim.framework import checks, patterns
+from npu_sim.framework.arguments import Arguments, Signature, cache_key
+from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED
+from npu_sim.framework.case import Case, Inspection, row_type
+from npu_sim.framework.checks import DtypeCheck, NothingToDo
+from npu_sim.framework.expressions import evaluate, names
+from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Target
+from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.status import AclnnError
+from npu_sim.tiling.fields import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
+
+CACHED_CALLS = 256
+"""Number of checked calls that are cached."""
+PASSES = -1
+"""Result of ``refused`` for a call that passes every check; a status is 0 or more."""
+OVERFLOWS = Field(
+    "1 when the call runs and its buffers take more than the Unified Buffer has, which the product "
+    "does not check",
+    "1",
+)
+
+
+def checked_call(
+    operator: Operator, values: Mapping[str, Any], target: Target, *, infer: bool = False
+) -> Case:
+    """Return the checked call of a caller's arguments; ``infer`` as for :func:`arguments_of`."""
+    return check(operator, arguments_of(operator, values, infer=infer), target)
+
+
+def check(operator: Operator, arguments: Arguments, target: Target) -> Case:
+    """Run the checks of the contract in the product's order and tile the call.
+
+    Calls that pass are cached by signature.
+
+    Raises
+    ------
+    AclnnError
+        With the status of the first check that fails.
+    NotModelledError
+        See :meth:`Operator.on`.
+    """
+    declared = operator.on(target.profile)
+    signature = cache_key(arguments)
+    if signature is None:
+        return check_uncached(declared, arguments, target)
+    return _cached_case(declared, signature, target)
+
+
+def check_uncached(operator: Operator, arguments: Arguments, target: Target) -> Case:
+    """Like :func:`check`, by this declaration and without caching."""
+    device, rules = target.profile.device, rules_of(operator, target.profile)
+    specs = arguments.given(operator.tensor_names)
+    call = Inspection(operator, arguments, target, specs, patterns.Sizes(), device, rules)
+    for one in operator.checks:
+        if isinstance(one, NothingToDo) and one.holds(call):
+            return call.case(empty=True)
+        one(call)
+    case = call.case(empty=False)
+    if case.tiling.status != SUCCESS:
+        raise AclnnError(operator.planner_failure, *_failure_message(operator, case))
+    return case
+
+
+def _failure_message(operator: Operator, case: Case) -> tuple[str, str, str]:
+    if operator.planner_message is not None:
+        return operator.planner_message(case)
+    return (
+        operator.inputs[0].name,
+        Text(
+            "{title} has no tiling for this call on {product_title}",
+            operator,
+            product_title=case.profile.title,
+        ),
+        "try smaller sizes",
+    )
+
+
+def _dtype_mask(operator: Operator, profile: Profile) -> int:
+    """Return a mask with one bit per combination of dtypes, set if the contract accepts it.
+
+    The last axis varies fastest.
+    """
+    dtype_checks = [one for one in operator.checks if isinstance(one, DtypeCheck)]
+    mask = 0
+    for code, words in enumerate(itertools.product(*(axis.words for axis in operator.dtype_axes))):
+        chosen = dict(zip((axis.name for axis in operator.dtype_axes), words, strict=True))
+        specs = {
+            tensor.name: TensorSpec((), chosen.get(tensor.dtype, tensor.dtype))
+            for tensor in operator.inputs
+            if not tensor.optional
+        }
+        call = Inspection(
+            operator, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None
+        )
+        mask |= int(all(_passes(one, call) for one in dtype_checks)) << code
+    return mask
+
+
+@lru_cache(maxsize=CACHED_CALLS)
+def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
+    arguments = Arguments({name: value for name, _, value in signature})
+    return check_uncached(operator, arguments, target)
+
+
+@lru_cache(maxsize=256)
+def rules_of(operator: Operator, profile: Profile) -> Any:
+    """Return the integers of a profile that planners need; ``NOT_DOCUMENTED`` for others."""
+    limits = profile.documented_limits(operator.name)
+    facts = {**limits, **profile.release_switches(operator.name)}
+    given = operator.rules_of
+    stated = [
+        given[name](profile) if name in given else facts.get(name, NOT_DOCUMENTED)
+        for name in operator.rule_names
+    ]
+    supported, mask = operator.supported_by(profile), _dtype_mask(operator, profile)
+    return row_planner(operator).rules(int(supported), mask, *stated)
+
+
+def _passes(dtype_check: DtypeCheck, call: Inspection) -> bool:
+    try:
+        dtype_check(call)
+    except AclnnError:
+        return False
+    return True
+
+
+def _pickled(case: Case) -> tuple[Any, ...]:
+    """Pickle a call by its arguments, to be checked again: rows are of classes made at run time."""
+    return check, (case.operator, case.arguments, case.target)
+
+
+copyreg.pickle(Case, _pickled)
+
+
+class RowPlanner(NamedTuple):
+    """The functions of an operator that sweeps compile."""
+
+    row: Any
+    """NamedTuple of a call."""
+    rules: Any
+    """NamedTuple of the rules of a product."""
+    record: Any
+    """NamedTuple of the plan."""
+    make_row: Callable[..., Any]
+    """The row of the codes of all axes."""
+    refused: Callable[[Any, Any, Any], int]
+    """``refused(row, device, rules)``: the status of the first check that refuses or ends the call;
+    ``PASSES`` when none does."""
+    plan_row: Callable[[Any, Any, Any], Any]
+    """``plan_row(row, device, rules) -> record``: the whole contract and the planner."""
+    columns: tuple[Column, ...]
+    """The record, column by column."""
+    source: str
+    """Text of the functions."""
+
+
+@cache
+def row_planner(operator: Operator) -> RowPlanner:
+    """Make the row planner of an operator."""
+    axes, row = (*operator.axes, *COMMON_AXES), row_type(operator)
+    rules = _named("Rules", ["supported", "dtypes", *operator.rule_names])
+    record = _named("Record", ["status", "overflows", "tiling"])
+    scope: dict[str, Any] = {
+        "Row": row,
+        "Record": record,
+        "NOTHING": nothing(operator.tiling),
+        "tile": operator.tile,
+    }
+    source = "\n".join(
+        [
+            *_make_row_lines(operator, axes),
+            *_refused_lines(operator, scope),
+            *_plan_row_lines(operator, scope),
+        ]
+    )
+    # Names, numbers and expressions parsed by framework.expressions, from a declaration that is
+    # Python code itself.
+    exec(source, scope)
+    make_row, refused, plan_row = functions = [
+        scope[name] for name in ("make_row", "refused", "plan_row")
+    ]
+    for function in functions:
+        function.__module__ = __name__
+    return RowPlanner(
+        row, rules, record, make_row, refused, plan_row, plan_columns(operator), source
+    )
+
+
+def _named(name: str, fields: list[str]) -> Any:
+    """Make a NamedTuple whose fields are only known from a declaration."""
+    return namedtuple(name, fields)
+
+
+def _make_row_lines(operator: Operator, axes: tuple[Any, ...]) -> list[str]:
+    """Write the function from codes to a row: derived numbers follow from the others."""
+    parameters = ", ".join(axis.name for axis in axes)
+    values = [axis.name for axis in axes] + [
+        f"({_inlined(operator, derived.name)})" for derived in operator.derived
+    ]
+    return [f"def make_row({parameters}):", f"    return Row({', '.join(values)})"]
+
+
+def _inlined(operator: Operator, name: str) -> str:
+    """Return a derived number over axes alone."""
+    derived = {derived.name: derived.swept for derived in operator.derived}
+    text = str(derived[name])
+    for other in names(text):
+        if other in derived:
+            text = re.sub(rf"\b{other}\b", f"({_inlined(operator, other)})", text)
+    return text
+
+
+def _refused_lines(operator: Operator, scope: dict[str, Any]) -> list[str]:
+    """Write the contract in its order; functions that checks call go into ``scope``."""
+    lines = ["def refused(row, device, rules):"]
+    dtypes_checked = False
+    for check in operator.checks:
+        if isinstance(check, checks.DtypeCheck):
+            if not dtypes_checked and operator.dtype_axes:
+                lines += _refusal(
+                    int(check.status), f"(rules.dtypes >> ({_dtype_code(operator)})) & 1 == 0"
+                )
+            dtypes_checked = True
+            continue
+        found = check.row_check(operator) if isinstance(check, checks.Check) else None
+        if found is not None:
+            scope.update(found.functions)
+            lines += _refusal(int(found.status), found.ends)
+    return [*lines, f"    return {PASSES}"]
+
+
+def _plan_row_lines(operator: Operator, scope: dict[str, Any]) -> list[str]:
+    """Write the contract and the planner."""
+    lines = [
+        "def plan_row(row, device, rules):",
+        "    status = refused(row, device, rules)",
+        f"    if status != {PASSES}:",
+        "        return Record(status, 0, NOTHING)",
+        "    tiling = tile(row, device, rules)",
+        f"    if tiling.status != {SUCCESS}:",
+        f"        return Record({int(operator.planner_failure)}, 0, NOTHING)",
+    ]
+    if operator.used_bytes is None:
+        return [*lines, "    return Record(0, 0, tiling)"]
+    scope["used_bytes"] = operator.used_bytes
+    return [
+        *lines,
+        "    used = used_bytes(row, tiling, device, rules)",
+        "    return Record(0, int(used > device.ub_bytes), tiling)",
+    ]
+
+
+def _refusal(status: int, condition: str) -> list[str]:
+    return [f"    if {condition}:", f"        return {status}"]
+
+
+def _dtype_code(operator: Operator) -> str:
+    """Return the position of a combination of dtypes, the last axis fastest."""
+    text = ""
+    for axis in operator.dtype_axes:
+        text = f"row.{axis.name}" if not text else f"{len(axis.words)} * ({text}) + row.{axis.name}"
+    return text
+
+
+def plan_columns(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns of a sweep: status, overflow, then every bounded field of the tiling."""
+    fields = [
+        column
+        for column in table(operator.tiling)
+        if column.field.bound and not column.path.endswith("status")
+    ]
+    inner = [
+        Column(f"tiling.{column.path}", column.name, column.kind, column.field) for column in fields
+    ]
+    overflows = (
+        () if operator.used_bytes is None else (Column("overflows", "overflows", int, OVERFLOWS),)
+    )
+    return (Column("status", "status", int, STATUS), *overflows, *inner)
+
+
+def bound_of(operator: Operator, field: Field, most: Any) -> int | None:
+    """Return the largest magnitude of a field for the largest inputs; None for fp32 values."""
+    bounds = operator.bounds
+    if field.bound == FP32_VALUE:
+        return None
+    return int(
+        evaluate(
+            field.bound, lambda name: bounds[name](most) if name in bounds else getattr(most, name)
+        )
+    )

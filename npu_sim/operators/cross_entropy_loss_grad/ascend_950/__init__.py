@@ -1,1 +1,0 @@
-"""CrossEntropyLossGrad on Ascend 950: its declaration, plan, computation, timeline and study."""

@@ -1,1 +1,0 @@
-"""EmbeddingDenseBackward on Ascend 950: declaration, plan, computation, timeline and study."""

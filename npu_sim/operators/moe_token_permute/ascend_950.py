@@ -1,0 +1,356 @@
+"""MoeTokenPermute on Ascend 950: int8 tokens too, own planners and kernels.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+Int8 tokens leave out ids beyond the experts.
+
+Source: specification page ``moe_token_permute_950``.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework import checks
+from npu_sim.framework.axes import FLOAT_DTYPES, Word
+from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.describing import (
+    Condition,
+    Description,
+    decision,
+    kernel_parts,
+    ub_memory,
+    vector_plan,
+)
+from npu_sim.framework.operator import Assumed
+from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.moe_token_permute import compute as shared
+from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
+from npu_sim.operators.moe_token_permute.contract import AXES
+from npu_sim.operators.moe_token_permute.plan import KEPT, fixed_order
+from npu_sim.operators.shared.token_sums import check_padding
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Caveat, Decision, Launch, Plan, WorkspacePart, caveat, intermediate
+from npu_sim.status import TILING_FAILURE
+from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
+from npu_sim.tiling.ascend_950.moe_token_permute import EXPERTS, INT8
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.tiling.moe_token_permute import MOST_TOPK
+from npu_sim.timelines import fp32
+from npu_sim.timelines.program import (
+    Copy,
+    Instruction,
+    Node,
+    Program,
+    Step,
+    View,
+    ranged_cores,
+    vector_phase,
+    vector_tile,
+)
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+KERNEL, INT8_KERNEL = "MoeInitRoutingV2", "MoeInitRoutingV3"
+COUNT_ITEMS = 10240
+"""Elements of the tensor of counts that the int8 kernel has (page, "Launches, V3")."""
+
+ONE_CORE = Condition(
+    "one-core sort",
+    "ids <= what a core sorts at a time",
+    lambda row, device, rules: row.num_tokens * row.num_topk <= tiler.most_entries(row, device),
+    "core 0 alone sorts while all others wait",
+    "pieces are sorted on several cores and merged, four lists at a time",
+    ("num_tokens",),
+)
+SCATTER = Condition(
+    "rows are scattered",
+    Text(
+        "rows are whole blocks, 2 fit half the Unified Buffer, num_topk <= {most}",
+        most=tiler.MOST_SCATTERED,
+    ),
+    lambda row, device, rules: tiler.scatters(row, device),
+    "every core writes consecutive rows, each fetched from its token",
+    "every core reads its tokens once and writes each row to its places",
+    ("num_topk", "hidden"),
+)
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    row, tiling = case.row, case.tiling
+    is_int8 = row.dtype == tiler.INT8
+    kernel_bytes = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
+    parts = kernel_parts(case, {"sort": kernel_bytes} if kernel_bytes else {})
+    stages = tiler.stage_buffers(row, tiling)._asdict().items()
+    return vector_plan(
+        case,
+        path=_path(case),
+        memories=lambda: [ub_memory(case, {stage: size}, stage) for stage, size in stages if size],
+        ranges=_ranges(row.entries, tiling.block_dim),
+        unit="row",
+        kernel=INT8_KERNEL if is_int8 else KERNEL,
+        conditions=lambda: _decisions(case),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=parts,
+        launches=_int8_launches(case, parts) if is_int8 else None,
+        order=fixed_order(),
+        caveats=_caveats(case),
+        evidence=Evidence.MODEL if is_int8 else None,
+    )
+
+
+def _decisions(case: Case) -> Iterator[Decision]:
+    row, tiling = case.row, case.tiling
+    if tiling.tiling_key != tiler.KEY_V3_EMPTY:
+        ids = {"ids": row.entries, "what a core sorts at a time": tiling.sort.most_entries}
+        yield decision(case, ONE_CORE, **ids)
+    if row.dtype != tiler.INT8:
+        yield decision(case, SCATTER, num_topk=row.num_topk)
+    yield decision(case, KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries})
+
+
+def _ranges(entries: int, cores: int) -> list[tuple[int, int]]:
+    """Return the entries of every core; the last ones may have none."""
+    entries_per_core = ceil_div(entries, cores)
+    return [
+        (min(core * entries_per_core, entries), min((core + 1) * entries_per_core, entries))
+        for core in range(cores)
+    ]
+
+
+def _path(case: Case) -> str:
+    tiling = case.tiling
+    if tiling.tiling_key == tiler.KEY_V3_EMPTY:
+        return "no columns"
+    sort = "multi-core"
+    if tiling.tiling_key in (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE):
+        sort = "one-core"
+    manner = "scattered" if tiling.moves.scatters else "gathered"
+    return Text("{sort} sort, {manner} rows", sort=sort, manner=manner)
+
+
+def _int8_launches(case: Case, parts: tuple[WorkspacePart, ...]) -> tuple[Launch, ...]:
+    """Return the launches of int8 tokens (page, "Launches, V3")."""
+    entries, columns = case.row.entries, case.row.hidden
+    copied = {copy.inputs[0].name: copy.outputs[0] for copy in case.copies}
+    tokens, indices = (copied.get(name) or case.tensor(name) for name in ("tokens", "indices"))
+    launches = list(case.copies)
+    if indices.dtype != "int32":
+        ids = intermediate("indices as int32", indices.shape, "int32")
+        launches.append(Launch(kernel="Cast", inputs=(indices,), outputs=(ids,)))
+        indices = ids
+    rows = intermediate("all rows", (entries, columns), "int8")
+    places = intermediate("all places", (entries,), "int32")
+    unused = (
+        intermediate("counts", (COUNT_ITEMS,), "int64"),
+        intermediate("scales, never written", (entries,), "float32"),
+    )
+    main = Launch(
+        kernel=INT8_KERNEL,
+        inputs=(tokens, indices),
+        outputs=(rows, places, *unused),
+        block_dim=case.tiling.block_dim,
+        workspace=parts,
+    )
+    return (
+        *launches,
+        main,
+        Launch(kernel="Slice", inputs=(rows,), outputs=(case.tensor("permuted_tokens"),)),
+        Launch(kernel="Slice", inputs=(places,), outputs=(case.tensor("sorted_indices"),)),
+    )
+
+
+def _caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings")."""
+    row, tiling, moves = case.row, case.tiling, case.tiling.moves
+    if moves.core_loops != moves.last_loops and not moves.scatters:
+        yield caveat(
+            "gather_loops_swapped",
+            "permuted_tokens",
+            "the kernel swaps the number of loops of the last core, {last}, and that of the "
+            "others, {others}: rows are never written, and the last core reads and writes "
+            "beyond its range; the simulator gives the intended rows. Read in the public "
+            "sources; not run on a device",
+            last=moves.last_loops,
+            others=moves.core_loops,
+            not_modelled="permuted_tokens",
+        )
+    usable = tiler.usable_bytes(row, case.device)
+    sort = tiler.stage_buffers(row, tiling).sort
+    if row.dtype != tiler.INT8 and sort > usable:
+        yield caveat(
+            "sort_beyond_local_memory",
+            "indices",
+            "the sort uses {sort} bytes of the {usable} set as local memory: the rest lies in "
+            "the threads' cache, the effect is not known. Read in the public sources; not run "
+            "on a device",
+            sort=sort,
+            usable=usable,
+            not_modelled="*",
+        )
+    if moves.scatters:
+        yield caveat(
+            "scatter_reuses_row_buffer",
+            "permuted_tokens",
+            "no wait is visible between the copy out of a row buffer and the next fetch "
+            "into it: a possible race; the simulator computes as if there were one. Read in the "
+            "public sources; not run on a device",
+        )
+
+
+def compute(run: "Run") -> None:
+    """Sort the ids and copy the rows; with int8 tokens only ids from 0 to 10239 take part."""
+    if run.case.row.dtype == INT8:
+        _compute_int8(run)
+    else:
+        shared.compute(run)
+
+
+def _compute_int8(run: "Run") -> None:
+    """Copy the rows of the valid ids; the others have place -1, and rows without one stay 0."""
+    with run.watch.stage("check"):
+        if run.case.limits == "documented":
+            shared.check_ids(run.tensors["indices"])
+    with run.watch.stage("load"):
+        from npu_sim.kernels.moe_token_permute import sort_ids
+    with run.watch.stage("compute"):
+        ids = run.stored("indices").reshape(-1)
+        places, permuted = run.written("sorted_indices"), run.written("permuted_tokens")
+        permuted.fill(0)
+        if not run.case.row.hidden:
+            places.fill(0)
+            return
+        (valid,) = np.nonzero((ids >= 0) & (ids < EXPERTS))
+        positions = np.empty(valid.size, np.int32)
+        sort_ids(ids[valid], positions)
+        places.fill(-1)
+        places[valid] = positions
+        entries = np.empty_like(valid)
+        entries[positions] = valid
+        kept = entries[: len(permuted)]
+        permuted[: kept.size] = run.stored("tokens")[kept // run.case.row.num_topk]
+    if valid.size < ids.size:
+        run.caveats += (_rows_not_written(ids.size - valid.size),)
+
+
+def _rows_not_written(missing: int) -> Caveat:
+    return caveat(
+        "rows_not_written",
+        "indices",
+        "{missing} ids are outside 0..{last}: their place is -1 and their rows are never written, "
+        "the memory keeps what it held (here 0). Read in the public sources; not run on a device",
+        missing=missing,
+        last=EXPERTS - 1,
+    )
+
+
+NOT_COUNTED = ("the threads that write places", "barriers")
+"""Work that the bound leaves out."""
+IDS = Step(
+    "ids", "ids are copied in and sorted; their places are copied out", ("indices",), live=("sort",)
+)
+ROWS = Step(
+    "rows",
+    "entries {rows}: rows of tokens are copied to their places",
+    ("tokens",),
+    ("permuted_tokens",),
+    live=("move",),
+)
+
+
+def program(plan: Plan) -> Program:
+    """Return the copies of every core, in a phase that sorts ids and one that moves rows.
+
+    Each token is read once; dropped rows are not written.
+    """
+    tokens, indices = (TensorSpec.parse(plan.arguments[name]) for name in ("tokens", "indices"))
+    columns, entries = tokens.shape[1], indices.numel
+    written = (tensor for launch in plan.launches for tensor in launch.outputs)
+    kept = next(tensor.shape[0] for tensor in written if tensor.name == "permuted_tokens")
+    sort = plan.tiling["vbsComputeParamsOp"]
+    size, entries_per_core = tokens.itemsize * columns, sort["perCoreElements"]
+    cores: dict[int, tuple[Node, ...]] = {}
+    for core in range(sort["needCoreNum"]):
+        core_entries = max(min(entries_per_core, entries - core * entries_per_core), 0)
+        read, places = (
+            Copy(indices.itemsize * core_entries, core_entries),
+            Copy(fp32.BYTES * core_entries, core_entries),
+        )
+        ordered = Instruction("sort_and_merge", "float32", core_entries)
+        cores[core] = (vector_tile((read,), (ordered,), (places,), IDS),)
+
+    def rows(count: int) -> tuple[Node, ...]:
+        places = Copy(fp32.BYTES * count, count)
+        read = Copy(size, columns, max(1, count * tokens.shape[0] // entries), tokens.nbytes)
+        written_rows = count * kept // entries
+        out: tuple[Copy, ...] = ()
+        if written_rows and columns:
+            out = (Copy(size, columns, written_rows, kept * size),)
+        return (vector_tile((places, read) if columns else (places,), (), out, ROWS),)
+
+    moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
+    phases = (vector_phase("sort", cores), vector_phase("move", moves))
+    by_row = {"rows": 1}
+    views = (
+        View("tokens", tokens.shape[0], columns),
+        View("indices", entries, by_row=by_row),
+        View("permuted_tokens", entries, columns, by_row=by_row),
+    )
+    return Program(phases, NOT_COUNTED, ("dropped rows are spread evenly",), views=views)
+
+
+DTYPES = (*FLOAT_DTYPES, "int8")
+
+
+def is_documented(row: Any, device: Any, rules: Any) -> bool:
+    """Return whether an int8 call keeps the document's limits."""
+    few = max(row.entries, row.num_out_tokens) <= tiler.EXPERTS
+    return bool(row.limits == 1 or row.dtype != tiler.INT8 or few)
+
+
+def _int8_message(call: Inspection) -> tuple[str, str]:
+    message = Text(
+        "indices has {entries} elements, num_out_tokens = {num_out_tokens}: with int8 tokens the "
+        "product document allows {most} of each",
+        entries=call.size("entries"),
+        num_out_tokens=call.size("num_out_tokens"),
+        most=tiler.EXPERTS,
+    )
+    return message, 'limits="hardware" allows more'
+
+
+FIELDS: dict[str, Any] = {
+    "axes": (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *AXES[1:]),
+    "checks": (
+        checks.Attributes("num_out_tokens padded_mode"),
+        check_padding,
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("tokens", DTYPES),
+        checks.SameDtype("permuted_tokens", "tokens"),
+        checks.Dtypes("indices", ID_DTYPES),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Formats(checks.ND),
+        checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),
+        checks.Ranks("indices", 1, 2, TILING_FAILURE),
+        checks.Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
+        checks.Holds(f"num_topk <= {MOST_TOPK}", "indices"),
+        checks.Fits(is_documented, "indices", _int8_message),
+        checks.NothingToDo("entries == 0"),
+    ),
+    "tiling": tiler.Tiling,
+    "tile": tiler.tile,
+    "used_bytes": tiler.used_bytes,
+    "assumed": (
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page moe_token_permute_950, Tiling",
+        ),
+    ),
+    "planner_message": None,
+}
+"""Fields of the declaration that differ on Ascend 950."""

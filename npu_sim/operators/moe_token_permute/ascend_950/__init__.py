@@ -1,1 +1,0 @@
-"""MoeTokenPermute on Ascend 950: its declaration, plan, computation and timeline."""

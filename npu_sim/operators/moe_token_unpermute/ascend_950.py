@@ -1,0 +1,477 @@
+"""MoeTokenUnpermute on Ascend 950: own planner, and checks of sizes.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+Rows whose probs are 0 are added as well.
+
+Source: specification page ``moe_token_unpermute_950``.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.cores import Device
+from npu_sim.framework import checks
+from npu_sim.framework.axes import FLOAT_DTYPES
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import Condition, Description, decision, vector_plan
+from npu_sim.framework.execution import Result
+from npu_sim.framework.operator import Assumed
+from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.moe_token_unpermute.compute import (
+    indices_beyond_rows,
+    nonfinite_rows_of_zero_probs,
+)
+from npu_sim.operators.moe_token_unpermute.study import in_range, sum_claims, sum_terms
+from npu_sim.operators.shared import unpermuted_tokens
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.token_sums import check_padding, negative_indices
+from npu_sim.orders.claims import Claim, OpenRule
+from npu_sim.plans.model import Caveat, OutputOrder, Plan, caveat
+from npu_sim.status import TILING_FAILURE
+from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
+from npu_sim.timelines import fp32
+from npu_sim.timelines.program import (
+    Copy,
+    Loop,
+    Node,
+    Program,
+    Step,
+    View,
+    Work,
+    dropped_tokens,
+    ranged,
+    ranged_cores,
+    vector_phase,
+    vector_tile,
+)
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+KERNEL = "MoeFinalizeRoutingV2"
+
+PATHS = {
+    tiler.ALL_TOKENS: "rows of all tokens",
+    tiler.ALL_ROWS: "all rows of a token",
+    tiler.SOME_ROWS: "some rows of a token",
+    tiler.SPLIT_COLUMNS: "rows in pieces",
+}
+
+
+def _holds(
+    condition: Callable[[tiler.Problem, Device], bool],
+) -> Callable[[Any, Device, Any], bool]:
+    """Return a condition of the planner as a function of the call's integers.
+
+    Of them only axes change in the search for flips: derived numbers are computed again.
+    """
+
+    def holds(row: Any, device: Device, rules: Any) -> bool:
+        top_k = max(row.num_topk, 1) if row.has_probs else 1
+        changed = row._replace(top_k=top_k, hidden=max(row.hidden, 1))
+        return condition(tiler.problem_of_row(changed), device)
+
+    return holds
+
+
+ALL_TOKENS = Condition(
+    "rows of all tokens",
+    "rows of all tokens + 2 * (probs + sums of a token) fit the Unified Buffer, each in whole "
+    "blocks of 32 bytes",
+    _holds(tiler.holds_all_tokens),
+    "every core holds the rows of all tokens",
+    "rows are copied in token by token",
+    ("tokens", "hidden", "num_topk"),
+)
+ALL_ROWS = Condition(
+    "all rows of a token",
+    "rows + probs + sums of a token fit half of the Unified Buffer, each in whole blocks of 32 "
+    "bytes",
+    _holds(tiler.holds_all_rows),
+    "all rows of a token are in the buffer together",
+    "some rows of a token, or pieces of one, are in the buffer at a time",
+    ("hidden", "num_topk"),
+)
+ONE_ROW = Condition(
+    "whole rows",
+    "a row, its sums and a block of probs fit half of the Unified Buffer",
+    _holds(tiler.holds_one_row),
+    "whole rows are copied in",
+    "rows are copied in piece by piece",
+    ("hidden",),
+)
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    row, tiling, key = case.row, case.tiling, tiler.path_key(case.tiling)
+    tested = {tiler.ALL_TOKENS: 1, tiler.ALL_ROWS: 2}.get(key, 3)
+    values = {"rows": row.rows, "tokens": row.tokens, "num_topk": row.top_k, "hidden": row.hidden}
+    buffers = tiler.buffers(tiling, row.dtype, tiler.problem_of_row(row).probs)
+    beyond = sum(buffers) - case.device.ub_bytes
+    return vector_plan(
+        case,
+        path=PATHS[key],
+        path_reason=_path_reason(case),
+        per_core=_per_core(tiling),
+        buffers=buffers._asdict(),
+        ranges=[tiler.core_range(tiling, core) for core in range(tiling.block_dim)],
+        unit="token",
+        kernel=KERNEL,
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        conditions=lambda: [
+            decision(case, condition, **values)
+            for condition in (ALL_TOKENS, ALL_ROWS, ONE_ROW)[:tested]
+        ],
+        order=(
+            OutputOrder(
+                output="unpermuted_tokens",
+                fixed=True,
+                reason="every token is summed by one core, from +0 and in k order",
+            ),
+        ),
+        caveats=(*_caveats(case, beyond), *unpermuted_tokens.dropped_tokens(row)),
+    )
+
+
+def _path_reason(case: Case) -> str:
+    row = case.row
+    if tiler.path_key(case.tiling) == tiler.ALL_TOKENS:
+        return Text(
+            "{entries} rows of {hidden} columns in all", entries=row.entries, hidden=row.hidden
+        )
+    return Text("{top_k} rows of {hidden} columns a token", top_k=row.top_k, hidden=row.hidden)
+
+
+def _per_core(tiling: tiler.Tiling) -> str:
+    key = tiler.path_key(tiling)
+    if key == tiler.SPLIT_COLUMNS:
+        return Text("one row in pieces of {columns} columns", columns=tiling.piece_columns)
+    if key == tiler.SOME_ROWS:
+        return Text(
+            "{rows} of {top_k} rows of a token, sums of up to {tokens} tokens",
+            rows=tiling.group_rows,
+            top_k=tiling.top_k,
+            tokens=tiling.batch_tokens,
+        )
+    return Text("sums of up to {tokens} tokens", tokens=tiling.batch_tokens)
+
+
+def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings").
+
+    ``beyond`` is the number of bytes by which the buffers exceed the Unified Buffer.
+    """
+    row = case.row
+    if beyond > 0:
+        yield caveat(
+            "buffers_beyond_ub",
+            "permuted_tokens",
+            "the buffers exceed the Unified Buffer by {beyond} bytes, which the planner does "
+            "not count; the simulator computes as if not. Read in the public sources; not run "
+            "on a device",
+            beyond=beyond,
+            not_modelled="*",
+        )
+    if row.rows < row.entries and tiler.path_key(case.tiling) == tiler.ALL_TOKENS:
+        yield caveat(
+            "reads_rows_beyond_tokens",
+            "permuted_tokens",
+            "every core copies {entries} rows of permuted_tokens, which has {rows}: bytes "
+            "behind the tensor are read, and not used. Read in the public sources; not run on "
+            "a device",
+            entries=row.entries,
+            rows=row.rows,
+        )
+    if row.rows < row.entries and sums_stale_rows(case):
+        yield caveat(
+            "one_expert_dropped",
+            "permuted_tokens",
+            "at least {dropped} tokens have no row: the product adds what their places in the "
+            "Unified Buffer held, the simulator gives 0. Read in the public sources; not run "
+            "on a device",
+            dropped=row.entries - row.rows,
+        )
+
+
+def compute(run: "Run") -> None:
+    """Weight and sum the rows of every token; a negative index is a dropped row here."""
+    row = run.case.row
+    with run.watch.stage("load"):
+        from npu_sim.kernels.elementwise import widen_array
+        from npu_sim.kernels.token_sums import sum_tokens
+    with run.watch.stage("compute"):
+        probs = widen_array(run.stored("probs")).reshape(-1) if row.has_probs else None
+        sum_tokens(
+            run.stored("permuted_tokens").reshape(-1),
+            run.stored("sorted_indices"),
+            run.written("unpermuted_tokens").reshape(-1),
+            row.top_k,
+            row.hidden,
+            probs,
+            from_zero=True,
+        )
+    indices = run.tensors["sorted_indices"]
+    run.caveats = (
+        *negative_indices(indices),
+        *_indices_before_rows(indices),
+        *indices_beyond_rows(run),
+        *_stale_rows(run.case, indices),
+        *_indices_beyond_buffer(run.case, indices),
+        *_nonfinite_rows(run),
+    )
+
+
+def sums_stale_rows(case: Case) -> bool:
+    """Return whether dropped entries add what the buffer held (page, ``one_expert_dropped``)."""
+    return case.row.top_k == 1 and tiler.path_key(case.tiling) == tiler.ALL_ROWS
+
+
+def _indices_before_rows(indices: np.ndarray) -> Iterator[Caveat]:
+    """Warn of indices below -1."""
+    found = int(np.count_nonzero(indices < -1))
+    if found:
+        yield caveat(
+            "indices_below_minus_one",
+            "sorted_indices",
+            "{found} indices are below -1: the product reads in front of permuted_tokens there; "
+            "the simulator counts them as dropped rows. Read in the public sources; not run on a "
+            "device",
+            found=found,
+        )
+
+
+def _stale_rows(case: Case, indices: np.ndarray) -> Iterator[Caveat]:
+    """Warn of dropped entries of tokens with one row."""
+    dropped = int(np.count_nonzero((indices < 0) | (indices >= case.row.rows)))
+    if dropped and sums_stale_rows(case):
+        yield caveat(
+            "one_expert_dropped",
+            "sorted_indices",
+            "{dropped} tokens have no row: the product adds what their places in the Unified "
+            "Buffer held, the simulator gives 0. Read in the public sources; not run on a device",
+            dropped=dropped,
+        )
+
+
+def _indices_beyond_buffer(case: Case, indices: np.ndarray) -> Iterator[Caveat]:
+    """Warn of rows that key 3002x does not copy."""
+    row = case.row
+    found = int(np.count_nonzero((indices >= row.entries) & (indices < row.rows)))
+    if found and tiler.path_key(case.tiling) == tiler.ALL_TOKENS:
+        yield caveat(
+            "reads_rows_beyond_tokens",
+            "sorted_indices",
+            "{found} indices are at or beyond {entries}, and the product copies only so many rows: "
+            "it adds leftovers of the Unified Buffer, the simulator the rows. Read in the public "
+            "sources; not run on a device",
+            found=found,
+            entries=row.entries,
+        )
+
+
+def _nonfinite_rows(run: "Run") -> Iterator[Caveat]:
+    """Warn of nan that A2 and A3 do not give."""
+    found = nonfinite_rows_of_zero_probs(run)
+    if found:
+        yield caveat(
+            "zero_prob_gives_nan",
+            "probs",
+            "{found} rows with inf or nan have probs of 0 and give nan, as in the formula; A2 and "
+            "A3 skip such rows. Read in the public sources; not run on a device",
+            found=found,
+        )
+
+
+HELD = ("rows", "indices", "probs", "sums")
+ROWS_IN = Step(
+    "rows of all tokens",
+    "the rows of all tokens are copied in",
+    ("permuted_tokens",),
+    live=("rows",),
+)
+PROBS_IN = Step("probs", "tokens {tokens}: their probs are copied in", ("probs",), live=("probs",))
+SUM_OUT = Step(
+    "result",
+    "tokens {tokens}: the sum is rounded once and copied out",
+    writes=("unpermuted_tokens",),
+    live=HELD,
+)
+
+
+class Call:
+    """The call of a plan, in sizes and tensors."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.rows = TensorSpec.parse(plan.arguments["permuted_tokens"])
+        probs = plan.arguments.get("probs")
+        self.probs_bytes = TensorSpec.parse(probs).itemsize if probs else 0
+        self.tiling, self.key = plan.tiling, tiler.path_key(plan)
+        self.tokens, self.columns, self.top_k = (plan.tiling[name] for name in ("row", "h", "k"))
+        self.live = min(self.top_k, self.rows.shape[0] // self.tokens)
+        """Rows that a token adds when dropped ones are spread evenly."""
+        row = "probs * row" if self.probs_bytes else "row"
+        self.entries = ("sorted_indices", *(("probs",) if self.probs_bytes else ()))
+        says = Text("tokens {{tokens}}: sum += {row} of every expert, in fp32", row=row)
+        self.all_sums = Step("sums", says, self.entries, live=("rows", "probs", "sums"))
+        says = Text("token of tokens {{tokens}}: sum += {row} of its experts, in fp32", row=row)
+        rows = ("permuted_tokens",)
+        self.row_sums = Step("rows", says, rows, (), self.entries, HELD, rows)
+
+    def row(self, columns: int, rows: int) -> tuple[Work, ...]:
+        """Return the copies of as many pieces of rows."""
+        return (Copy(self.rows.itemsize * columns, columns, rows, self.rows.nbytes),)
+
+    def probs(self, count: int) -> tuple[Work, ...]:
+        """Return the copy of probs; nothing without them."""
+        return (Copy(self.probs_bytes * count, count),) if self.probs_bytes else ()
+
+    def result(self, elements: int) -> tuple[Work, ...]:
+        """Return the copy of a piece of the result."""
+        size = self.rows.itemsize
+        return (Copy(size * elements, elements, 1, self.tokens * self.columns * size),)
+
+    def sums(self, elements: int, rows: int) -> tuple[Work, ...]:
+        """Return the instructions that add ``rows`` rows of elements."""
+        if not rows:
+            return ()
+        weigh = (fp32.combine(elements, rows),) if self.probs_bytes else ()
+        widen = fp32.widen(elements, self.rows.itemsize, rows)
+        return (*widen, *weigh, fp32.combine(elements, rows))
+
+
+def program(plan: Plan) -> Program:
+    """Return the work of every core."""
+    call = Call(plan)
+    bodies = {
+        tiler.ALL_TOKENS: _from_buffer,
+        tiler.ALL_ROWS: _tokens,
+        tiler.SOME_ROWS: _groups,
+        tiler.SPLIT_COLUMNS: _pieces,
+    }
+    cores = ranged_cores(
+        plan, "tokens", plan.tiling["rowFactor"], lambda count: bodies[call.key](call, count)
+    )
+    if call.key == tiler.ALL_TOKENS:
+        elements = call.tokens * call.top_k * call.columns
+        rows = vector_tile(call.row(elements, 1), step=ROWS_IN)
+        cores = {core: (rows, *nodes) for core, nodes in cores.items()}
+    phase = vector_phase("tokens", cores, in_buffers=2, out_buffers=2)
+    by_token, by_column = {"tokens": 1, "token": 1}, {"columns": 1}
+    by_entry = {"tokens": call.top_k, "token": call.top_k, "expert": 1}
+    views = [
+        View("permuted_tokens", call.rows.shape[0], call.columns, by_column=by_column),
+        View("sorted_indices", call.tokens * call.top_k, by_row=by_entry),
+        View("unpermuted_tokens", call.tokens, call.columns, by_token, by_column),
+    ]
+    if call.probs_bytes:
+        views.append(View("probs", call.tokens, call.top_k, by_token, {"expert": 1}))
+    dropped = dropped_tokens(call.live, call.top_k)
+    return Program((phase,), assumptions=(dropped,), views=tuple(views))
+
+
+def _result(call: Call, elements: int) -> Node:
+    narrow = fp32.narrow(elements, call.rows.itemsize)
+    return vector_tile((), narrow, call.result(elements), SUM_OUT)
+
+
+def _from_buffer(call: Call, tokens: int) -> tuple[Node, ...]:
+    """Return the work on a batch of tokens, whose rows are in the buffer."""
+    elements = tokens * call.columns
+    copies, vector = call.probs(tokens * call.top_k), call.sums(elements, call.live)
+    return vector_tile(copies, vector, step=call.all_sums), _result(call, elements)
+
+
+def _tokens(call: Call, tokens: int) -> tuple[Node, ...]:
+    """Return the work on a batch of tokens, all rows of a token at a time."""
+    nodes: list[Node] = []
+    probs = call.probs(tokens * call.top_k)
+    if probs:
+        nodes.append(vector_tile(probs, step=PROBS_IN))
+    if call.live:
+        copies, sums = call.row(call.columns, call.live), call.sums(call.columns, call.live)
+        nodes.append(Loop((vector_tile(copies, sums, step=call.row_sums),), tokens, "token", 1))
+    return (*nodes, _result(call, tokens * call.columns))
+
+
+def _groups(call: Call, tokens: int) -> tuple[Node, ...]:
+    """Return the work on a batch of tokens, a group of rows of one token at a time."""
+
+    def group(rows: int) -> tuple[Node, ...]:
+        copies = (*call.probs(rows), *call.row(call.columns, rows))
+        return (vector_tile(copies, call.sums(call.columns, rows), step=call.row_sums),)
+
+    groups = ranged("expert", 0, call.live, call.tiling["kFactor"], group)
+    batch = (Loop(groups, tokens, "token", 1),) if groups else ()
+    return (*batch, _result(call, tokens * call.columns))
+
+
+def _pieces(call: Call, tokens: int) -> tuple[Node, ...]:
+    """Return the work on one token, whose rows are copied in piece by piece."""
+
+    def piece(columns: int) -> tuple[Node, ...]:
+        row = vector_tile(call.row(columns, 1), call.sums(columns, 1), step=call.row_sums)
+        rows = (Loop((row,), call.live, "expert", 1),) if call.live else ()
+        return (*rows, _result(call, columns))
+
+    return ranged("columns", 0, call.columns, call.tiling["hFactor"], piece)
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield the tree of a token's sum, one claim per number of rows that were not dropped."""
+    yield from sum_claims(call, in_range(call))
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    return sum_terms(call, in_range(call), index)
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield that tokens whose one row was dropped hold anything (page, ``one_expert_dropped``)."""
+    dropped = ~in_range(call).any(axis=1, keepdims=True)
+    if call.case.empty or not dropped.any() or not sums_stale_rows(call.case):
+        return
+    # An empty interval allows nothing.
+    lowest = np.where(dropped, -np.inf, np.inf)
+    reason = "the token has no row: the product adds what its place in the Unified Buffer held"
+    yield OpenRule("unpermuted_tokens", lowest, -lowest, reason)
+
+
+FIELDS: dict[str, Any] = {
+    "checks": (
+        checks.Attributes("padded_mode restore_shape"),
+        check_padding,
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),
+        checks.Dtypes("sorted_indices", ("int32",)),
+        checks.Dtypes("probs", FLOAT_DTYPES),
+        checks.SameDtype("out", "permuted_tokens"),
+        checks.Formats(checks.ND),
+        checks.Ranks("permuted_tokens", 2, 2, TILING_FAILURE),
+        checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        checks.Ranks("probs", 2, 2, TILING_FAILURE),
+        checks.Shapes("permuted_tokens probs sorted_indices", TILING_FAILURE),
+        checks.Shapes("out", TILING_FAILURE),
+        checks.NothingToDo("tokens == 0 or hidden == 0"),
+        checks.Holds("top_k >= 1", "probs"),
+    ),
+    "tiling": tiler.Tiling,
+    "tile": tiler.tile_row,
+    "used_bytes": tiler.used_bytes,
+    "assumed": (
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page moe_token_unpermute_950, Tiling",
+        ),
+    ),
+    "empty": "empty: no tokens or no columns, nothing runs",
+    "planner_message": None,
+}
+"""Fields of the declaration that differ on Ascend 950."""

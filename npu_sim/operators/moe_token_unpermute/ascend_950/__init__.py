@@ -1,1 +1,0 @@
-"""MoeTokenUnpermute on Ascend 950: its declaration, plan, computation, timeline and study."""

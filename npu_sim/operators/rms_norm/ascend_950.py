@@ -1,0 +1,306 @@
+"""RmsNorm on Ascend 950: own planner and kernels, the contract of A2 and A3.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``rms_norm_950``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
+from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.rms_norm.compute import compute_rows
+from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
+from npu_sim.operators.rms_norm.study import row_claim
+from npu_sim.operators.rms_norm.timeline import rstd_out, tensor_views
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.plans.model import Caveat, Plan, caveat
+from npu_sim.tiling.ascend_950 import rms_norm as tiler
+from npu_sim.tiling.ascend_950.rms_norm import KEY_FULL_LOAD, SPLIT_ROWS
+from npu_sim.tiling.common import ceil_div
+from npu_sim.timelines import fp32
+from npu_sim.timelines.program import (
+    Copy,
+    Loop,
+    Node,
+    Program,
+    Step,
+    Work,
+    ranged,
+    ranged_cores,
+    vector_phase,
+    vector_tile,
+)
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+    from npu_sim.kernels.ascend_950.rms_norm import Split
+
+OFFSET_BITS = 32
+"""Bits in which key 2001 passes the start of a row to its sum (page, "Warnings")."""
+PATHS = {tiler.KEY_FULL_LOAD: "full load", tiler.KEY_SPLIT: "split"}
+
+FULL_LOAD = Condition(
+    "full load",
+    Text(
+        "a padded row has at most {widest} elements and fits beside its y, gamma and sums",
+        widest=tiler.WIDEST_FULL_LOAD,
+    ),
+    tiler.loads_whole_rows,
+    "whole rows, several at a time; squares are folded once, then registers are added as trees",
+    "rows are cut into pieces of columns, whose sums are added in lists of 256",
+    ("col",),
+)
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    tiling = case.tiling
+    return vector_plan(
+        case,
+        path=PATHS[tiling.tiling_key],
+        path_reason=_path_reason(case),
+        per_core=_per_core(case),
+        buffers=tiler.buffers(tiling, case.row)._asdict(),
+        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=workspace_parts(case),
+        conditions=lambda: [
+            decision(case, FULL_LOAD, col=case.row.col, col_align=_padded_columns(case))
+        ],
+        caveats=(*_caveats(case), *zero_epsilon_caveats(case)),
+    )
+
+
+def _padded_columns(case: Case) -> int:
+    return tiler.full_load_columns(case.row)
+
+
+def _path_reason(case: Case) -> str:
+    width = f"col_align {_padded_columns(case)}"
+    if case.tiling.tiling_key == tiler.KEY_FULL_LOAD:
+        return Text(
+            "{width}: {row_factor} rows fit the buffer",
+            width=width,
+            row_factor=tiler.rows_in_ub(case.row, case.device),
+        )
+    return Text("{width} does not fit the buffer whole", width=width)
+
+
+def _per_core(case: Case) -> str:
+    tiling = case.tiling
+    if tiling.tiling_key == tiler.KEY_FULL_LOAD:
+        groups = counted(ceil_div(tiling.block_factor, tiling.ub_factor), "group")
+        return Text("{groups} of up to {rows} rows", groups=groups, rows=tiling.ub_factor)
+    return Text(
+        "{pieces} pieces of up to {ub_factor} columns",
+        pieces=ceil_div(case.row.col, tiling.ub_factor),
+        ub_factor=tiling.ub_factor,
+    )
+
+
+def _caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings")."""
+    yield caveat(
+        "rstd_differs_between_products",
+        "rstd",
+        "A2 and A3 add the squares in another order and take another root: the last bits "
+        "of rstd can differ from theirs",
+    )
+    row = case.row
+    if case.tiling.tiling_key == tiler.KEY_SPLIT and row.row * row.col > 1 << OFFSET_BITS:
+        yield caveat(
+            "row_offset_wraps",
+            "x",
+            "the start of a row goes to its sum in {bits} bits: the sums of rows that begin "
+            "beyond 2^{bits} elements are those of other rows; the simulator computes as if "
+            "they were not. Read in the public sources; not run on a device",
+            bits=OFFSET_BITS,
+            not_modelled="*",
+        )
+
+
+def split_of(case: Case) -> "Split":
+    """Return the kernel's argument for the summation of a row."""
+    from npu_sim.kernels.ascend_950.rms_norm import Split
+
+    return Split(case.tiling.fold, case.tiling.ub_factor, case.tiling.ub_loop)
+
+
+def compute(run: "Run") -> None:
+    """Compute y and rstd."""
+    with run.watch.stage("load"):
+        from npu_sim.kernels.ascend_950.rms_norm import rms_norm
+    compute_rows(run, rms_norm, split_of(run.case))
+
+
+GAMMA_ONCE = "gamma is copied in once for every 64 rows of a core"
+SUMMING = ("x", "rstd", "register_sums", "row_sums", "fp32", "work", "levels", "pair")
+WRITING = (*SUMMING, "gamma", "y")
+GAMMA_IN = Step("gamma", "gamma is copied in", ("gamma",), live=("gamma",))
+SUM = Step(
+    "sum",
+    "row {row} of the group, columns {columns}: x * x is added in pairs of registers",
+    ("x",),
+    live=SUMMING,
+)
+Y_OF_ROWS = Step(
+    "y",
+    "rows {rows}: x * x is folded and added as trees; y = x * rstd * gamma",
+    ("x",),
+    ("y",),
+    ("gamma",),
+    WRITING,
+)
+Y_OF_PIECE = replace(
+    Y_OF_ROWS, says="row {row} of the group, columns {columns}: y = x * rstd * gamma"
+)
+instructions = None
+"""No rates of vector instructions are published."""
+
+
+def program(plan: Plan) -> Program:
+    """Return the work of every core."""
+    x, gamma = (TensorSpec.parse(plan.arguments[name]) for name in ("x", "gamma"))
+    columns, factor = plan.tiling["num_col"], plan.tiling["ub_factor"]
+    views = tensor_views(plan)
+    if plan.tiling_key == KEY_FULL_LOAD:
+        core_nodes = ranged_cores(plan, "rows", factor, lambda rows: _whole_rows(rows, columns, x))
+        cores = {core: (_gamma_in(columns, gamma), *nodes) for core, nodes in core_nodes.items()}
+        phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
+        return Program((phase,), views=views)
+    cores = ranged_cores(
+        plan, "rows", SPLIT_ROWS, lambda rows: _split_rows(rows, columns, factor, x, gamma)
+    )
+    phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
+    return Program((phase,), assumptions=(GAMMA_ONCE,), views=views)
+
+
+def _copy(x: TensorSpec, elements: int) -> Copy:
+    return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
+
+
+def _gamma_in(columns: int, gamma: TensorSpec) -> Node:
+    return vector_tile((Copy(gamma.itemsize * columns, columns),), step=GAMMA_IN)
+
+
+def _sum_of_squares(elements: int, rows: int) -> tuple[Work, ...]:
+    return fp32.combine(elements), fp32.add_up(elements), fp32.exp_root_or_quotient(rows)
+
+
+def _scaling(elements: int) -> tuple[Work, ...]:
+    return (fp32.combine(elements, 2),)
+
+
+def _whole_rows(rows: int, columns: int, x: TensorSpec) -> tuple[Node, ...]:
+    elements = rows * columns
+    copy = _copy(x, elements)
+    vector = (*_sum_of_squares(elements, rows), *_scaling(elements))
+    return vector_tile((copy,), vector, (copy,), Y_OF_ROWS), rstd_out(rows)
+
+
+def _split_rows(
+    rows: int, columns: int, piece: int, x: TensorSpec, gamma: TensorSpec
+) -> tuple[Node, ...]:
+    def sums(width: int) -> tuple[Node, ...]:
+        vector = _sum_of_squares(width, 1)
+        return (Loop((vector_tile((_copy(x, width),), vector, step=SUM),), rows, "row", 1),)
+
+    def results(width: int) -> tuple[Node, ...]:
+        copy = _copy(x, width)
+        tile = vector_tile((copy,), _scaling(width), (copy,), Y_OF_PIECE)
+        return _gamma_in(width, gamma), Loop((tile,), rows, "row", 1)
+
+    return (
+        *ranged("columns", 0, columns, piece, sums),
+        *ranged("columns", 0, columns, piece, results),
+        rstd_out(rows, ()),
+    )
+
+
+ALIGNED_BYTES = 512
+"""The squares of a piece are padded to a multiple of this many bytes of x (page, key 2001)."""
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield the tree of the sum of squares of a row."""
+    case = call.case
+    if case.tiling.fold > 0:
+        yield row_claim(call, case, whole_tree(case), refined_root)
+    else:
+        yield row_claim(call, case, pieces_tree(case))
+
+
+def whole_tree(case: Case) -> trees.Tree:
+    """Return the tree of key 5000."""
+    columns, fold = list(range(case.row.col)), case.tiling.fold
+    if fold < trees.LANES:
+        tree = trees.tree64(columns)
+    else:
+        register_sums = [
+            trees.tree64(register) for register in trees.registers(trees.fold(columns, fold))
+        ]
+        first, second = register_sums[: trees.LANES], register_sums[trees.LANES :]
+        tree = trees.tree64(trees.added(first, second) if second else first)
+    assert tree is not None
+    return tree
+
+
+def pieces_tree(case: Case) -> trees.Tree:
+    """Return the tree of key 2001."""
+    columns, tiling = list(range(case.row.col)), case.tiling
+    piece, half = tiling.ub_factor, tiling.ub_factor // 2
+    step = ALIGNED_BYTES // case.specs["x"].itemsize
+    begin = 0
+
+    def taken(count: int, power: int) -> trees.Tree | None:
+        nonlocal begin
+        piece, begin = columns[begin : begin + count], begin + count
+        return trees.paired(piece, -(-count // step) * step, power)
+
+    pairs, tail = divmod(case.row.col - tiling.ub_loop * piece, piece)
+    slots = []
+    for number in range(tiling.ub_loop):
+        if number < pairs:
+            slots.append(trees.join(taken(piece, piece), taken(piece, piece)))
+        elif number == pairs and tail > half:
+            slots.append(trees.join(taken(piece, piece), taken(tail, half)))
+        elif number == pairs and tail > 0:
+            slots.append(trees.join(taken(half + tail, half), taken(half, half)))
+        else:
+            slots.append(taken(piece, piece))
+    tree = trees.level(slots)
+    assert tree is not None
+    return tree
+
+
+def refined_root(mean: Floats) -> Floats:
+    """Return 1/sqrt(mean) by the fused steps of key 5000, for positive normal means."""
+    from npu_sim.kernels.vectors.lane_type import fused_multiply_add
+
+    unit = np.float32(1)
+    r = unit / mean
+    root = np.sqrt(r)
+    first = root * fused_multiply_add((mean * np.float32(-0.5)) * root, root, np.float32(1.5))
+    error = fused_multiply_add(
+        mean, fused_multiply_add(-first, first, r), fused_multiply_add(-mean, r, unit)
+    )
+    refined: Floats = fused_multiply_add(error * first, np.float32(0.5), first)
+    return refined
+
+
+FIELDS: dict[str, Any] = {
+    "tiling": tiler.Tiling,
+    "tile": tiler.tile,
+    "used_bytes": tiler.used_bytes,
+}
+"""Fields of the declaration that differ on Ascend 950."""

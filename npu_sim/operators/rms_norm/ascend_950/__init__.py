@@ -1,1 +1,0 @@
-"""RmsNorm on Ascend 950: its declaration, plan, computation, timeline and study."""

@@ -1,0 +1,37 @@
+"""Caveats of the product documents as experiments: ``npu-sim caveats NAME``.
+
+An experiment generates small data, runs the simulator, and returns the numbers that show the
+effect. The experiments of an operator are in the module ``caveats`` of its package.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from npu_sim.language import Text
+from npu_sim.operators.shared.experiment import Caveat
+from npu_sim.registry import OPERATORS
+from npu_sim.status import UsageError, closest
+
+_HOMES = [f"npu_sim.operators.{entry.name}.caveats" for entry in OPERATORS]
+CAVEATS: tuple[Caveat, ...] = tuple(
+    caveat
+    for home in _HOMES
+    if find_spec(home) is not None
+    for caveat in import_module(home).CAVEATS
+)
+
+
+def find_caveat(name: str) -> Caveat:
+    """Return a caveat by its name, or by a code of plans and runs.
+
+    Raises UsageError for an unknown name.
+    """
+    for caveat in CAVEATS:
+        if name in (caveat.name, *caveat.codes):
+            return caveat
+    codes = [code for caveat in CAVEATS for code in caveat.codes]
+    names = [caveat.name for caveat in CAVEATS]
+    hint = Text(
+        "caveats: {names}{hint}", names=", ".join(names), hint=closest(name, [*names, *codes])
+    )
+    raise UsageError("name", Text("name = {name}: no such caveat", name=repr(name)), hint)

@@ -1,0 +1,93 @@
+"""Temporal convolution: gradients of ConvTbcBackward, and how its calls are recorded."""
+
+from typing import Any
+
+import torch
+
+from npu_sim.registry import load_operator
+from npu_sim.settings import current_device
+from npu_sim.torch.library import (
+    Gradient,
+    Gradients,
+    define,
+    device_of,
+    operator_of,
+    without_autocast,
+)
+from npu_sim.torch.recorder import Span, spec_of
+
+__all__ = ["conv_tbc"]
+
+GRADIENT_OPERATOR = operator_of(load_operator("conv_tbc_backward"))
+
+
+@without_autocast
+def _forward(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int
+) -> torch.Tensor:
+    return torch.conv_tbc(input, weight, bias, pad)
+
+
+def _shapes(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int
+) -> torch.Tensor:
+    return input.new_empty(
+        input.shape[0] + 2 * pad - weight.shape[0] + 1, input.shape[1], weight.shape[2]
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    input, weight, bias, *ctx.call = inputs
+    ctx.settings = current_device()
+    ctx.save_for_backward(input, weight, bias)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+    with device_of(ctx):
+        return *GRADIENT_OPERATOR(grad, *ctx.saved_tensors, *ctx.call), None, None
+
+
+FORWARD_OPERATOR = define(
+    "conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad, int cube_math_type) -> Tensor",
+    _forward,
+    _shapes,
+    Gradient(_keep, _backward),
+)
+
+
+def conv_tbc(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 0,
+    cube_math_type: int = 0,
+) -> torch.Tensor:
+    """Return a temporal convolution, as :func:`torch.conv_tbc`.
+
+    ConvTbcBackward computes its gradients. Autocast converts the tensors first, as in PyTorch.
+    ``cube_math_type`` has the product's meaning: 0 keeps fp32 (Atlas A2, A3); 1, legal on every
+    product, lets the cube unit read fp32 as hf32 (Atlas A2, A3) or as fp16 (Atlas training series).
+    """
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        input, weight, bias = input.to(dtype), weight.to(dtype), bias.to(dtype)
+    result: torch.Tensor = FORWARD_OPERATOR(input, weight, bias, pad, cube_math_type)
+    return result
+
+
+def _conv_tbc(
+    span: Span,
+    result: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 0,
+) -> None:
+    call = {"input": spec_of(input), "weight": spec_of(weight), "bias": spec_of(bias), "pad": pad}
+    span.backward(
+        result, "conv_tbc_backward", lambda gradient: {"grad_output": spec_of(gradient), **call}
+    )
+
+
+FUNCTIONS = {torch.conv_tbc: _conv_tbc}
+KERNELS = {"aten::conv_tbc_backward": "conv_tbc"}

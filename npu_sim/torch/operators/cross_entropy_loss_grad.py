@@ -1,0 +1,446 @@
+"""Cross entropy: the gradient of CrossEntropyLossGrad, and how its calls are recorded.
+
+Recorded are cross entropies of logits or log-probabilities.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from npu_sim.language import Text
+from npu_sim.registry import load_operator
+from npu_sim.settings import current_device
+from npu_sim.status import INVALID, AclnnError
+from npu_sim.torch.flow import COPIES, Kernel, Step
+from npu_sim.torch.library import (
+    Gradient,
+    Gradients,
+    define,
+    device_of,
+    operator_of,
+    without_autocast,
+)
+from npu_sim.torch.recorder import Span, spec_of
+
+__all__ = ["cross_entropy", "npu_cross_entropy_loss"]
+
+GRADIENT_OPERATOR = operator_of(load_operator("cross_entropy_loss_grad"))
+
+
+def _log_prob(logits: torch.Tensor) -> torch.Tensor:
+    return functional.log_softmax(logits.float(), dim=1)
+
+
+@without_autocast
+def cross_entropy_forward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss, 0-D or (N,), and the log-probabilities (N, C), in the dtype of logits."""
+    log_prob = _log_prob(logits)
+    loss = functional.cross_entropy(
+        log_prob,
+        target,
+        weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+    return loss.to(logits.dtype), log_prob.to(logits.dtype)
+
+
+def _shapes(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    loss = logits.new_empty(target.shape if reduction == "none" else ())
+    return loss, torch.empty_like(logits, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    logits, target, weight, *ctx.call = inputs
+    log_prob = output[1]
+    ctx.settings = current_device()
+    ctx.save_for_backward(logits, log_prob, target, weight)
+    ctx.mark_non_differentiable(log_prob)
+
+
+def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
+    logits, log_prob, target, weight = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        # The gradient depends on the logits: without this, second derivatives would be zero.
+        log_prob = _log_prob(logits).to(logits.dtype)
+    reduction, ignore_index, label_smoothing = ctx.call
+    tensors = {
+        "grad_loss": grad_loss.contiguous(),
+        "log_prob": log_prob,
+        "target": target.contiguous(),
+        "weight": weight,
+    }
+    with device_of(ctx):
+        logits_grad = GRADIENT_OPERATOR(
+            **tensors,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+        )
+    return logits_grad, None, None, None, None, None
+
+
+FORWARD_OPERATOR = define(
+    "cross_entropy(Tensor logits, Tensor target, Tensor? weight, str reduction, int ignore_index, "
+    "float label_smoothing) -> (Tensor, Tensor)",
+    cross_entropy_forward,
+    _shapes,
+    Gradient(_keep, _backward),
+)
+
+
+def _checked(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Check that the product supports a call, and compute the loss and log-probabilities.
+
+    Raises
+    ------
+    AclnnError
+        161002 for logits that are not (N, C), labels that are not int64, and weights that are not
+        fp32.
+    """
+    if logits.dim() != 2:
+        message = Text(
+            "input has shape {shape}; the product takes logits (N, C)", shape=tuple(logits.shape)
+        )
+        hint = "input.reshape(-1, C), or input[None] for one row; target likewise"
+        raise AclnnError(INVALID, "input", message, hint)
+    if target.dtype != torch.int64:
+        message = Text("target is {dtype}; the product takes int64", target)
+        raise AclnnError(INVALID, "target", message, "target.long()")
+    if weight is not None and weight.dtype != torch.float32:
+        message = Text("weight is {dtype}; the product takes float32", weight)
+        raise AclnnError(INVALID, "weight", message, "weight.float()")
+    if torch.is_autocast_enabled("cpu"):
+        logits = logits.float()
+    loss, log_prob = FORWARD_OPERATOR(
+        logits, target, weight, reduction, ignore_index, label_smoothing
+    )
+    return loss, log_prob
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Return the cross entropy of logits (N, C), as :func:`torch.nn.functional.cross_entropy`.
+
+    CrossEntropyLossGrad computes its gradient.
+    """
+    return _checked(input, target, weight, reduction, ignore_index)[0]
+
+
+def npu_cross_entropy_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    lse_square_scale_for_zloss: float = 0.0,
+    return_zloss: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (loss, log_prob, zloss, lse_for_zloss); the last two are empty.
+
+    The loss has shape (1,) for mean and sum, (N,) for none. All results have the input's dtype.
+
+    Raises
+    ------
+    AclnnError
+        161002 for the z-loss, which the product does not support yet, and for label smoothing of an
+        input that requires a gradient, which the product's gradient does not support.
+    """
+    if lse_square_scale_for_zloss != 0.0 or return_zloss:
+        name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"
+        hint = "lse_square_scale_for_zloss = 0.0 and return_zloss = False"
+        raise AclnnError(INVALID, name, "the z-loss is not supported yet", hint)
+    if label_smoothing != 0.0 and input.requires_grad:
+        message = Text(
+            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
+            "supported yet",
+            label_smoothing=label_smoothing,
+        )
+        raise AclnnError(INVALID, "label_smoothing", message, "label_smoothing = 0.0")
+    loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
+    empty = input.new_empty(0)
+    return loss if reduction == "none" else loss.reshape(1), log_prob, empty, empty.clone()
+
+
+OPERATOR = "cross_entropy_loss_grad"
+TOPIC = OPERATOR
+
+
+def _cross_entropy(
+    span: Span,
+    result: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> None:
+    if target.is_floating_point():
+        span.not_recognised("cross_entropy", "its targets are probabilities, not labels")
+        return
+    if size_average is not None or reduce is not None:
+        reduction = _reduction(size_average, reduce)
+    classes_axis = 1 if input.dim() > 1 else 0
+    classes = input.shape[classes_axis]
+    rows = input.numel() // classes if classes else 0
+    # The recorded call has the classes on the last axis and all other axes as rows.
+    call: dict[str, Any] = {
+        "log_prob": spec_of(input, (rows, classes), copied=True),
+        "target": spec_of(target, (rows,), copied=True),
+    }
+    call |= {"weight": spec_of(weight, copied=True)} if weight is not None else {}
+    call |= {"reduction": reduction, "ignore_index": ignore_index}
+    call |= {"label_smoothing": label_smoothing} if label_smoothing else {}
+    shape = (rows,) if reduction == "none" else ()
+    span.backward(
+        result,
+        OPERATOR,
+        lambda gradient: {"grad_loss": spec_of(gradient, shape, copied=True), **call},
+    )
+
+
+def _reduction(size_average: bool | None, reduce: bool | None) -> str:
+    """Return the reduction for PyTorch's two deprecated options; None means True."""
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+def _nll_loss(
+    span: Span,
+    result: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> None:
+    term = span.fact(OPERATOR, input)
+    if not isinstance(term, Term) or term.kind not in ("log_softmax", "column_log_softmax"):
+        span.not_recognised("nll_loss", "its input is not the result of log_softmax")
+        return
+    _cross_entropy(
+        span, result, input, target, weight, size_average, ignore_index, reduce, reduction
+    )
+
+
+def _linear_cross_entropy(span: Span, result: torch.Tensor, *_: Any, **__: Any) -> None:
+    span.not_recognised(
+        OPERATOR,
+        "linear_cross_entropy computes the logits in parts, and the operator takes all of them",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor as a part of a cross entropy that is computed by hand."""
+
+    kind: str
+    """``logits``, ``max`` (of a row), ``shifted`` (logits - max), ``exp``, ``sum`` (of exp),
+    ``logsumexp``, ``softmax``, ``log_softmax``, ``column_log_softmax`` (of another axis), ``label``
+    (logits of the labels), ``probability`` (of the labels), or ``loss``."""
+    key: tuple[int, int, int]
+    """Identity of the logits."""
+    logits: str
+    """Spec of the logits as text, one row for each label."""
+    shape: tuple[int, ...]
+    """Shape of the logits."""
+    steps: frozenset[Step] = frozenset()
+    """Kernels that computed the tensor from the logits."""
+    shifted: bool = False
+    """Whether the maximum of the row was subtracted."""
+    target: str = ""
+    """Spec of the labels as text."""
+
+
+def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
+    """Return a tensor's term; logits if no term is known."""
+    known = kernel.flow.fact(OPERATOR, tensor)
+    if isinstance(known, Term):
+        return known
+    shape = tuple(tensor.shape)
+    rows = tensor.numel() // shape[-1] if shape and shape[-1] else 0
+    spec = spec_of(tensor, (rows, shape[-1] if shape else 0), copied=True)
+    return Term("logits", kernel.flow.identity(tensor), spec, shape)
+
+
+def _of_last_axis(kernel: Kernel, term: Term) -> bool:
+    """Return whether a kernel reduces the last axis of the logits."""
+    axis = kernel.argument(1, "dim")
+    axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
+    return isinstance(axis, int) and axis in (-1, len(term.shape) - 1)
+
+
+REDUCTIONS = {
+    ("logsumexp", "logits"): "logsumexp",
+    ("logsumexp", "shifted"): "logsumexp",
+    ("_softmax", "logits"): "softmax",
+    ("_log_softmax", "logits"): "log_softmax",
+    ("_softmax", "shifted"): "softmax",
+    ("_log_softmax", "shifted"): "log_softmax",
+    ("amax", "logits"): "max",
+    ("max", "logits"): "max",
+    ("sum", "exp"): "sum",
+}
+"""Kind of the result of a kernel that takes the last axis, by kernel and kind of its argument."""
+ELEMENTWISE = {
+    ("exp", "logits"): "exp",
+    ("exp", "shifted"): "exp",
+    ("log", "sum"): "logsumexp",
+    ("log", "softmax"): "log_softmax",
+}
+DIFFERENCES = {
+    ("logits", "max"): "shifted",
+    ("logits", "logsumexp"): "log_softmax",
+    ("shifted", "logsumexp"): "log_softmax",
+    ("logsumexp", "label"): "loss",
+    ("label", "logsumexp"): "loss",
+}
+"""Kind of a difference of two tensors, by their kinds."""
+PICKING = frozenset({"gather", "index"})
+ADDING = frozenset({"index_put", "scatter_add", "scatter", "sub"})
+BY_HAND = {
+    "mul": "its log-probabilities are multiplied by a tensor of their shape, which need not be "
+    "labels",
+    "log": "it takes the logarithm of the labels' probabilities: cross_entropy is more accurate",
+    "gradient": "its gradient is computed by hand: probabilities minus one at the labels",
+}
+"""Reasons why a cross entropy by hand is listed."""
+
+
+def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
+    """Return the terms of a kernel's results; record log-probabilities that labels pick."""
+    tensors = [tensor for tensor in kernel.tensors if tensor.is_floating_point()][:2]
+    if not tensors or not kernel.results or kernel.name not in NAMES:
+        return []
+    first, *others = [_term(kernel, tensor) for tensor in tensors]
+    first = replace(first, steps=first.steps | {kernel.step})
+    kind = None
+    if kernel.name in COPIES:
+        # A cast of logits gives other logits: the operator has the dtype of its input.
+        kind = first.kind if first.kind != "logits" else None
+    elif kernel.name in PICKING:
+        return _picked(kernel, first)
+    elif reason := _listed(kernel, first, others):
+        kernel.span.not_recognised("cross_entropy", BY_HAND[reason])
+        return []
+    elif kernel.name == "_log_softmax" and not _of_last_axis(kernel, first):
+        kind = "column_log_softmax"
+    elif (kernel.name, first.kind) in REDUCTIONS and _of_last_axis(kernel, first):
+        kind = REDUCTIONS[kernel.name, first.kind]
+    elif kernel.name == "sub" and others and first.key == others[0].key:
+        target = first.target or others[0].target
+        first = replace(first, steps=first.steps | others[0].steps, target=target)
+        kind = _difference(first, others[0])
+    elif kernel.name == "add" and others and first.key == others[0].key:
+        # log(sum(exp(x - max))) + max
+        first = replace(first, steps=first.steps | others[0].steps, shifted=False)
+        kind = "logsumexp" if {first.kind, others[0].kind} == {"logsumexp", "max"} else None
+    else:
+        kind = ELEMENTWISE.get((kernel.name, first.kind))
+    if kind is None:
+        return []
+    found = replace(first, kind=kind, shifted=first.shifted or kind == "shifted")
+    if kind == "loss":
+        _record(kernel, found)
+    return [(kernel.results[0], found)]
+
+
+def _listed(kernel: Kernel, first: Term, others: list[Term]) -> str:
+    """Return why a kernel is listed as a part of a cross entropy; empty if it is none."""
+    if kernel.name == "log" and first.kind == "probability":
+        return "log"
+    if (
+        kernel.name == "mul"
+        and others
+        and {first.kind, others[0].kind} == {"log_softmax", "logits"}
+    ):
+        return "mul" if first.shape == others[0].shape else ""
+    if kernel.name not in ADDING or first.kind != "softmax":
+        return ""
+    labels = any(not tensor.is_floating_point() for tensor in kernel.tensors)
+    return "gradient" if labels else ""
+
+
+def _difference(first: Term, other: Term) -> str | None:
+    kind = DIFFERENCES.get((first.kind, other.kind))
+    # The maximum is subtracted on both sides, or on neither.
+    matches = kind == "shifted" or first.shifted == other.shifted
+    return kind if matches else None
+
+
+def _picked(kernel: Kernel, term: Term) -> list[tuple[torch.Tensor, Term]]:
+    """Follow a kernel that picks one class of every row."""
+    rows = torch.Size(term.shape[:-1]).numel()
+    indices = [tensor for tensor in kernel.tensors[1:] if not tensor.is_floating_point()]
+    result = kernel.results[0]
+    if not indices or term.kind not in ("logits", "shifted", "log_softmax", "softmax"):
+        return []
+    if len(term.shape) < 2 or result.numel() != rows or tuple(result.shape) == term.shape:
+        return []
+    if kernel.name == "gather" and indices[0].shape != (*term.shape[:-1], 1):
+        return []
+    if kernel.name == "index" and len(indices) != len(term.shape):
+        return []
+    target = spec_of(indices[-1], (rows,), copied=True)
+    kind = "probability" if term.kind == "softmax" else "label"
+    label = replace(term, kind=kind, target=target)
+    if term.kind == "log_softmax":
+        _record(kernel, label)
+        return []
+    return [(result, label)]
+
+
+def _record(kernel: Kernel, term: Term) -> None:
+    """Record a cross entropy whose reduction stays outside."""
+    rows, _, dtype = term.logits.partition(":")
+    call = {"log_prob": term.logits, "target": term.target, "reduction": "none"}
+    gradient = {"grad_loss": f"{rows.partition('x')[0]}:{dtype}", **call, "ignore_index": -100}
+    kernel.span.account(term.steps)
+    kernel.span.on_gradient(OPERATOR, gradient, None)
+
+
+NAMES = {name for name, _ in (*REDUCTIONS, *ELEMENTWISE)} | PICKING | ADDING | COPIES
+NAMES |= {"add", "mul"}
+FUNCTIONS: dict[Any, Any] = {
+    functional.cross_entropy: _cross_entropy,
+    functional.nll_loss: _nll_loss,
+}
+if hasattr(functional, "linear_cross_entropy"):  # from PyTorch 2.13 on
+    FUNCTIONS[functional.linear_cross_entropy] = _linear_cross_entropy
+KERNELS = {"aten::nll_loss_backward": "cross_entropy", "aten::nll_loss2d_backward": "cross_entropy"}

@@ -1,0 +1,112 @@
+"""Embedding: the gradient of EmbeddingDenseBackward, and how its calls are recorded."""
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from npu_sim.language import Text
+from npu_sim.registry import load_operator
+from npu_sim.settings import current_device
+from npu_sim.torch.library import Gradient, Gradients, define, device_of, operator_of
+from npu_sim.torch.recorder import Span, spec_of
+
+__all__ = ["embedding"]
+
+GRADIENT_OPERATOR = operator_of(load_operator("embedding_dense_backward"))
+
+
+def _forward(
+    indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool
+) -> torch.Tensor:
+    return functional.embedding(indices, weight)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    indices, weight, *ctx.call = inputs
+    ctx.settings = current_device()
+    ctx.rows = weight.shape[0]
+    ctx.save_for_backward(indices)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+    (indices,) = ctx.saved_tensors
+    rows = grad.reshape(-1, grad.shape[-1])
+    with device_of(ctx):
+        return None, GRADIENT_OPERATOR(rows, indices.reshape(-1), ctx.rows, *ctx.call), None, None
+
+
+FORWARD_OPERATOR = define(
+    "embedding(Tensor indices, Tensor weight, int padding_idx, bool scale_grad_by_freq) -> Tensor",
+    _forward,
+    _forward,
+    Gradient(_keep, _backward),
+)
+
+
+def embedding(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+) -> torch.Tensor:
+    """Return rows of ``weight``, as :func:`torch.nn.functional.embedding`.
+
+    EmbeddingDenseBackward computes its gradient. A negative ``padding_idx`` counts from the end
+    of the table.
+    """
+    if padding_idx is None:
+        padding = -1
+    else:
+        padding = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
+        if not 0 <= padding < weight.shape[0]:
+            raise ValueError(
+                Text(
+                    "padding_idx = {padding_idx} is not a row of a table of {shape}",
+                    padding_idx=padding_idx,
+                    shape=weight.shape[0],
+                )
+            )
+    result: torch.Tensor = FORWARD_OPERATOR(input, weight, padding, scale_grad_by_freq)
+    return result
+
+
+OPERATOR = "embedding_dense_backward"
+
+
+def _functional(
+    span: Span,
+    result: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> None:
+    row = -1 if padding_idx is None else padding_idx + weight.shape[0] * (padding_idx < 0)
+    _lookup(span, result, weight, input, row, scale_grad_by_freq, sparse)
+
+
+def _lookup(
+    span: Span,
+    result: torch.Tensor,
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> None:
+    if sparse:
+        span.not_recognised("embedding", "its gradient is sparse")
+        return
+    call: dict[str, Any] = {"indices": spec_of(indices), "num_weights": weight.shape[0]}
+    call |= {"padding_idx": padding_idx} if padding_idx >= 0 else {}
+    call |= {"scale_grad_by_freq": True} if scale_grad_by_freq else {}
+    if weight.requires_grad:
+        span.backward(result, OPERATOR, lambda gradient: {"grad": spec_of(gradient), **call})
+
+
+FUNCTIONS = {functional.embedding: _functional, torch.embedding: _lookup}
+KERNELS = {"aten::embedding_dense_backward": "embedding"}

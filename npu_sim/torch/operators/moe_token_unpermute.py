@@ -1,0 +1,72 @@
+"""Unpermutation of tokens: MoeTokenUnpermute, with gradients of MoeTokenUnpermuteGrad."""
+
+from typing import Any
+
+import torch
+
+from npu_sim.registry import load_operator
+from npu_sim.settings import current_device
+from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
+
+__all__ = ["moe_token_unpermute", "npu_moe_token_unpermute"]
+
+GRADIENT_OPERATOR = operator_of(load_operator("moe_token_unpermute_grad"))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    permuted_tokens, sorted_indices, probs, *_ = inputs
+    ctx.settings = current_device()
+    ctx.save_for_backward(permuted_tokens, sorted_indices, probs)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+    permuted_tokens, sorted_indices, probs = ctx.saved_tensors
+    with device_of(ctx):
+        tokens_grad, probs_grad = GRADIENT_OPERATOR(
+            permuted_tokens, grad.contiguous(), sorted_indices, probs
+        )
+    return tokens_grad, None, None if probs is None else probs_grad, None, None
+
+
+FORWARD_OPERATOR = operator_of(load_operator("moe_token_unpermute"), Gradient(_keep, _backward))
+
+
+def moe_token_unpermute(
+    permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    probs: torch.Tensor | None = None,
+    padded_mode: bool = False,
+) -> torch.Tensor:
+    """Return the sum of the experts' rows of every token, weighted with ``probs``.
+
+    MoeTokenUnpermuteGrad computes the gradients.
+
+    Parameters
+    ----------
+    permuted_tokens : (rows, hidden)
+        Rows of the experts; fewer than indices if tokens were dropped, which the gradients support
+        up to release 9.0.
+    sorted_indices : (tokens * num_topk,)
+        Row of every token and expert, as returned by :func:`moe_token_permute`.
+    probs : (tokens, num_topk)
+        Weights, in any of the three dtypes; None for one expert with weight 1.
+    padded_mode
+        Must be False; the product does not support it yet.
+    """
+    weights = None if probs is None else probs.contiguous()
+    indices = sorted_indices.to(torch.int32).contiguous()
+    tokens: torch.Tensor = FORWARD_OPERATOR(
+        permuted_tokens.contiguous(), indices, weights, padded_mode
+    )
+    return tokens
+
+
+def npu_moe_token_unpermute(
+    permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    probs: torch.Tensor | None = None,
+    padded_mode: bool = False,
+    restore_shape: Any = None,
+) -> torch.Tensor:
+    """Return the result of :func:`moe_token_unpermute`; ``restore_shape`` is ignored."""
+    return moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode)

@@ -1,0 +1,592 @@
+"""Recording of a PyTorch program's calls, on the CPU or the meta device, for ``preflight``.
+
+A function mode sees the functions that Python calls, module hooks see modules, and a dispatch mode
+sees all kernels. What is computed by hand is found by the data flow from kernel to kernel.
+"""
+
+import threading
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.registry import OPERATORS, find_operator
+from npu_sim.torch.flow import Flow, Kernel, Step
+from npu_sim.torch.library import NAMESPACE
+from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of
+from npu_sim.torch.torch_npu import torch_npu_importable
+
+Inputs = Mapping[str, Any]
+Entry = tuple[str, str, Place]
+"""Code that is not recognised: its name, the reason, and the place."""
+WITHOUT_WORK = frozenset(
+    (
+        "aten::empty",
+        "aten::empty_like",
+        "aten::empty_strided",
+        "aten::new_empty",
+        "aten::detach",
+        "aten::detach_",
+        "profiler::_record_function_enter_new",
+        "profiler::_record_function_exit",
+    )
+)
+"""Kernels that are not counted: they neither compute nor move data."""
+
+
+def spec_of(
+    tensor: torch.Tensor, shape: tuple[int, ...] | None = None, *, copied: bool = False
+) -> str:
+    """Return the spec of a tensor as text.
+
+    - ``shape``: shape in the recorded call; the tensor's own if None.
+    - ``copied``: whether the call takes a contiguous copy, as :mod:`npu_sim.torch` does.
+
+    Raises ValueError for a dtype that no product supports.
+    """
+    sizes = tuple(tensor.shape) if shape is None else shape
+    return str(TensorSpec(sizes, str(tensor.dtype), copied or tensor.is_contiguous()))
+
+
+Waiting = tuple[str, Inputs, Place]
+
+
+@dataclass(eq=False)
+class Thread:
+    """State of one thread of the program."""
+
+    spans: list["Span"] = field(default_factory=list)
+    """Spans that are open, outermost first; the first covers the whole thread."""
+    modules: list[torch.nn.Module] = field(default_factory=list)
+    """Modules that are running, outermost first."""
+    backward_spans: list[tuple[int, int, "Span"]] = field(default_factory=list)
+    """Ranges of autograd nodes whose gradients are recorded: first, last + 1. PyTorch numbers the
+    nodes of every thread on their own."""
+    waiting: list[Waiting] = field(default_factory=list)
+    """Backward calls of kernels, until the function that ran the kernels has returned."""
+
+    def add_backward(self, begin: int, end: int, span: "Span") -> None:
+        """Add a range of autograd nodes."""
+        insort(self.backward_spans, (begin, end, span), key=lambda entry: entry[0])
+
+    def backward_span(self, node: int) -> "Span | None":
+        """Return the span whose recorded gradient an autograd node belongs to."""
+        position = bisect_right(self.backward_spans, node, key=lambda entry: entry[0])
+        if position == 0 or node >= self.backward_spans[position - 1][1]:
+            return None
+        return self.backward_spans[position - 1][2]
+
+
+@dataclass(eq=False)
+class Span:
+    """One call of a module or of a recognised function, with the kernels that ran in it."""
+
+    recorder: "Recorder"
+    """Recorder that opened the span."""
+    place: Place
+    """Place that makes the call."""
+    begin: int
+    """Sequence number of the first autograd node that the span may create."""
+    followed: bool = True
+    """Whether the data flow of the span's kernels is followed; not that of a function that is
+    recognised as a whole."""
+    kernels: Counter[str] = field(default_factory=Counter)
+    """Kernels of PyTorch that ran in the span and in inner spans, except those of functions that
+    recorded calls account for."""
+    operators: set[str] = field(default_factory=set)
+    """Operators recorded in the span."""
+    routing: list[Any] = field(default_factory=list)
+    """Choices and moves of rows that no recorded call accounts for yet."""
+    forward_known: bool = False
+    """Whether recorded calls account for the kernels of the forward pass."""
+    backward_known: bool = False
+    """Whether recorded calls account for the kernels of the backward pass."""
+
+    def forward(self, operator: str, inputs: Inputs) -> None:
+        """Record the forward call that the span corresponds to."""
+        self.operators.add(operator)
+        self.forward_known = self.recorder.recording.add(operator, inputs, self.place)
+
+    def backward(
+        self, result: torch.Tensor, operator: str, inputs: Callable[[torch.Tensor], Inputs]
+    ) -> None:
+        """Record a backward call whenever the gradient of ``result`` arrives.
+
+        ``inputs`` returns the arguments of the call for that gradient.
+        """
+        self.operators.add(operator)
+        if result.requires_grad:
+            self.recorder.add_hook(result, operator, inputs, self.place)
+            self.backward_known = True
+
+    def not_recognised(self, what: str, why: str) -> Entry:
+        """List code that resembles an operator but cannot be read as a call; return the entry."""
+        place = self.place if self.place.file else place_of("", "", self.recorder.directory)
+        entry = (what, why, place)
+        self.recorder.recording.not_recognised[entry] += 1
+        return entry
+
+    def join(self, inner: "Span") -> None:
+        """Add the contents of an inner span that recorded calls do not account for."""
+        self.operators |= inner.operators
+        self.routing += inner.routing
+        if not inner.forward_known:
+            self.kernels += inner.kernels
+
+    # A call that kernels of the span correspond to, not the whole span:
+
+    def call(self, operator: str, inputs: Inputs, parameter: Any) -> None:
+        """Record a forward call that kernels of the span correspond to."""
+        self.operators.add(operator)
+        self.recorder.recording.add(operator, inputs, self._place(parameter))
+
+    def on_gradient(self, operator: str, inputs: Inputs, parameter: Any) -> None:
+        """Record a backward call whenever the gradient of the running function arrives."""
+        self.operators.add(operator)
+        self.recorder.thread.waiting.append((operator, inputs, self._place(parameter)))
+
+    def account(self, steps: Iterable[Step]) -> None:
+        """Mark kernels that a recorded call accounts for, and their kernels of the backward."""
+        for step in steps:
+            if not step.accounted:
+                step.accounted = True
+                self.recorder.accounted[step.name] += 1
+                if step.node is not None:
+                    self.recorder.thread.add_backward(step.node, step.node + 1, self)
+
+    def retract(self, entry: Entry | None) -> None:
+        """Remove one entry of the list of code that is not recognised."""
+        listed = self.recorder.recording.not_recognised
+        if entry is not None and listed[entry] > 0:
+            listed[entry] -= 1
+            if not listed[entry]:
+                del listed[entry]
+
+    def remark(self, operator: str, why: str, parameter: Any) -> None:
+        """Add a remark on a call."""
+        self.recorder.recording.remarks[operator, why, self._place(parameter)] += 1
+
+    def fact(self, topic: str, tensor: torch.Tensor) -> Any:
+        """Return what is known about the contents of a tensor; None if nothing is."""
+        return self.recorder.flow.fact(topic, tensor)
+
+    def _place(self, parameter: Any) -> Place:
+        recorder = self.recorder
+        return place_of(self.place.name, recorder.names.of(parameter), recorder.directory)
+
+
+class Patterns:
+    """Code that corresponds to operators, collected from the operators' files of this package.
+
+    A file may define
+
+    - ``FUNCTIONS``: PyTorch functions, with a reader ``(span, result, *arguments)`` of their calls;
+    - ``KERNELS``: kernels of PyTorch that should result from such calls only;
+    - ``follow(kernel)``: called for every kernel of a forward pass, returns facts of its results,
+      which later kernels find under ``TOPIC``;
+    - ``on_module_exit(span, module, inputs, result)``, called at the end of every module, and with
+      ``module=None`` at the end of the recording.
+    """
+
+    def __init__(self) -> None:
+        names = (f"{__package__}.operators.{entry.name}" for entry in OPERATORS)
+        modules = [import_module(name) for name in names if find_spec(name) is not None]
+        self.functions: dict[Any, Callable[..., None]] = {}
+        self.kernels: dict[str, str] = {}
+        for module in modules:
+            self.functions.update(getattr(module, "FUNCTIONS", {}))
+            self.kernels.update(getattr(module, "KERNELS", {}))
+        self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = [
+            (module.TOPIC, module.follow) for module in modules if hasattr(module, "follow")
+        ]
+        self.on_module_exit: list[Callable[..., None]] = [
+            module.on_module_exit for module in modules if hasattr(module, "on_module_exit")
+        ]
+
+
+class Recorder:
+    """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts."""
+
+    def __init__(self) -> None:
+        self.recording = Recording()
+        self.directory = Path.cwd()
+        self.names = Names()
+        self.flow = Flow()
+        self.accounted: Counter[str] = Counter()
+        self._patterns = Patterns()
+        self._local = threading.local()
+        self._threads: list[Thread] = []
+
+    @property
+    def thread(self) -> Thread:
+        """State of the running thread."""
+        known: Thread | None = getattr(self._local, "thread", None)
+        if known is None:
+            known = self._local.thread = Thread()
+            known.spans.append(Span(self, Place("", "", "", 0), 0))
+            self._threads.append(known)
+        return known
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record the code that runs in the block."""
+        hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
+        ]
+        self.recording.running = True
+        self.recording.forks = forks = Forks()
+        try:
+            with self._watching_spawns(), self._watching_new_threads(), self._watching_thread():
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self.recording.running = False
+            names = forks.close()
+            if not forks.here:
+                self.recording.processes = names
+                self._finish()
+
+    @contextmanager
+    def _watching_thread(self) -> Iterator[None]:
+        with _Functions(self), _Kernels(self):
+            yield
+
+    @contextmanager
+    def _watching_spawns(self) -> Iterator[None]:
+        """Note the processes that multiprocessing starts in the block otherwise than by a fork."""
+        start = BaseProcess.start
+
+        def observed_start(process: BaseProcess) -> None:
+            start(process)
+            if getattr(process, "_start_method", None) in ("spawn", "forkserver"):
+                self.recording.spawned.append(f"{process.name} (pid {process.pid})")
+
+        BaseProcess.start = observed_start  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            BaseProcess.start = start  # type: ignore[method-assign]
+
+    @contextmanager
+    def _watching_new_threads(self) -> Iterator[None]:
+        """Record threads that start in the block: PyTorch's modes belong to one thread."""
+        start = threading.Thread.start
+
+        def observed_start(thread: threading.Thread) -> None:
+            run = thread.run
+
+            def observed() -> None:
+                if not self.recording.running:
+                    run()
+                    return
+                with self._watching_thread():
+                    run()
+
+            thread.run = observed  # type: ignore[method-assign]
+            start(thread)
+
+        threading.Thread.start = observed_start  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            threading.Thread.start = start  # type: ignore[method-assign]
+
+    def _finish(self) -> None:
+        for thread in self._threads:
+            outermost = thread.spans[0]
+            for on_module_exit in self._patterns.on_module_exit:
+                on_module_exit(outermost, None, (), None)
+            self.recording.not_modelled.update(outermost.kernels)
+        self.recording.not_modelled = +(self.recording.not_modelled - self.accounted)
+
+    def add_hook(
+        self,
+        result: torch.Tensor,
+        operator: str,
+        inputs: Callable[[torch.Tensor], Inputs],
+        place: Place,
+    ) -> None:
+        """Record a backward call whenever a gradient arrives while the block runs."""
+        recording = self.recording
+
+        def hook(gradient: torch.Tensor) -> None:
+            if recording.running:
+                try:
+                    recording.add(operator, inputs(gradient), place)
+                except ValueError as error:
+                    recording.not_recognised[operator, str(error), place] += 1
+
+        result.register_hook(hook)
+
+    def function(
+        self, function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        """Call a PyTorch function, and read the call if it corresponds to an operator."""
+        read = self._patterns.functions.get(function)
+        thread = self.thread
+        if read is None:
+            result = function(*arguments, **options)
+            if thread.waiting:
+                self._add_waiting(thread, result)
+            return result
+        module = self.names.of(thread.modules[-1]) if thread.modules else ""
+        tensors = (*arguments, *options.values())
+        names = (self.names.of(value) for value in tensors if isinstance(value, torch.nn.Parameter))
+        span = self._begin(place_of(module, next(filter(None, names), ""), self.directory))
+        span.followed = False
+        try:
+            result = function(*arguments, **options)
+            try:
+                read(span, result, *arguments, **options)
+            except ValueError as error:
+                span.not_recognised(function.__name__, str(error))
+        finally:
+            self._end(span)
+        return result
+
+    def _add_waiting(self, thread: Thread, result: Any) -> None:
+        """Add hooks for backward calls that wait for the function that ran their kernels."""
+        if not isinstance(result, torch.Tensor):
+            return
+        for operator, inputs, place in thread.waiting:
+            if result.requires_grad:
+                self.add_hook(result, operator, _always(inputs), place)
+        thread.waiting.clear()
+
+    def kernel(
+        self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any
+    ) -> None:
+        """Count a kernel of PyTorch, unless recorded calls account for it."""
+        name = kernel._schema.name
+        if kernel.is_view or name in WITHOUT_WORK:
+            for tensor in arguments:
+                if isinstance(tensor, torch.nn.Parameter) and kernel.is_view:
+                    self.flow.add_parameter(tensor)
+            return
+        if kernel.namespace == NAMESPACE and find_operator(_operator_name(kernel)) is not None:
+            self._operator(kernel, arguments, options)
+            return
+        node = self._backward_node()
+        if node is not None:
+            if self.thread.backward_span(node) is None:
+                self._unaccounted(name)
+            return
+        span = self.thread.spans[-1]
+        span.kernels[name] += 1
+        results = _tensors(result)
+        short = name.partition("::")[2].removesuffix("_")
+        step = Step(name, None)
+        kernel = Kernel(short, arguments, options, results, self.flow, span, step)
+        facts = self._facts(kernel) if span.followed else [{} for _ in results]
+        for tensor, known in zip(results, facts, strict=True):
+            self.flow.write(tensor, known)
+
+    def _facts(self, kernel: Kernel) -> list[dict[str, Any]]:
+        """Return the facts of a kernel's results, by topic."""
+        if any(tensor.requires_grad for tensor in kernel.tensors):
+            kernel.step.node = torch.autograd._get_sequence_nr() - 1
+        facts: list[dict[str, Any]] = [{} for _ in kernel.results]
+        if not all(tensor.layout == torch.strided for tensor in kernel.tensors):
+            return facts
+        for tensor in kernel.tensors:
+            if isinstance(tensor, torch.nn.Parameter):
+                self.flow.add_parameter(tensor)
+        for topic, follow in self._patterns.follow:
+            try:
+                found = follow(kernel)
+            except ValueError:  # a dtype that no product supports
+                continue
+            for tensor, fact in found:
+                position = next(i for i, result in enumerate(kernel.results) if result is tensor)
+                facts[position][topic] = fact
+        return facts
+
+    def _unaccounted(self, name: str) -> None:
+        """Count a kernel of a backward pass that no recorded call accounts for."""
+        self.recording.not_modelled[name] += 1
+        if name in self._patterns.kernels:
+            why = Text(
+                "{name} ran, and no function or module that was seen accounts for it", name=name
+            )
+            self.recording.not_recognised[
+                self._patterns.kernels[name], why, place_of("", "", self.directory)
+            ] += 1
+
+    def _operator(
+        self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
+        """Record a call of one of this package's own operators."""
+        operator = _operator_name(kernel)
+        names = [argument.name for argument in kernel._schema.arguments]
+        values = {**dict(zip(names, arguments, strict=False)), **options}
+        inputs = {
+            name: spec_of(value) if isinstance(value, torch.Tensor) else value
+            for name, value in values.items()
+            if value is not None
+        }
+        node = self._backward_node()
+        if node is not None:
+            span = self.thread.backward_span(node)
+            place = span.place if span is not None else place_of("", "", self.directory)
+        else:
+            outer = self.thread.spans[-1]
+            outer.operators.add(operator)
+            place = place_of(outer.place.name, outer.place.parameter, self.directory)
+            created = torch.autograd._get_sequence_nr() - 1
+            self.thread.add_backward(created, created + 1, Span(self, place, created))
+        self.recording.add(operator, inputs, place)
+
+    def _backward_node(self) -> int | None:
+        """Return the number of the running autograd node; None in a forward pass.
+
+        Modules that run inside a backward pass recompute a part of the forward pass.
+        """
+        node = torch._C._current_autograd_node()
+        return None if node is None or self.thread.modules else node._sequence_nr()
+
+    def _begin(self, place: Place) -> Span:
+        span = Span(self, place, torch.autograd._get_sequence_nr())
+        self.thread.spans.append(span)
+        return span
+
+    def _end(self, span: Span) -> None:
+        """Close a span and join it to the enclosing one."""
+        thread = self.thread
+        thread.spans.remove(span)
+        thread.spans[-1].join(span)
+        if span.backward_known:
+            thread.add_backward(span.begin, torch.autograd._get_sequence_nr(), span)
+
+    def _enter(self, module: torch.nn.Module, _: Any) -> None:
+        """Open the span of a module."""
+        modules = self.thread.modules
+        if not modules or not self.names.of(module):
+            self.names.add(module)
+            for buffer in module.buffers():
+                self.flow.add_parameter(buffer)
+        parameter = next(iter(module._parameters.values()), None)
+        modules.append(module)
+        place = place_of(self.names.of(module), self.names.of(parameter), self.directory)
+        self._begin(place)
+
+    def _leave(self, module: torch.nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
+        """Close the span of a module, and inner spans that an exception left open.
+
+        PyTorch passes no keyword arguments after an exception.
+        """
+        thread = self.thread
+        options, result = rest if len(rest) > 1 else ({}, *rest)
+        if thread.waiting:
+            self._add_waiting(thread, result)
+        while thread.modules.pop() is not module:
+            self._end(thread.spans[-1])
+        span = thread.spans[-1]
+        for on_module_exit in self._patterns.on_module_exit:
+            try:
+                on_module_exit(span, module, (*arguments, *options.values()), result)
+            except ValueError as error:
+                span.not_recognised(type(module).__name__, str(error))
+        self._end(span)
+
+
+def _always(inputs: Inputs) -> Callable[[torch.Tensor], Inputs]:
+    """Return a function of a gradient that returns the same arguments for every gradient."""
+    return lambda _: inputs
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    """Return the dense tensors of a kernel's result."""
+    values = result if isinstance(result, list | tuple) else (result,)
+    return [
+        value
+        for value in values
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided
+    ]
+
+
+def _operator_name(kernel: Any) -> str:
+    name: str = kernel.name().removeprefix(f"{NAMESPACE}::")
+    return name
+
+
+class _Functions(TorchFunctionMode):  # type: ignore[misc]
+    """Function mode that passes every PyTorch function called from Python to a recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.backward:
+            with self:  # observes functions that checkpointing recomputes in the backward pass
+                return _backward(*args, **(kwargs or {}))
+        return self.recorder.function(func, args, kwargs or {})
+
+
+def _backward(
+    tensor: torch.Tensor,
+    gradient: Any = None,
+    retain_graph: Any = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """``torch.Tensor.backward`` without its dispatch to function modes."""
+    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+class _Kernels(TorchDispatchMode):  # type: ignore[misc]
+    """Dispatch mode that passes every kernel to a recorder, including kernels called from C++."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.recorder.kernel(func, args, kwargs or {}, result)
+        return result
+
+
+@contextmanager
+def record(path: str | Path | None = None) -> Iterator[Recording]:
+    """Record the forward and backward calls of this package's operators in a block of code.
+
+    No device is needed: models compute as usual, on the CPU or the meta device. The recorder
+    recognises PyTorch functions (``F.embedding``, ``F.cross_entropy``, ``F.rms_norm``,
+    ``torch.conv_tbc`` ...), code that computes RMS norms, cross entropies or the routing of tokens
+    to experts by hand, and functions of ``torch_npu``, which the block can import. Threads that
+    the block starts are recorded; forked processes that make calls and spawned ones are named.
+    Other kernels are counted by name.
+
+    Parameters
+    ----------
+    path
+        JSON Lines file for the calls, written if the block ends without an exception; None writes
+        no file.
+
+    Yields
+    ------
+    Recording
+        The calls, complete when the block has ended.
+    """
+    file = None if path is None else Path(path).absolute()  # the block may change the directory
+    recorder = Recorder()
+    with torch_npu_importable(), recorder.watching():
+        yield recorder.recording
+    if file is not None and not recorder.recording.forked:
+        recorder.recording.write(file)

@@ -1,0 +1,127 @@
+"""Bounds of different coverage are marked and never compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.operators.timelines import timeline
+from npu_sim.show.call_times import headline
+from npu_sim.sweeps.maps import sweep_map
+from tests.timelines.calls import CALLS
+
+NORM = {"dy": "4096x2048:bf16", "gamma": "2048:bf16"}
+COMMAND = ("rms_norm_grad", "--dy", NORM["dy"], "--gamma", NORM["gamma"])
+SORTS = {"tokens": "4096x2048:bf16", "indices": "4096x8:int32"}
+MARKED = "leave out computation without a published rate"
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+
+
+@pytest.fixture
+def calls(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    lines = [
+        {"op": "moe_token_permute", "inputs": SORTS, "count": 9},
+        {"op": "rms_norm_grad", "inputs": NORM},
+    ]
+    path.write_text("".join(json.dumps(call) + "\n" for call in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("product", "operator", "call", "coverage"),
+    [
+        ("atlas_a2", "rms_norm_grad", NORM, ""),
+        ("ascend_950", "rms_norm_grad", NORM, "copies only"),
+        ("atlas_a2", "moe_token_permute", SORTS, "without sort_and_merge"),
+        ("ascend_950", "moe_token_permute", SORTS, "copies only"),
+        (
+            "atlas_train",
+            *[CALLS["conv, training series"][place] for place in (0, 2)],
+            "copies only",
+        ),
+        ("atlas_a2", *[CALLS["conv as matrix products"][place] for place in (0, 2)], "copies only"),
+        ("atlas_a2", *[CALLS["empty"][place] for place in (0, 2)], ""),
+    ],
+)
+def test_coverage_follows_from_the_rates_of_the_work(product, operator, call, coverage):
+    profile = npu_sim.load_profile(product)
+    found = timeline(npu_sim.plan(operator, product=profile, **call), profile)
+    assert found.coverage == coverage
+
+
+def test_a_bound_that_covers_less_is_marked(cli):
+    text = cli("timeline", *COMMAND, "--product", "950").out
+    assert text.startswith("RmsNormGrad on Ascend950PR_9589: at least 9.58 us (copies only)")
+    assert ">= 9.58 us, copies only" in text
+
+
+def test_bounds_of_different_coverage_share_no_headline(cli, tmp_path):
+    page = tmp_path / "page.html"
+    mixed = cli("timeline", *COMMAND, "--products", "A2,950", "--report", page)
+    assert mixed.out.startswith("RmsNormGrad: bounds cover different work, not compared")
+    assert "lowest" not in mixed.out
+    assert MARKED in mixed.out
+    report = page.read_text(encoding="utf-8")
+    assert "bounds cover different work, not compared" in report
+    assert MARKED in report
+    assert "&gt;= 9.58 us, copies only" in report
+    alike = cli("timeline", *COMMAND, "--products", "A2,A3").out
+    assert alike.startswith("RmsNormGrad: lowest bound")
+    assert MARKED not in alike
+
+
+def test_sums_keep_coverages_apart(cli, calls, tmp_path):
+    page = tmp_path / "page.html"
+    outcome = cli("preflight", calls, "--timeline", "--products", "A2,950", "--report", page)
+    assert MARKED in outcome.out
+    assert "9 calls: >=" in outcome.out
+    assert MARKED in page.read_text(encoding="utf-8")
+    data = cli("preflight", calls, "--timeline", "--products", "A2,950", "--json").data
+    times = {(one["target"], one["op"]): one["time"] for one in data["results"]}
+    assert times["ascend_950", "rms_norm_grad"]["coverage"] == "copies only"
+    sums = data["targets"]["atlas_a2"]["totals"]
+    assert [(part["coverage"], part["calls"]) for part in sums["bounds"]] == [
+        ("", 1),
+        ("without sort_and_merge", 9),
+    ]
+    assert sum(part["bound_us"] for part in sums["bounds"]) == pytest.approx(sums["bound_us"])
+    assert "time" not in {one["fact"] for one in data["differences"]}
+
+
+def test_calls_of_different_coverage_have_no_common_order(cli, calls):
+    outcome = cli("preflight", calls, "--timeline", "--products", "A2,950")
+    matrix = npu_sim.preflight(calls, products="A2,950", timed=True)
+    assert headline(matrix).startswith("10 calls, 2 of them distinct: bounds cover different work")
+    rows = [line.split()[1] for line in outcome.out.splitlines() if "x  " in line]
+    assert rows.index("rms_norm_grad") < rows.index("moe_token_permute")
+    alone = headline(npu_sim.preflight(calls, products="950", timed=True))
+    assert "at least" in alone
+    assert "(copies only) on ascend_950" in alone
+
+
+def test_a_changed_call_is_compared_only_if_its_bound_covers_the_same():
+    """The kernel for at most 512 columns sorts, for which no rate is published."""
+    call = {"grad": "100000x1024:bf16", "indices": "100000:int32", "num_weights": 32000}
+    found = npu_sim.timeline("embedding_dense_backward", **call)
+    assert found.coverage == ""
+    for change in found.changes:
+        name, _, value = change.change.partition(" = ")
+        changed = call | ({"num_weights": int(value)} if name == "num_weights" else {})
+        if name == "grad_dtype":
+            changed["grad"] = f"100000x1024:{value}"
+        assert npu_sim.timeline("embedding_dense_backward", **changed).coverage == ""
+
+
+def test_maps_have_bounds_of_one_coverage():
+    grid = {"dim": "256..1024:+64", "num_weights": "1..30000:+1000"}
+    cells = sweep_map(npu_sim.sweep("embedding_dense_backward", grid).space)["cells"]
+    bounds = {grid["coverage"]: grid for name, grid in cells.items() if name.startswith("bound_us")}
+    assert set(bounds) == {"", "without sort_and_merge"}
+    for one, other in zip(*(np.ravel(grid["values"]) for grid in bounds.values()), strict=True):
+        assert one is None or other is None
