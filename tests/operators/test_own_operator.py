@@ -30,7 +30,7 @@ COMMANDS = {
         "50",
     ),
     "timeline": ("timeline", *CALL),
-    "workspace": ("plan", "--workspace", *CALL),
+    "workspace": ("plan", *CALL, "--workspace"),
     "determinism": ("study", "determinism", *CALL),
     "invariance": ("study", "invariance", *CALL),
     "precision": ("study", "precision", *CALL),
