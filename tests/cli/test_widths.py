@@ -26,7 +26,7 @@ from tests.measured import GRAD, OTHER, Row, write_csv
 STREAM = Row(
     "Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40
 )
-README = Path(__file__).parents[2] / "README.md"
+COMMANDS = Path(__file__).parents[2] / "docs/commands.md"
 FAILURES = Path(__file__).parents[1] / "data/failures/texts.jsonl"
 NAMES = [entry.name for entry in OPERATORS]
 PLANNED = ("plan", "explain", "diff", "limits", "timeline")
@@ -57,7 +57,7 @@ OTHERS = (
 
 
 def examples():
-    """Yield the examples of the help of every operator, of the README, and further ones."""
+    """Yield the examples of the help of every operator, of a page, and further ones."""
     for number, name in enumerate(NAMES):
         for command in PLANNED:
             if command == "limits" and number % BOUNDED:
@@ -69,7 +69,9 @@ def examples():
         small = example_call(load_operator(name), small=True).options
         yield f"study {STUDIED[number % len(STUDIED)]} {name} {small}"
     yield from OTHERS
-    for line in re.findall(r"^npu-sim (.*?)(?:  +#.*)?$", README.read_text(encoding="utf-8"), re.M):
+    for line in re.findall(
+        r"^npu-sim (.*?)(?:  +#.*)?$", COMMANDS.read_text(encoding="utf-8"), re.M
+    ):
         if not line.startswith(("record", "preflight")):
             yield line
 
