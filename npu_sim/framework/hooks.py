@@ -1,9 +1,10 @@
 """Hooks: the functions of an operator that each serve one purpose.
 
 A declaration gives a hook as the field of its name, or names its package: then the hook is the
-function of that name in the module listed here, which is imported when the hook is first needed.
-The module of a family of products (``registry.FAMILIES``) comes before it; a hook that is None
-there does not hold for the family.
+function of that name in the module listed here, which is imported when the hook is first needed,
+or in the module ``declaration`` of an operator with few lines of its own. The module of a family
+of products (``registry.FAMILIES``) comes before both; a hook that is None there does not hold for
+the family.
 """
 
 from __future__ import annotations  # hooks have types that planning does not import
@@ -80,7 +81,7 @@ def find_hook(operator: Any, hook: Hook[Any]) -> Any:
     given = getattr(operator, hook.name)
     if given is not None or not operator.package:
         return given
-    for module in filter(None, (operator.family, hook.module)):
+    for module in filter(None, (operator.family, hook.module, "declaration")):
         found = _members(f"{operator.package}.{module}")
         attribute = hook.attribute or hook.name
         if attribute in found:

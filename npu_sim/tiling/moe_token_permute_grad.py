@@ -1,7 +1,7 @@
 """Tiling of MoeTokenPermuteGrad on Atlas A2 and A3: pure integer functions.
 
 Source: specification page ``moe_token_permute_grad``, section "Tiling". The planner itself is
-:mod:`npu_sim.tiling.token_sums`.
+:mod:`npu_sim.tiling.moe_token_unpermute`.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from npu_sim.cores import Device
 from npu_sim.tiling.common import DTYPE_CODES, element_bytes
 from npu_sim.tiling.fields import Raw, Structure, raw_planner
-from npu_sim.tiling.token_sums import (
+from npu_sim.tiling.moe_token_unpermute import (
     INDEX_BYTES,
     NO_TILING,
     RUNS,

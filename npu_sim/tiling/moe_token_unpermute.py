@@ -1,10 +1,13 @@
-"""Tiling of MoeTokenUnpermute on Atlas A2 and A3: pure integer functions.
+"""Tiling of MoeTokenUnpermute and MoeTokenPermuteGrad on Atlas A2 and A3: pure integer functions.
 
-Source: specification page ``moe_token_unpermute``, section "Tiling". The planner itself is
-:mod:`npu_sim.tiling.token_sums`.
+Both kernels sum the rows of every token, with probs and without; one planner serves both.
+
+Source: specification pages ``moe_token_unpermute`` and ``moe_token_permute_grad``, sections
+"Tiling". Sizes are elements unless the name contains bytes. An *entry* is an index, with its factor
+if there are probs.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import (
@@ -15,18 +18,246 @@ from npu_sim.tiling.common import (
     FP32_BYTES,
     align,
     element_bytes,
+    even_range,
 )
-from npu_sim.tiling.fields import Raw, Structure, raw_planner
-from npu_sim.tiling.token_sums import (
-    INDEX_BYTES,
-    MOST_TOPK,
-    RUNS,
-    Problem,
-    Tiling,
-    key_of,
-    tile,
-    tile_executable,
-)
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, Run, Structure, nothing, raw_planner
+
+INDEX_BYTES = 4
+"""Size of one entry of sortedIndices, int32."""
+HIDDEN_ALIGNMENT = 512
+"""Rows are padded to a multiple of this in the Unified Buffer."""
+MOST_BUFFERS = 4
+"""Most input rows in the Unified Buffer at a time."""
+FEWEST_BUFFERS = 2
+"""Fewest input rows: one is added while the next one is copied."""
+RESERVED_TOPK = 512
+"""Entries of one token for which the planner reserves space; the origin of the documented
+numTopk <= 512."""
+RESERVED_ENTRY_BYTES = 10
+"""Bytes reserved for each of them."""
+RESERVED_BYTES = RESERVED_TOPK * RESERVED_ENTRY_BYTES
+MARGIN_BYTES = 256
+"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is this much
+longer."""
+ACCUMULATOR_BYTES = 8
+"""Bytes per column of two fp32 rows, for 16-bit rows: the sum, and the row being added."""
+
+MOST_TOPK = RESERVED_TOPK
+"""Most experts of a token for the planner of sums with probs, even if more would fit; the
+kernel of the gradient has arrays of this length."""
+
+KEYS = {"bfloat16": 0, "float16": 2, "float32": 4}
+"""Tiling keys by dtype of the rows."""
+KEY_BF16, KEY_FP16, KEY_FP32 = KEYS["bfloat16"], KEYS["float16"], KEYS["float32"]
+
+
+class Problem(NamedTuple):
+    """One call.
+
+    Attributes
+    ----------
+    tokens
+        Tokens; sortedIndices has ``tokens * top_k`` elements.
+    rows
+        Rows that are summed, fewer than indices when tokens were dropped.
+    hidden
+        Columns.
+    top_k
+        Entries of a token.
+    element_bytes
+        Bytes of an element of the rows: 2 or 4.
+    tiling_key
+        Tiling key for the dtype of the rows and probs.
+    entry_bytes
+        Bytes of an entry in the Unified Buffer.
+    asks_for_workspace
+        1 where the planner requests the system workspace, else 0.
+    """
+
+    tokens: int
+    rows: int
+    hidden: int
+    top_k: int
+    element_bytes: int
+    tiling_key: int
+    entry_bytes: int
+    asks_for_workspace: int
+
+
+class Tiling(NamedTuple):
+    """Result of the planner.
+
+    A row is processed in ``hidden_pieces`` pieces and a remainder. Batches are sized for
+    ``core_tokens``, also on cores with one token more. ``batch_tokens`` is 0 if the entries of one
+    token do not fit; the kernel cannot run then.
+    """
+
+    status: int
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    tiling_key: Annotated[
+        int, Field("tiling key: bf16 0, fp16 2, fp32 4, and what probs add", "27")
+    ]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes")]
+    hidden: Annotated[int, Field("columns", vendor="hidden_size")]
+    top_k: Annotated[int, Field("entries of a token", vendor="top_k")]
+    rows: Annotated[int, Field("rows that are summed", "tokens * num_topk", "num_out_tokens")]
+    hidden_length: Annotated[
+        int, Field("columns taken at a time", "hidden", "hidden_splited_length")
+    ]
+    hidden_pieces: Annotated[int, Field("whole pieces of a row", "hidden", "hidden_splited_num")]
+    hidden_remainder: Annotated[
+        int, Field("columns of the last piece", "hidden", "hidden_splited_remain")
+    ]
+    core_tokens: Annotated[int, Field("tokens of a core", "tokens", "tokens_core_length")]
+    core_remainder: Annotated[
+        int, Field("how many cores take one token more", "vector_cores", "tokens_core_remain")
+    ]
+    batch_tokens: Annotated[
+        int, Field("tokens whose entries are copied at a time", "tokens", "tokens_splited_length")
+    ]
+    batches: Annotated[int, Field("batches of a core", "tokens", "tokens_splited_num")]
+    batch_remainder: Annotated[
+        int, Field("tokens of the last batch", "tokens", "tokens_splited_remain")
+    ]
+    buffers: Annotated[
+        int, Field("rows in the Unified Buffer at a time", f"{MOST_BUFFERS}", "buffer_num")
+    ]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+
+
+def key_of(dtype: int) -> int:
+    """Return the tiling key for the dtype code of the rows."""
+    if dtype == FP32:
+        return KEY_FP32
+    return KEY_FP16 if dtype == FP16 else KEY_BF16
+
+
+def bytes_per_column(buffers: int, element_bytes: int) -> int:
+    """Return the bytes of one column: input rows, result row, and the fp32 rows of 16-bit ones."""
+    fp32_rows = 0 if element_bytes == 4 else ACCUMULATOR_BYTES
+    return element_bytes * (buffers + 1) + fp32_rows
+
+
+def max_hidden(ub_bytes: int, buffers: int, element_bytes: int) -> int:
+    """Return the longest piece for so many input buffers, a multiple of 512; <= 0 if none fits."""
+    usable = ub_bytes - RESERVED_BYTES
+    if usable <= 0:
+        return 0
+    return align(
+        usable // bytes_per_column(buffers, element_bytes) - HIDDEN_ALIGNMENT, HIDDEN_ALIGNMENT
+    )
+
+
+def piece_length(ub_bytes: int, hidden: int, element_bytes: int) -> int:
+    """Return the columns of a piece: the whole row if it fits, <= 0 if nothing fits."""
+    longest = max_hidden(ub_bytes, FEWEST_BUFFERS, element_bytes)
+    return hidden if align(hidden, HIDDEN_ALIGNMENT) <= longest else longest
+
+
+def buffers_of(ub_bytes: int, length: int, element_bytes: int) -> int:
+    """Return the input rows that fit at a time, 2 to 4, for pieces of this length."""
+    buffers = MOST_BUFFERS
+    while buffers > FEWEST_BUFFERS and length > max_hidden(ub_bytes, buffers, element_bytes):
+        buffers -= 1
+    return buffers
+
+
+def bytes_for_entries(ub_bytes: int, hidden: int, element_bytes: int) -> int:
+    """Return the bytes left for entries beside the rows; below 0 if the rows do not fit."""
+    length = piece_length(ub_bytes, hidden, element_bytes)
+    if length <= 0 < hidden:
+        return -1
+    buffers = buffers_of(ub_bytes, length, element_bytes)
+    return (
+        ub_bytes
+        - align(length, HIDDEN_ALIGNMENT) * bytes_per_column(buffers, element_bytes)
+        - MARGIN_BYTES
+    )
+
+
+def largest_topk(
+    ub_bytes: int, hidden: int, element_bytes: int, entry_bytes: int = INDEX_BYTES
+) -> int:
+    """Return the largest numTopk whose entries fit beside rows of this length, or 0."""
+    left = bytes_for_entries(ub_bytes, hidden, element_bytes)
+    return left // entry_bytes if left > 0 else 0
+
+
+def largest_topk_of_every_hidden(
+    ub_bytes: int, element_bytes: int, entry_bytes: int = INDEX_BYTES
+) -> int:
+    """Return the largest numTopk that fits with every hidden size, or 0."""
+    longest = max_hidden(ub_bytes, FEWEST_BUFFERS, element_bytes)
+    if longest <= 0:
+        return 0
+    smallest = largest_topk(ub_bytes, longest, element_bytes, entry_bytes)
+    hidden = HIDDEN_ALIGNMENT
+    while hidden < longest:
+        smallest = min(smallest, largest_topk(ub_bytes, hidden, element_bytes, entry_bytes))
+        hidden += HIDDEN_ALIGNMENT
+    return smallest
+
+
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
+    """Plan one call, whose sizes are not negative, and may be 0 as in the product.
+
+    ``status`` is 1 (the product's 561002) without cores, and if no piece of a row fits the Unified
+    Buffer. If the entries of a token do not fit, the result is a success with ``batch_tokens`` 0,
+    as in the product.
+    """
+    size, tokens = problem.element_bytes, problem.tokens
+    length = piece_length(device.ub_bytes, problem.hidden, size)
+    if length <= 0 < problem.hidden or device.vector_cores <= 0:
+        return NO_TILING
+    block_dim = min(tokens, device.vector_cores)
+    core_tokens = tokens // block_dim if block_dim > 0 else 0
+    core_remainder = tokens % block_dim if block_dim > 0 else 0
+    left = bytes_for_entries(device.ub_bytes, problem.hidden, size)
+    batch_tokens, batches, batch_remainder = core_tokens, 1, 0
+    token_bytes = problem.top_k * problem.entry_bytes
+    if core_tokens * token_bytes > left:
+        batch_tokens = left // token_bytes if token_bytes > 0 else 0
+        batches = core_tokens // batch_tokens if batch_tokens > 0 else 0
+        batch_remainder = core_tokens % batch_tokens if batch_tokens > 0 else 0
+    pieces = problem.hidden // length if length > 0 else 1
+    remainder = problem.hidden % length if length > 0 else 0
+    workspace_bytes = device.system_workspace_bytes if problem.asks_for_workspace != 0 else 0
+    return Tiling(
+        status=SUCCESS,
+        block_dim=block_dim,
+        tiling_key=problem.tiling_key,
+        workspace_bytes=workspace_bytes,
+        hidden=problem.hidden,
+        top_k=problem.top_k,
+        rows=problem.rows,
+        hidden_length=length,
+        hidden_pieces=pieces,
+        hidden_remainder=remainder,
+        core_tokens=core_tokens,
+        core_remainder=core_remainder,
+        batch_tokens=batch_tokens,
+        batches=batches,
+        batch_remainder=batch_remainder,
+        buffers=buffers_of(device.ub_bytes, length, size),
+    )
+
+
+def tile_executable(problem: Problem, device: Device, rules: Any) -> Tiling:
+    """Plan one call that the contract accepts.
+
+    If the entries of one token do not fit, the product has a plan that cannot run; the contract
+    refuses the call, so there is no tiling.
+    """
+    tiling = tile(problem, device, rules)
+    return tiling if tiling.batch_tokens > 0 else NO_TILING
+
+
+def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of tokens that a core takes."""
+    return even_range(core, tiling.core_tokens, tiling.core_remainder)
+
 
 NO_PROBS = -1
 """Dtype code of probs for a call without probs."""
@@ -119,5 +350,14 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     return sum_problem(count, rows, hidden, top_k, dtype, factors, rules)
 
 
+RUNS = (
+    Run(
+        "int64_t",
+        "hidden_size top_k num_out_tokens hidden_splited_length hidden_splited_num "
+        "hidden_splited_remain tokens_core_length tokens_core_remain "
+        "tokens_splited_length tokens_splited_num tokens_splited_remain buffer_num",
+    ),
+)
+"""Tiling structure of both kernels as bytes (page ``tiling_bytes``)."""
 KERNELS = {"moe_token_unpermute": raw_planner(problem_of, tile)}
 STRUCTURES = (Structure("MoeTokenUnpermute", "8.3", RUNS),)

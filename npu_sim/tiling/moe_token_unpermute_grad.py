@@ -19,8 +19,7 @@ from npu_sim.tiling.common import (
     even_range,
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Raw, Run, Structure, nothing, raw_planner
-from npu_sim.tiling.moe_token_unpermute import NO_PROBS
-from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK
+from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, MOST_TOPK, NO_PROBS
 
 KEY_COPIES, KEY_PROBS = 0, 1
 INDEX_GROUP = 8

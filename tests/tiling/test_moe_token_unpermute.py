@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_unpermute as tiler
-from npu_sim.tiling import plan_kernel, token_sums
+from npu_sim.tiling import moe_token_unpermute as token_sums
+from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import SUCCESS
 from tests.compiled_planners import compiled

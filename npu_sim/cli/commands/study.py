@@ -12,7 +12,7 @@ from npu_sim.language import Text, Verbatim, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
-    from npu_sim.operators.shared.experiment import Caveat
+    from npu_sim.operators.shared.study import Caveat
 
 study_app = typer.Typer(cls=NpuSimGroup, no_args_is_help=True)
 

@@ -7,8 +7,7 @@ import numpy as np
 from npu_sim.framework.inference import arguments_of
 from npu_sim.language import Text
 from npu_sim.operators import run
-from npu_sim.operators.shared.experiment import Caveat, Numbers
-from npu_sim.operators.shared.study import formula_results
+from npu_sim.operators.shared.study import Caveat, Numbers, formula_results
 from npu_sim.registry import load_operator
 
 OPERATOR = "conv_tbc_backward"

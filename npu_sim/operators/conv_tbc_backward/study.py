@@ -19,9 +19,8 @@ from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.launches import CUBE_MATH_TYPES, compute_dtype
-from npu_sim.operators.shared.any_order import any_order
 from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import StudyCall, any_order
 from npu_sim.orders.claims import Claim, OpenRule, Parts
 
 BATCH_ELEMENTS = 1 << 24

@@ -6,7 +6,7 @@ import numpy as np
 
 from npu_sim.language import Text, joined
 from npu_sim.operators import run
-from npu_sim.operators.shared.experiment import Caveat, Numbers
+from npu_sim.operators.shared.study import Caveat, Numbers
 from npu_sim.status import AclnnError
 
 OPERATOR = "cross_entropy_loss_grad"

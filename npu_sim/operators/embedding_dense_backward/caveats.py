@@ -8,7 +8,7 @@ import numpy as np
 from npu_sim.kernels.elementwise import ulp_distance
 from npu_sim.language import Text
 from npu_sim.operators import run
-from npu_sim.operators.shared.experiment import Caveat, Numbers, different
+from npu_sim.operators.shared.study import Caveat, Numbers, different
 
 OPERATOR = "embedding_dense_backward"
 EXACT_INTEGERS = 16777216

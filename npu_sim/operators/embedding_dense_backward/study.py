@@ -17,12 +17,12 @@ from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, KERNEL_GRAD
-from npu_sim.operators.shared.any_order import any_order
 from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import (
     Changes,
     Restore,
     StudyCall,
+    any_order,
     fold_in_arrival_order,
     miscounted_calls,
 )

@@ -6,17 +6,51 @@ Source: product document aclnnMoeTokenPermute; specification page ``moe_token_pe
 """
 
 from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import Derived
+from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
-from npu_sim.operators.moe_token_permute.contract import AXES
 from npu_sim.operators.moe_token_permute.plan import buffer_message
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
+
+AXES = (
+    Word("dtype", "dtype of tokens", FLOAT_DTYPES, "bfloat16"),
+    Word("indices_dtype", "dtype of indices", ID_DTYPES, "int32"),
+    Number(
+        "num_out_tokens",
+        "numOutTokens",
+        0,
+        low=-INT64_MAX - 1,
+        high=INT64_MAX,
+        unit="row",
+        aliases=("numOutTokens",),
+    ),
+    Number(
+        "num_topk",
+        "experts of a token, second axis of indices",
+        8,
+        unit="expert",
+        aliases=("topk", "K"),
+    ),
+    Number(
+        "hidden",
+        "product of the axes of tokens but the first",
+        1024,
+        unit="column",
+        aliases=("cols", "H", "hidden_size"),
+    ),
+    Number(
+        "num_tokens",
+        "tokens, first axis of tokens and indices",
+        1024,
+        unit="token",
+        aliases=("n", "T"),
+    ),
+)
 
 
 def check_padding(call: Inspection) -> None:

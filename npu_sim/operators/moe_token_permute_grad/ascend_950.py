@@ -16,8 +16,11 @@ from npu_sim.framework.describing import Condition, Description, decision, vecto
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.moe_token_permute_grad import contract
-from npu_sim.operators.moe_token_permute_grad.plan import dropped_rows, rows_beyond_int32
+from npu_sim.operators.moe_token_permute_grad.declaration import (
+    check_entries,
+    dropped_rows,
+    rows_beyond_int32,
+)
 from npu_sim.operators.moe_token_permute_grad.study import live_entries, sum_claim
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
@@ -350,7 +353,7 @@ FIELDS: dict[str, Any] = {
         checks.Holds("num_topk >= 1", "num_topk"),
         checks.Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
-        contract.check_entries,
+        check_entries,
         checks.Holds("tokens >= 1", "sorted_indices"),
         checks.Holds("grad_rows >= 1", "permuted_output_grad", _rows_message),
         checks.Holds("hidden >= 1", "permuted_output_grad"),

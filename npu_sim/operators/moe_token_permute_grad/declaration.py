@@ -3,19 +3,65 @@
 Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_token_permute_grad``.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.describing import Description
+from npu_sim.framework.inference import bound_sizes
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.moe_token_permute_grad.contract import check_entries
-from npu_sim.operators.shared.token_sums import buffer_message, check_padding
+from npu_sim.numbers.values import normal
+from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.registry import ASCEND_950
-from npu_sim.status import INVALID, TILING_FAILURE
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute_grad as tiler
-from npu_sim.tiling import token_sums as moe
+from npu_sim.tiling import moe_token_unpermute as moe
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+    from npu_sim.timelines.program import Program
+
+INT32_MAX = 2147483647
+
+
+def check_entries(call: Inspection) -> None:
+    """Check num_topk indices per token and at most one row per index; set the sizes."""
+    call.sizes = bound_sizes(call.operator, call.arguments)
+    entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
+    tokens = entries // top_k
+    if entries % top_k:
+        near = Text(
+            "{entries} or {next_entries} elements",
+            entries=tokens * top_k,
+            next_entries=(tokens + 1) * top_k,
+        )
+        near = near if tokens else Text("{top_k} elements", top_k=top_k)
+        message = Text(
+            "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
+            entries=entries,
+            top_k=top_k,
+        )
+        raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
+    if rows > entries:
+        message = Text(
+            "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
+            rows=rows,
+            entries=entries,
+        )
+        hint = Text(
+            "at most {entries} rows: one for every index, fewer when tokens were dropped",
+            entries=entries,
+        )
+        raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
 
 
 def _documented_message(call: Inspection) -> tuple[str, str]:
@@ -59,7 +105,9 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
-    return buffer_message(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
+    return token_sums.buffer_message(
+        case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk"
+    )
 
 
 OPERATOR = Operator(
@@ -154,3 +202,95 @@ OPERATOR = Operator(
     families=(ASCEND_950,),
     package=__package__,
 )
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    index_bytes = case.tiling.batch_tokens * case.tiling.top_k * moe.INDEX_BYTES
+    entries = token_sums.Entries("indices", moe.INDEX_BYTES, {"indices": index_bytes}, "grad")
+    return token_sums.describe(case, entries, _caveats(case))
+
+
+def _caveats(case: Case) -> Iterator[Caveat]:
+    row, documented = case.row, case.rules.num_topk_at_most
+    yield from dropped_rows(case)
+    if 0 <= documented < row.num_topk:
+        yield caveat(
+            "topk_beyond_documented",
+            "num_topk",
+            "numTopk {num_topk} exceeds the documented {documented}; the Unified Buffer holds it",
+            num_topk=row.num_topk,
+            documented=documented,
+        )
+    yield from rows_beyond_int32(case)
+
+
+def dropped_rows(case: Case) -> Iterator[Caveat]:
+    """Yield the warning that some tokens were dropped."""
+    row = case.row
+    dropped = row.entries - row.grad_rows
+    if dropped:
+        yield caveat(
+            "dropped_rows",
+            "permuted_output_grad",
+            "permutedOutputGrad has {grad_rows} rows for {entries} indices: {dropped} were "
+            "dropped and contribute nothing",
+            grad_rows=row.grad_rows,
+            entries=row.entries,
+            dropped=dropped,
+        )
+
+
+def rows_beyond_int32(case: Case) -> Iterator[Caveat]:
+    """Yield the warning that indices do not reach every row."""
+    if case.row.grad_rows > INT32_MAX + 1:
+        yield caveat(
+            "rows_beyond_int32",
+            "sorted_indices",
+            "int32 indices reach row {int32_max} at most, permutedOutputGrad has {grad_rows} rows",
+            int32_max=INT32_MAX,
+            grad_rows=case.row.grad_rows,
+        )
+
+
+def compute(run: "Run") -> None:
+    """Sum the rows of every token; the result does not depend on the order of arrival."""
+    with run.watch.stage("check"):
+        token_sums.check_indices(run.tensors["sorted_indices"], "the gradient")
+    with run.watch.stage("load"):
+        from npu_sim.kernels.token_sums import sum_tokens
+    with run.watch.stage("compute"):
+        grad, indices = run.stored("permuted_output_grad"), run.stored("sorted_indices")
+        out = run.written("input_grad")
+        sum_tokens(
+            grad.reshape(-1), indices, out.reshape(-1), run.case.row.num_topk, run.case.row.hidden
+        )
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return the sum of the rows of every token; dropped rows count as 0."""
+    grad = tensors["permuted_output_grad"]
+    indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
+    out = np.zeros((indices.shape[0], grad.shape[1]), precision)
+    for rows in indices.T:
+        live = np.flatnonzero((rows >= 0) & (rows < grad.shape[0]))
+        out[live] += grad[rows[live]].astype(precision)
+    return {"input_grad": out}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return normal gradients and a random permutation; dropped tokens are random too."""
+    random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
+    return {
+        "permuted_output_grad": normal(random, arguments.permuted_output_grad),
+        "sorted_indices": random.permutation(np.arange(entries, dtype=np.int32)),
+    }
+
+
+def program(plan: Plan) -> "Program":
+    """Return the work of every core (page, "Tiling" and "Kernel and order")."""
+    from npu_sim.operators.shared.timelines import token_sums_program
+
+    return token_sums_program(plan, "permuted_output_grad", "input_grad", copies_first=False)

@@ -8,7 +8,7 @@ import numpy as np
 from npu_sim.operators.moe_token_permute.study import FUNCTION
 from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
 from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units
-from npu_sim.operators.shared.unpermuted_tokens import with_tokens_appended
+from npu_sim.operators.shared.token_sums import with_tokens_appended
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 

@@ -20,12 +20,12 @@ from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.moe_token_unpermute.compute import (
+from npu_sim.operators.moe_token_unpermute.declaration import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
 )
 from npu_sim.operators.moe_token_unpermute.study import in_range, sum_claims, sum_terms
-from npu_sim.operators.shared import unpermuted_tokens
+from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
 from npu_sim.orders.claims import Claim, OpenRule
@@ -134,7 +134,7 @@ def describe(case: Case) -> Description:
                 reason="every token is summed by one core, from +0 and in k order",
             ),
         ),
-        caveats=(*_caveats(case, beyond), *unpermuted_tokens.dropped_tokens(row)),
+        caveats=(*_caveats(case, beyond), *token_sums.dropped_tokens(row)),
     )
 
 

@@ -3,20 +3,32 @@
 Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived
 from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.describing import Description
+from npu_sim.framework.execution import SCAN_ELEMENTS
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.moe_token_unpermute.plan import entry_name, probs_code
-from npu_sim.operators.shared import unpermuted_tokens
-from npu_sim.operators.shared.token_sums import buffer_message, check_padding
+from npu_sim.operators.shared import token_sums
+from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute as tiler
-from npu_sim.tiling import token_sums
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+    from npu_sim.timelines.program import Program
+
+BUFFER_NAMES = {"indices": "indices", "probs": "probs", "probs_fp32": "probs in fp32"}
 
 
 def _topk_message(call: Inspection) -> tuple[str, str]:
@@ -24,9 +36,9 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     tokens, hidden = call.specs["permuted_tokens"], call.size("hidden")
     ub_bytes = call.device.ub_bytes
     entry = tiler.bytes_of_entry(probs_code(call))
-    largest = token_sums.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
-    largest_everywhere = token_sums.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
-    message, hint = unpermuted_tokens.topk_message(call)
+    largest = tiler.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
+    largest_everywhere = tiler.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
+    message, hint = token_sums.topk_message(call)
     return (
         message,
         Text(
@@ -55,7 +67,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
-    return buffer_message(
+    return token_sums.buffer_message(
         case, entry_name(case), tiler.bytes_of_entry(probs_code(case)), case.row.top_k, "probs"
     )
 
@@ -66,12 +78,12 @@ OPERATOR = Operator(
     summary="Gather the rows that experts returned, weight them with probs "
     "and sum them for every token, as the product does.",
     arguments=(
-        unpermuted_tokens.permuted_tokens(
+        token_sums.permuted_tokens(
             "rows of the experts, (tokens * num_topk, hidden), or fewer when tokens were dropped"
         ),
-        unpermuted_tokens.SORTED_INDICES,
-        unpermuted_tokens.PROBS,
-        *unpermuted_tokens.ATTRIBUTES,
+        token_sums.SORTED_INDICES,
+        token_sums.PROBS,
+        *token_sums.ATTRIBUTES,
         Output(
             "out",
             "tokens hidden",
@@ -81,8 +93,8 @@ OPERATOR = Operator(
             result="unpermuted_tokens",
         ),
     ),
-    axes=unpermuted_tokens.axes("permuted_tokens"),
-    derived=(*unpermuted_tokens.DERIVED, Derived("rows", "entries")),
+    axes=token_sums.axes("permuted_tokens"),
+    derived=(*token_sums.DERIVED, Derived("rows", "entries")),
     checks=(
         checks.Given(),
         checks.Supported(),
@@ -97,19 +109,155 @@ OPERATOR = Operator(
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         checks.Ranks("probs", 2, 2, TILING_FAILURE),
         checks.Shapes("permuted_tokens probs sorted_indices", TILING_FAILURE),
-        checks.Holds(f"top_k <= {token_sums.MOST_TOPK}", "probs", _topk_message),
+        checks.Holds(f"top_k <= {tiler.MOST_TOPK}", "probs", _topk_message),
         checks.Holds("top_k >= 1 or tokens == 0", "probs"),
         checks.Holds("hidden >= 1", "permuted_tokens"),
         checks.Holds("rows <= entries", "permuted_tokens", _rows_message),
         checks.Shapes("out", TILING_FAILURE),
         checks.NothingToDo("tokens == 0"),
     ),
-    tiling=token_sums.Tiling,
+    tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    data=unpermuted_tokens.data,
+    data=token_sums.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
     families=(ASCEND_950,),
     package=__package__,
 )
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    probs = probs_code(case)
+    buffers = tiler.entry_buffers(case.tiling, probs)._asdict()
+    entries = token_sums.Entries(
+        name=entry_name(case),
+        bytes=tiler.bytes_of_entry(probs),
+        buffers={BUFFER_NAMES[name]: size for name, size in buffers.items() if size},
+        rows="permuted_tokens",
+        most=tiler.MOST_TOPK if case.row.has_probs else 1,
+    )
+    beyond = -token_sums.memory(case, entries).free_bytes
+    return token_sums.describe(case, entries, _caveats(case, beyond))
+
+
+def probs_code(call: Any) -> int:
+    """Return the dtype code of probs, or ``NO_PROBS``."""
+    return call.row.probs_dtype if call.row.has_probs else tiler.NO_PROBS
+
+
+def entry_name(case: Case) -> str:
+    """Return the name of the entries of a token."""
+    return "indices and probs" if case.row.has_probs else "indices"
+
+
+def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
+    if beyond > 0:
+        yield caveat(
+            "buffers_beyond_usable_ub",
+            "probs",
+            "every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by "
+            "{beyond} bytes, which the planner does not count; whether anything else lies there "
+            "is not published: the simulator computes as if not",
+            beyond=beyond,
+            not_modelled="*",
+        )
+    yield from token_sums.dropped_tokens(case.row)
+
+
+def compute(run: "Run") -> None:
+    """Weight and sum the rows of every token; the order in which cores finish has no effect."""
+    case = run.case
+    with run.watch.stage("check"):
+        token_sums.check_indices(run.tensors["sorted_indices"], "permuted_tokens")
+    with run.watch.stage("load"):
+        from npu_sim.kernels.elementwise import widen_array
+        from npu_sim.kernels.moe_token_permute import gather_rows
+        from npu_sim.kernels.token_sums import sum_tokens
+    with run.watch.stage("compute"):
+        tokens, indices = run.stored("permuted_tokens"), run.stored("sorted_indices")
+        out = run.written("unpermuted_tokens")
+        if case.row.has_probs:
+            probs = widen_array(run.stored("probs")).reshape(-1)
+            sum_tokens(
+                tokens.reshape(-1), indices, out.reshape(-1), case.row.top_k, case.row.hidden, probs
+            )
+        else:
+            gather_rows(tokens, indices, out)
+    run.caveats = (*indices_beyond_rows(run), *_hidden_by_probs(run))
+
+
+def indices_beyond_rows(run: "Run") -> Iterator[Caveat]:
+    """Yield the warning that indices are beyond the rows (page, "Warnings a plan or run gives")."""
+    row, indices = run.case.row, run.tensors["sorted_indices"]
+    dropped = int(np.count_nonzero(indices >= row.rows))
+    if dropped and row.rows < row.entries:
+        yield caveat(
+            "tokens_dropped",
+            "sorted_indices",
+            "{dropped} indices are at or beyond the {rows} rows of permuted_tokens: they were "
+            "dropped and contribute nothing",
+            dropped=dropped,
+            rows=row.rows,
+        )
+    elif dropped:
+        yield caveat(
+            "indices_at_or_beyond_rows",
+            "sorted_indices",
+            "{dropped} indices are beyond the documented range [0, {last_entry}]: they are "
+            "treated as dropped",
+            dropped=dropped,
+            last_entry=row.entries - 1,
+        )
+
+
+def _hidden_by_probs(run: "Run") -> Iterator[Caveat]:
+    """Yield the warning that rows with inf or nan are not read."""
+    hidden = nonfinite_rows_of_zero_probs(run)
+    if hidden:
+        yield caveat(
+            "zero_prob_hides_nonfinite",
+            "probs",
+            "{hidden} rows with inf or nan are not read, as their probs are 0: "
+            "the formula gives nan there",
+            hidden=hidden,
+        )
+
+
+def nonfinite_rows_of_zero_probs(run: "Run") -> int:
+    """Return the number of rows with inf or nan whose probs are 0."""
+    if not run.case.row.has_probs:
+        return 0
+    indices, tokens = run.tensors["sorted_indices"], run.tensors["permuted_tokens"]
+    in_range = (indices >= 0) & (indices < run.case.row.rows)
+    rows = np.unique(indices[(run.tensors["probs"].reshape(-1) == 0) & in_range])
+    step = max(1, SCAN_ELEMENTS // run.case.row.hidden)
+    blocks = (
+        tokens[rows[start : start + step]].astype(np.float32) for start in range(0, rows.size, step)
+    )
+    return sum(int(np.count_nonzero(~np.isfinite(block).all(axis=1))) for block in blocks)
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return the weighted sum of the rows of every token; dropped rows count as 0."""
+    tokens, probs = tensors["permuted_tokens"], tensors.get("probs")
+    indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
+    out = np.zeros((indices.shape[0], tokens.shape[1]), precision)
+    for position, rows in enumerate(indices.T):
+        live = np.flatnonzero((rows >= 0) & (rows < tokens.shape[0]))
+        values = tokens[rows[live]].astype(precision)
+        out[live] += (
+            values if probs is None else values * probs[live, position, None].astype(precision)
+        )
+    return {"unpermuted_tokens": out}
+
+
+def program(plan: Plan) -> "Program":
+    """Return the work of every core (page, "Instructions and copies of a tile")."""
+    from npu_sim.operators.shared.timelines import token_sums_program
+
+    return token_sums_program(plan, "permuted_tokens", "unpermuted_tokens", copies_first=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
+from npu_sim.operators import run
 from npu_sim.operators.shared.dumped import (
     Function,
     InDumps,
@@ -13,8 +15,8 @@ from npu_sim.operators.shared.dumped import (
     WrappedCall,
     rows_of_last_axis,
 )
-from npu_sim.operators.shared.study import Changes, StudyCall, surviving_units
-from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
+from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall, surviving_units
+from npu_sim.operators.shared.token_sums import experts, grown, places
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 
@@ -110,3 +112,45 @@ FUNCTION = Function(
     ("permuted_tokens", "probs"),
 )
 IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))
+
+
+PRODUCTS = ("atlas_a2", "ascend_950")
+
+
+def _zero_probs() -> Numbers:
+    rows = np.ones((2, 4), np.float32)
+    rows[1] = np.inf
+    call: dict[str, Any] = {
+        "permuted_tokens": rows,
+        "sorted_indices": np.array([0, 1], np.int32),
+        "probs": np.array([[1, 0]], np.float32),
+    }
+    sums = {
+        product: run("moe_token_unpermute", product=product, **call).outputs["unpermuted_tokens"]
+        for product in PRODUCTS
+    }
+    return {"nan": {product: int(np.isnan(values).sum()) for product, values in sums.items()}}
+
+
+def _explain_zero_probs(numbers: Numbers) -> list[str]:
+    lines = [
+        Text("{product}: {count} of 4 elements are nan", product=product, count=count)
+        for product, count in numbers["nan"].items()
+    ]
+    return [
+        *lines,
+        "A2 and A3 do not read a row whose probs are 0, Ascend 950 multiplies it: 0 * inf is nan; "
+        "read in the public sources, not run on a device",
+    ]
+
+
+CAVEATS: tuple[Caveat, ...] = (
+    Caveat(
+        "zero-probs",
+        "On Ascend 950 rows with probs of 0 take part in the sums of MoeTokenUnpermute",
+        "public sources of summer 2026, MoeFinalizeRoutingV2",
+        _zero_probs,
+        _explain_zero_probs,
+        ("zero_prob_gives_nan",),
+    ),
+)

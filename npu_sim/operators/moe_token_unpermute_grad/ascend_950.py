@@ -28,7 +28,7 @@ from npu_sim.operators.moe_token_unpermute_grad.compute import (
 )
 from npu_sim.operators.moe_token_unpermute_grad.plan import SAME_ROW
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
-from npu_sim.operators.shared import unpermuted_tokens
+from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
 from npu_sim.orders import trees
@@ -435,7 +435,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
 
 
 FIELDS: dict[str, Any] = {
-    "derived": (*unpermuted_tokens.DERIVED, Derived("rows", "entries")),
+    "derived": (*token_sums.DERIVED, Derived("rows", "entries")),
     "checks": (
         checks.Attributes("padded_mode restore_shape"),
         check_padding,

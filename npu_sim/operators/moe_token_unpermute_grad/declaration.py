@@ -13,13 +13,13 @@ from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared import unpermuted_tokens
+from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
 from npu_sim.status import NULL_POINTER, TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
-from npu_sim.tiling.token_sums import MOST_TOPK
+from npu_sim.tiling.moe_token_unpermute import MOST_TOPK
 
 
 def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
@@ -99,9 +99,9 @@ OPERATOR = Operator(
             "dtype",
             samples=0,
         ),
-        unpermuted_tokens.SORTED_INDICES,
-        unpermuted_tokens.PROBS,
-        *unpermuted_tokens.ATTRIBUTES,
+        token_sums.SORTED_INDICES,
+        token_sums.PROBS,
+        *token_sums.ATTRIBUTES,
         Output(
             "permuted_tokens_grad",
             "rows hidden",
@@ -119,8 +119,8 @@ OPERATOR = Operator(
             given_with="probs",
         ),
     ),
-    axes=(TOKENS, *unpermuted_tokens.axes("unpermuted_tokens_grad")),
-    derived=(*unpermuted_tokens.DERIVED, Derived("rows", "entries", _rows_of)),
+    axes=(TOKENS, *token_sums.axes("unpermuted_tokens_grad")),
+    derived=(*token_sums.DERIVED, Derived("rows", "entries", _rows_of)),
     checks=(
         checks.Given(),
         checks.Holds(
@@ -145,7 +145,7 @@ OPERATOR = Operator(
         checks.Holds("hidden >= 1", "unpermuted_tokens_grad"),
         checks.Shapes("probs", TILING_FAILURE),
         checks.Holds("top_k >= 1", "probs"),
-        checks.Holds(f"top_k <= {MOST_TOPK}", "probs", unpermuted_tokens.topk_message),
+        checks.Holds(f"top_k <= {MOST_TOPK}", "probs", token_sums.topk_message),
         checks.Shapes("sorted_indices permuted_tokens", TILING_FAILURE),
         checks.Holds(
             "rows == entries or (rows < entries and counts_rows == 1)",
@@ -157,7 +157,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    data=unpermuted_tokens.data,
+    data=token_sums.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,

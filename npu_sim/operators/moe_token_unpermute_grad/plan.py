@@ -9,8 +9,8 @@ from typing import Any
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, Description, decision, vector_plan
 from npu_sim.language import Text
-from npu_sim.operators.moe_token_unpermute.plan import probs_code
-from npu_sim.operators.shared.unpermuted_tokens import dropped_tokens
+from npu_sim.operators.moe_token_unpermute.declaration import probs_code
+from npu_sim.operators.shared.token_sums import dropped_tokens
 from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.common import BLOCK_BYTES, align

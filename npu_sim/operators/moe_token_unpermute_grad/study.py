@@ -6,12 +6,14 @@ from functools import partial
 import numpy as np
 
 from npu_sim.framework.execution import Result
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.numbers.values import normal
+from npu_sim.operators import run
 from npu_sim.operators.moe_token_unpermute.study import FUNCTION, arguments_in_dump
 from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
-from npu_sim.operators.shared.study import Changes, StudyCall
-from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
+from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall, different
+from npu_sim.operators.shared.token_sums import experts, grown, places
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, OpenRule
 from npu_sim.orders.trees import folded
@@ -161,3 +163,55 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
 
 
 IN_DUMPS = InDumps((FUNCTION,), _in_dump, index_ranges=partial(rows_of_last_axis, "sorted_indices"))
+
+
+FOLDED_COLUMNS = (100, 300, 700, 2048)
+FOLDED_ROWS = 256
+
+
+def _folds() -> Numbers:
+    random, differing = np.random.default_rng(0), {}
+    for columns in FOLDED_COLUMNS:
+        values = random.standard_normal((FOLDED_ROWS, columns), np.float32)
+        first, second = (
+            run(
+                "moe_token_unpermute_grad",
+                product=product,
+                permuted_tokens=values,
+                unpermuted_tokens_grad=values[::-1].copy(),
+                sorted_indices=np.arange(FOLDED_ROWS, dtype=np.int32),
+                probs=np.ones((FOLDED_ROWS, 1), np.float32),
+            ).outputs["probs_grad"]
+            for product in ("atlas_a2", "ascend_950")
+        )
+        differing[columns] = different(first, second)
+    return {"rows": FOLDED_ROWS, "different": differing}
+
+
+def _explain_folds(numbers: Numbers) -> list[str]:
+    lines = [
+        Text(
+            "{columns} columns: {count} of {rows} gradients of probs differ between A2 and Ascend "
+            "950",
+            columns=columns,
+            count=count,
+            rows=numbers["rows"],
+        )
+        for columns, count in numbers["different"].items()
+    ]
+    return [
+        *lines,
+        "Ascend 950 folds the products of a row once, to the largest power of two, A2 and A3 to "
+        "64, 512 or 4096; read in the public sources, not run on a device",
+    ]
+
+
+CAVEATS: tuple[Caveat, ...] = (
+    Caveat(
+        "folds",
+        "On Ascend 950 gradients of probs have other last bits than on A2 and A3",
+        "public sources of summer 2026, MoeFinalizeRoutingV2Grad",
+        _folds,
+        _explain_folds,
+    ),
+)

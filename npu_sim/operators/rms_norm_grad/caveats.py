@@ -6,7 +6,7 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.operators import plan, run
-from npu_sim.operators.shared.experiment import Caveat, Numbers, different
+from npu_sim.operators.shared.study import Caveat, Numbers, different
 
 OPERATOR = "rms_norm_grad"
 LATER = "ascend_950"

@@ -1,4 +1,4 @@
-"""Calls as studies change them, and the formula of an operator that studies compare with."""
+"""What studies of several operators use: calls, changes of them, formulas, bounds, caveats."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from npu_sim.framework.target import Order, Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
-from npu_sim.orders.claims import count_units, probe_terms
+from npu_sim.orders.claims import OpenRule, count_units, probe_terms
 from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.registry import load_operator
 
@@ -231,3 +231,77 @@ def formula_results(
     """
     declared: Operator = load_operator(operator)
     return declared.hook(hooks.FORMULA)(arguments, tensors, np.dtype(precision))
+
+
+LARGEST_FP32 = float(np.finfo(np.float32).max)
+
+
+def any_order(
+    name: str,
+    output: np.ndarray,
+    sums: tuple[np.ndarray, np.ndarray],
+    terms: int,
+    reason: str,
+    saturate: bool,
+) -> OpenRule:
+    """Return the rule that the fp32 sums of an output are taken in any order.
+
+    With m operations of relative error u = 2^-24, a result lies within m*u / (1 - m*u) of the sum
+    of magnitudes from the exact sum; rounding to the dtype of the output is monotonic. Where fp32
+    may overflow, every value is possible.
+
+    - ``name``, ``output``: the output, of which only the dtype matters.
+    - ``sums``: exact sums and sums of magnitudes, in fp64 and in the shape of the output.
+    - ``terms``: largest number of rounded operations of an element.
+    - ``reason``: reason of the rule.
+    - ``saturate``: whether the product saturates results.
+    """
+    from npu_sim.kernels.elementwise import narrow_array
+
+    exact, magnitudes = sums
+    error = terms * 2.0**-24
+    safe = magnitudes * (1 + 2 * error) < LARGEST_FP32
+    if error >= 0.5:
+        safe = np.zeros_like(safe)
+    # The exact sums are rounded to fp64.
+    radius = np.where(safe, magnitudes * (error / (1 - error) + terms * 2.0**-51), np.inf)
+    exact, dtype = np.where(safe, exact, 0.0), canonical_dtype(output.dtype)
+    low, high = (
+        narrow_array((exact + side).astype(np.float32), dtype, saturate=saturate).astype(np.float64)
+        for side in (-radius, radius)
+    )
+    return OpenRule(name, low, high, reason)
+
+
+Numbers = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """One documented caveat.
+
+    Attributes
+    ----------
+    name, title
+        Name, and the documented statement.
+    source
+        Product document.
+    experiment
+        Function that returns the numbers that show the effect.
+    explain
+        Function that returns the meaning of the numbers as lines of text.
+    codes
+        Codes of the caveats of plans and runs whose effect it shows.
+    """
+
+    name: str
+    title: str
+    source: str
+    experiment: Callable[[], Numbers]
+    explain: Callable[[Numbers], list[str]]
+    codes: tuple[str, ...] = ()
+
+
+def different(a: np.ndarray, b: np.ndarray) -> int:
+    """Return the number of elements that differ."""
+    return int(np.count_nonzero(a != b))

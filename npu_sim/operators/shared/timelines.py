@@ -20,8 +20,10 @@ from npu_sim.timelines.program import (
     Loop,
     Node,
     Phase,
+    Program,
     Step,
     View,
+    dropped_tokens,
     ranged_cores,
     row_pieces,
     rows_of_cores,
@@ -154,6 +156,20 @@ class TokenSums:
     def _rounded(self) -> Step:
         says = Text("{where}: the sum is rounded once and copied out", where=TOKEN)
         return Step("result", says, (), (self.result,), self.entries, SUMMING)
+
+
+def token_sums_program(plan: Plan, source: str, result: str, *, copies_first: bool) -> Program:
+    """Return the work of every core of a kernel that sums tokens: batches of entries, then sums.
+
+    The arguments are those of :class:`TokenSums`.
+    """
+    sums = TokenSums(plan, source, result, copies_first=copies_first)
+    phases, dropped = (sums.phase(sums.live),), dropped_tokens(sums.live, sums.top_k)
+    if not sums.probs:
+        return Program(phases, assumptions=(dropped,), views=sums.views())
+    # The row of a probability of 0 is not read.
+    otherwise = (("every probs is 0", (sums.phase(0),)),)
+    return Program(phases, (), (dropped, "no probs is 0"), otherwise, sums.views())
 
 
 COMPARED_DTYPES = {"bfloat16"}

@@ -24,8 +24,7 @@ from npu_sim.tiling.common import (
     element_bytes,
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
-from npu_sim.tiling.moe_token_unpermute import NO_PROBS
-from npu_sim.tiling.token_sums import INDEX_BYTES
+from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, NO_PROBS
 
 SOME_ROWS, SPLIT_COLUMNS, ALL_TOKENS, ALL_ROWS = 10000, 20000, 30000, 40000
 """Tiling keys without their last two digits: some rows of a token are in the Unified Buffer at a
