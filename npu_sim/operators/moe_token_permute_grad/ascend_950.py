@@ -21,9 +21,9 @@ from npu_sim.operators.moe_token_permute_grad.declaration import (
     dropped_rows,
     rows_beyond_int32,
 )
-from npu_sim.operators.moe_token_permute_grad.study import live_entries, sum_claim
+from npu_sim.operators.moe_token_permute_grad.study import SUMS
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.operators.shared.token_sums import check_padding, negative_indices
+from npu_sim.operators.shared.token_sums import check_padding, negative_indices, sum_rows
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.plans.model import Caveat, Decision, OutputOrder, Plan, caveat
@@ -184,19 +184,8 @@ def chunk_rows(case: Case) -> int:
 
 def compute(run: "Run") -> None:
     """Sum the rows of every token; a negative index is a dropped row here."""
-    case = run.case
-    with run.watch.stage("load"):
-        from npu_sim.kernels.token_sums import sum_tokens
-    with run.watch.stage("compute"):
-        sum_tokens(
-            run.stored("permuted_output_grad").reshape(-1),
-            run.stored("sorted_indices"),
-            run.written("input_grad").reshape(-1),
-            case.row.num_topk,
-            case.row.hidden,
-            from_zero=True,
-            chunk_rows=chunk_rows(case),
-        )
+    order = {"from_zero": True, "chunk_rows": chunk_rows(run.case)}
+    sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk, **order)
     run.caveats = tuple(negative_indices(run.tensors["sorted_indices"]))
 
 
@@ -307,13 +296,13 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
     A claim is about the tokens whose rows are dropped at the same places.
     """
-    live, chunk = live_entries(call), chunk_rows(call.case)
+    live, chunk = SUMS.in_range(call), chunk_rows(call.case)
     counts = live.sum(axis=1)
     for count in np.unique(counts[counts > 0]).tolist():
         rows = live[int(np.argmax(counts == count))]
         tree = sum_tree(rows, chunk)
         tokens = np.flatnonzero((live == rows).all(axis=1))
-        yield sum_claim(call, tokens, tree)
+        yield SUMS.claim(call, live, tokens, tree)
 
 
 def sum_tree(live: Sequence[bool] | np.ndarray, chunk: int) -> trees.Tree:

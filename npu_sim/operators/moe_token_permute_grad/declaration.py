@@ -16,7 +16,6 @@ from npu_sim.framework.describing import Description
 from npu_sim.framework.inference import bound_sizes
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
@@ -196,6 +195,7 @@ OPERATOR = Operator(
     ),
     tiling=moe.Tiling,
     tile=tiler.tile_row,
+    data=token_sums.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
     planner_message=_buffer_message,
@@ -257,36 +257,15 @@ def compute(run: "Run") -> None:
     """Sum the rows of every token; the result does not depend on the order of arrival."""
     with run.watch.stage("check"):
         token_sums.check_indices(run.tensors["sorted_indices"], "the gradient")
-    with run.watch.stage("load"):
-        from npu_sim.kernels.token_sums import sum_tokens
-    with run.watch.stage("compute"):
-        grad, indices = run.stored("permuted_output_grad"), run.stored("sorted_indices")
-        out = run.written("input_grad")
-        sum_tokens(
-            grad.reshape(-1), indices, out.reshape(-1), run.case.row.num_topk, run.case.row.hidden
-        )
+    token_sums.sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk)
 
 
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
     """Return the sum of the rows of every token; dropped rows count as 0."""
-    grad = tensors["permuted_output_grad"]
     indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
-    out = np.zeros((indices.shape[0], grad.shape[1]), precision)
-    for rows in indices.T:
-        live = np.flatnonzero((rows >= 0) & (rows < grad.shape[0]))
-        out[live] += grad[rows[live]].astype(precision)
-    return {"input_grad": out}
-
-
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal gradients and a random permutation; dropped tokens are random too."""
-    random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
-    return {
-        "permuted_output_grad": normal(random, arguments.permuted_output_grad),
-        "sorted_indices": random.permutation(np.arange(entries, dtype=np.int32)),
-    }
+    return {"input_grad": token_sums.summed(tensors["permuted_output_grad"], indices, precision)}
 
 
 def program(plan: Plan) -> "Program":

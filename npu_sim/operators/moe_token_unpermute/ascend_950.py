@@ -24,7 +24,7 @@ from npu_sim.operators.moe_token_unpermute.declaration import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
 )
-from npu_sim.operators.moe_token_unpermute.study import in_range, sum_claims, sum_terms
+from npu_sim.operators.moe_token_unpermute.study import SUMS
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
@@ -200,21 +200,8 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
 
 def compute(run: "Run") -> None:
     """Weight and sum the rows of every token; a negative index is a dropped row here."""
-    row = run.case.row
-    with run.watch.stage("load"):
-        from npu_sim.kernels.elementwise import widen_array
-        from npu_sim.kernels.token_sums import sum_tokens
-    with run.watch.stage("compute"):
-        probs = widen_array(run.stored("probs")).reshape(-1) if row.has_probs else None
-        sum_tokens(
-            run.stored("permuted_tokens").reshape(-1),
-            run.stored("sorted_indices"),
-            run.written("unpermuted_tokens").reshape(-1),
-            row.top_k,
-            row.hidden,
-            probs,
-            from_zero=True,
-        )
+    top_k = run.case.row.top_k
+    token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", top_k, from_zero=True)
     indices = run.tensors["sorted_indices"]
     run.caveats = (
         *negative_indices(indices),
@@ -423,17 +410,17 @@ def _pieces(call: Call, tokens: int) -> tuple[Node, ...]:
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a token's sum, one claim per number of rows that were not dropped."""
-    yield from sum_claims(call, in_range(call))
+    return SUMS.claims(call, SUMS.in_range(call))
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
-    return sum_terms(call, in_range(call), index)
+    return SUMS.terms(call, SUMS.in_range(call), index)
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     """Yield that tokens whose one row was dropped hold anything (page, ``one_expert_dropped``)."""
-    dropped = ~in_range(call).any(axis=1, keepdims=True)
+    dropped = ~SUMS.in_range(call).any(axis=1, keepdims=True)
     if call.case.empty or not dropped.any() or not sums_stale_rows(call.case):
         return
     # An empty interval allows nothing.

@@ -169,23 +169,16 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
 
 def compute(run: "Run") -> None:
     """Weight and sum the rows of every token; the order in which cores finish has no effect."""
-    case = run.case
     with run.watch.stage("check"):
         token_sums.check_indices(run.tensors["sorted_indices"], "permuted_tokens")
-    with run.watch.stage("load"):
-        from npu_sim.kernels.elementwise import widen_array
-        from npu_sim.kernels.moe_token_permute import gather_rows
-        from npu_sim.kernels.token_sums import sum_tokens
-    with run.watch.stage("compute"):
-        tokens, indices = run.stored("permuted_tokens"), run.stored("sorted_indices")
-        out = run.written("unpermuted_tokens")
-        if case.row.has_probs:
-            probs = widen_array(run.stored("probs")).reshape(-1)
-            sum_tokens(
-                tokens.reshape(-1), indices, out.reshape(-1), case.row.top_k, case.row.hidden, probs
-            )
-        else:
-            gather_rows(tokens, indices, out)
+    if run.case.row.has_probs:
+        token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", run.case.row.top_k)
+    else:
+        with run.watch.stage("load"):
+            from npu_sim.kernels.moe_token_permute import gather_rows
+        with run.watch.stage("compute"):
+            out = run.written("unpermuted_tokens")
+            gather_rows(run.stored("permuted_tokens"), run.stored("sorted_indices"), out)
     run.caveats = (*indices_beyond_rows(run), *_hidden_by_probs(run))
 
 
@@ -244,16 +237,9 @@ def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
     """Return the weighted sum of the rows of every token; dropped rows count as 0."""
-    tokens, probs = tensors["permuted_tokens"], tensors.get("probs")
+    rows, probs = tensors["permuted_tokens"], tensors.get("probs")
     indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
-    out = np.zeros((indices.shape[0], tokens.shape[1]), precision)
-    for position, rows in enumerate(indices.T):
-        live = np.flatnonzero((rows >= 0) & (rows < tokens.shape[0]))
-        values = tokens[rows[live]].astype(precision)
-        out[live] += (
-            values if probs is None else values * probs[live, position, None].astype(precision)
-        )
-    return {"unpermuted_tokens": out}
+    return {"unpermuted_tokens": token_sums.summed(rows, indices, precision, probs)}
 
 
 def program(plan: Plan) -> "Program":

@@ -15,84 +15,28 @@ from npu_sim.operators.shared.dumped import (
     WrappedCall,
     rows_of_last_axis,
 )
-from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall, surviving_units
-from npu_sim.operators.shared.token_sums import experts, grown, places
-from npu_sim.orders import trees
+from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall
+from npu_sim.operators.shared.token_sums import Sums, grown, places
 from npu_sim.orders.claims import Claim
 
+SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens")
 CHANGES = Changes(grown=grown, places=places)
-
-
-def in_range(call: StudyCall) -> np.ndarray:
-    """Return the mask (tokens, experts) of entries that are not dropped."""
-    indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
-    found: np.ndarray = (indices >= 0) & (indices < call.tensors["permuted_tokens"].shape[0])
-    return found
 
 
 def _live(call: StudyCall) -> np.ndarray:
     """Return the mask (tokens, experts) of entries that add a row."""
-    live = in_range(call)
+    live = SUMS.in_range(call)
     return live & (call.tensors["probs"] != 0) if "probs" in call.tensors else live
-
-
-def _entries(live: np.ndarray, token: int) -> list[int]:
-    """Return the live entries of a token in k order."""
-    entries: list[int] = (token * live.shape[1] + np.flatnonzero(live[token])).tolist()
-    return entries
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a token's sum, one claim per number of live entries."""
-    yield from sum_claims(call, _live(call))
-
-
-def sum_claims(call: StudyCall, live: np.ndarray) -> Iterator[Claim]:
-    """Yield the tree of a token's sum, given the entries (tokens, experts) that add a row."""
-    hidden, counts = call.tensors["permuted_tokens"].shape[1], live.sum(axis=1)
-    for count in np.unique(counts[counts > 0]).tolist():
-        tokens = np.flatnonzero(counts == count)
-        tree = trees.left_fold(range(count))
-        assert tree is not None
-        yield Claim(
-            output="unpermuted_tokens",
-            element=(int(tokens[0]), 0),
-            elements=int(tokens.size) * hidden,
-            terms=tuple(name for name, _ in sum_terms(call, live, (int(tokens[0]), 0))),
-            tree=tree,
-            outside=partial(_outside, call, live, int(tokens[0])),
-        )
-
-
-def _outside(call: StudyCall, live: np.ndarray, token: int, codes: np.ndarray) -> np.ndarray:
-    """Return the number of units that survive when the rows are probes and the weights 1 or 0."""
-    rows, probs = call.tensors["sorted_indices"][_entries(live, token)], call.tensors.get("probs")
-    ones = {} if probs is None else {"probs": live.astype(probs.dtype)}
-    result = "unpermuted_tokens", token
-    return surviving_units(call, ("permuted_tokens", rows), result, codes, **ones)
+    return SUMS.claims(call, _live(call))
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
-    return sum_terms(call, _live(call), index)
-
-
-def sum_terms(call: StudyCall, live: np.ndarray, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the terms of an output element, given the entries that add a row."""
-    token, column = index
-    entries = _entries(live, token)
-    tokens, rows = call.tensors["permuted_tokens"], call.tensors["sorted_indices"][entries].tolist()
-    if "probs" not in call.tensors:
-        return [(f"tokens[{row}, {column}]", float(tokens[row, column])) for row in rows]
-    probs = call.tensors["probs"].reshape(-1)[entries].astype(np.float64).tolist()
-    top_k = experts(call)
-    return [
-        (
-            f"tokens[{row}, {column}] * probs[{entry // top_k}, {entry % top_k}]",
-            float(tokens[row, column]) * prob,
-        )
-        for entry, row, prob in zip(entries, rows, probs, strict=True)
-    ]
+    return SUMS.terms(call, _live(call), index)
 
 
 def arguments_in_dump(wrapped: WrappedCall) -> dict[str, Any]:

@@ -31,12 +31,7 @@ def _original(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray | 
     return values[: tensor.shape[0]]
 
 
-def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Return the call with tokens appended; None when permuted_tokens is not given."""
-    return grown(call, extra, fill) if "permuted_tokens" in call.tensors else None
-
-
-CHANGES = Changes(grown=_grown, found=_original, places=places)
+CHANGES = Changes(grown=grown, found=_original, places=places)
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

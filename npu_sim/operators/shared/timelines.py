@@ -8,7 +8,6 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import TensorSpec
@@ -95,21 +94,22 @@ class TokenSums:
         length, buffers = max(tiling["tokens_splited_length"], 1), max(tiling["buffer_num"], 1)
         return vector_phase("tokens", ranged_cores(self.plan, "tokens", length, batch), buffers)
 
+    def _step(self, note: str, says: str, **tensors: tuple[str, ...]) -> Step:
+        """Return the description of a tile of one token, given what it reads and writes."""
+        row = "probs * row" if self.probs else "row"
+        says = Text(says, where=TOKEN, row=row)
+        return Step(note, says, holds=self.entries, live=SUMMING, **tensors)
+
     def _entries(self, count: int) -> Node:
         """Return the tile that reads indices and probs of a batch and widens 16-bit probs."""
-        copy, size = Copy(INDEX_BYTES * count, count), self.probs_bytes
-        copies = (copy, Copy(size * count, count)) if size else (copy,)
-        return vector_tile(copies, fp32.widen(count, size or fp32.BYTES), step=self._come)
-
-    @cached_property
-    def _come(self) -> Step:
-        if not self.probs:
-            says = "tokens {tokens}: where their rows are"
-            return Step("indices", says, self.entries, live=ENTRIES)
-        come = Text(
-            "tokens {{tokens}}: their {come} are copied in", come=joined(self.entries, " and ")
-        )
-        return Step("indices and probs", come, self.entries, live=ENTRIES)
+        copies: tuple[Copy, ...] = (Copy(INDEX_BYTES * count, count),)
+        note, says = "indices", "tokens {tokens}: where their rows are"
+        widen = fp32.widen(count, self.probs_bytes or fp32.BYTES)
+        if self.probs:
+            copies = (*copies, Copy(self.probs_bytes * count, count))
+            note, come = "indices and probs", joined(self.entries, " and ")
+            says = Text("tokens {{tokens}}: their {come} are copied in", come=come)
+        return vector_tile(copies, widen, step=Step(note, says, self.entries, live=ENTRIES))
 
     def _token(self, columns: int, live: int) -> tuple[Node, ...]:
         """Return the work of one token: its live rows added in order, the result rounded once."""
@@ -118,44 +118,25 @@ class TokenSums:
         row, result = ((Copy(size * columns, columns, tensor_bytes=total),) for total in sizes)
         widen = fp32.widen(columns, size)
         weigh = (fp32.combine_scalar(columns),) if self.probs else ()
+        source = {"reads": (self.source,), "by_data": (self.source,)}
         nodes: list[Node] = []
         if live:
             copied = (fp32.copy(columns),) if self.copies_first and not widen else ()
-            nodes.append(vector_tile(row, (*widen, *copied, *weigh), step=self._first))
+            says = "{where}: sum = {row} of its first expert, in fp32"
+            step = self._step("first row", says, **source)
+            nodes.append(vector_tile(row, (*widen, *copied, *weigh), step=step))
         elif self.copies_first:
-            nodes.append(vector_tile(vector=(fp32.fill(columns),), step=self._no_row))
+            step = self._step("no row", "{where}: all its rows were dropped, sum = 0")
+            nodes.append(vector_tile(vector=(fp32.fill(columns),), step=step))
         if live > 1:
-            other = vector_tile(row, (*widen, *weigh, fp32.combine(columns)), step=self._other)
+            step = self._step(
+                "row", "{where}: sum += {row} of expert {{expert}}, in fp32", **source
+            )
+            other = vector_tile(row, (*widen, *weigh, fp32.combine(columns)), step=step)
             nodes.append(Loop((other,), live - 1, "expert", 1, 1))
-        return (*nodes, vector_tile((), fp32.narrow(columns, size), result, self._rounded))
-
-    @property
-    def _term(self) -> str:
-        return "probs * row" if self.probs else "row"
-
-    @cached_property
-    def _first(self) -> Step:
-        says = Text(
-            "{where}: sum = {row} of its first expert, in fp32", where=TOKEN, row=self._term
-        )
-        return Step("first row", says, (self.source,), (), self.entries, SUMMING, (self.source,))
-
-    @cached_property
-    def _no_row(self) -> Step:
-        says = Text("{where}: all its rows were dropped, sum = 0", where=TOKEN)
-        return Step("no row", says, (), (), self.entries, SUMMING)
-
-    @cached_property
-    def _other(self) -> Step:
-        says = Text(
-            "{where}: sum += {row} of expert {{expert}}, in fp32", where=TOKEN, row=self._term
-        )
-        return Step("row", says, (self.source,), (), self.entries, SUMMING, (self.source,))
-
-    @cached_property
-    def _rounded(self) -> Step:
-        says = Text("{where}: the sum is rounded once and copied out", where=TOKEN)
-        return Step("result", says, (), (self.result,), self.entries, SUMMING)
+        says = "{where}: the sum is rounded once and copied out"
+        step = self._step("result", says, writes=(self.result,))
+        return (*nodes, vector_tile((), fp32.narrow(columns, size), result, step))
 
 
 def token_sums_program(plan: Plan, source: str, result: str, *, copies_first: bool) -> Program:

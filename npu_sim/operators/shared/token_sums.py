@@ -9,7 +9,8 @@ Sources: specification pages ``moe_token_permute_grad``, ``moe_token_unpermute``
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import StudyCall, surviving_units
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -35,6 +38,9 @@ from npu_sim.plans.model import (
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import moe_token_unpermute as moe
 from npu_sim.tiling.common import align
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
 
 SORTED_INDICES = Tensor(
     "sorted_indices",
@@ -425,25 +431,66 @@ def dropped_tokens(row: Any) -> Iterator[Caveat]:
         )
 
 
+ROWS = "permuted_tokens", "permuted_output_grad"
+"""Tensors whose rows the indices name."""
+
+
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """Return normal rows and gradients, random indices, and weights with sum 1 for every token."""
     random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
-    drawn = {name: normal(random, spec) for name, spec in arguments.items() if _is_rows(name, spec)}
+    drawn = {
+        name: normal(random, spec)
+        for name, spec in arguments.items()
+        if isinstance(spec, TensorSpec) and name in (*ROWS, "unpermuted_tokens_grad")
+    }
     drawn["sorted_indices"] = random.permutation(np.arange(entries, dtype=np.int32))
-    if arguments.probs is not None:
-        chances = np.exp(random.standard_normal(arguments.probs.shape, np.float32))
-        drawn["probs"] = (chances / chances.sum(axis=1, keepdims=True)).astype(
-            numpy_dtype(arguments.probs.dtype)
-        )
+    probs = arguments.get("probs")
+    if probs is not None:
+        chances = np.exp(random.standard_normal(probs.shape, np.float32))
+        weights = chances / chances.sum(axis=1, keepdims=True)
+        drawn["probs"] = weights.astype(numpy_dtype(probs.dtype))
     return drawn
 
 
-def _is_rows(name: str, spec: Any) -> bool:
-    return isinstance(spec, TensorSpec) and name in ("permuted_tokens", "unpermuted_tokens_grad")
+def sum_rows(run: "Run", source: str, result: str, top_k: int, **order: Any) -> None:
+    """Write the sums of the rows of every token, each weighted by its entry of probs if given.
+
+    ``source``, ``result``: names of the tensor that has the rows, and of the sums. ``order``: as in
+    :func:`npu_sim.kernels.token_sums.sum_tokens`.
+    """
+    with run.watch.stage("load"):
+        from npu_sim.kernels.elementwise import widen_array
+        from npu_sim.kernels.token_sums import sum_tokens
+    with run.watch.stage("compute"):
+        probs = None
+        if run.tensors.get("probs") is not None:
+            probs = widen_array(run.stored("probs")).reshape(-1)
+        rows, sums = run.stored(source).reshape(-1), run.written(result).reshape(-1)
+        indices, hidden = run.stored("sorted_indices"), run.case.row.hidden
+        sum_tokens(rows, indices, sums, top_k, hidden, probs, **order)
+
+
+def summed(
+    rows: np.ndarray, indices: np.ndarray, precision: np.dtype[Any], probs: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the sums (tokens, hidden) of rows (rows, hidden) that indices (tokens, top_k) name.
+
+    Rows are weighted by ``probs`` (tokens, top_k) if given; dropped ones count as 0.
+    """
+    out = np.zeros((indices.shape[0], rows.shape[1]), precision)
+    for position, named in enumerate(indices.T):
+        live = np.flatnonzero((named >= 0) & (named < rows.shape[0]))
+        values = rows[named[live]].astype(precision)
+        if probs is not None:
+            values = values * probs[live, position, None].astype(precision)
+        out[live] += values
+    return out
 
 
 def experts(call: StudyCall) -> int:
     """Return the number of entries of a token."""
+    if "num_topk" in call.attributes:
+        return int(call.attributes["num_topk"])
     return int(call.tensors["probs"].shape[1]) if "probs" in call.tensors else 1
 
 
@@ -453,32 +500,86 @@ def places(call: StudyCall) -> dict[str, int]:
 
 
 def grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Append tokens with rows of their own; None if rows were dropped."""
-    more = extra * experts(call)
-    sizes = {"permuted_tokens": more, "unpermuted_tokens_grad": extra, "probs": extra}
-    return with_tokens_appended(call, "permuted_tokens", sizes, fill)
+    """Append tokens with rows of their own, and the positions of these rows to the indices.
 
-
-def with_tokens_appended(
-    call: StudyCall, rows_tensor: str, sizes: Mapping[str, int], fill: str
-) -> StudyCall | None:
-    """Append rows to tensors, and to ``sorted_indices`` the positions of the new rows.
-
-    ``rows_tensor`` is the name of the tensor that the indices point to, ``sizes`` are the numbers
-    of rows to append to each tensor; tensors that the call does not have are skipped. ``fill`` is
-    as in :class:`~npu_sim.operators.shared.study.Changes`. Returns None if rows were dropped: their
-    indices would point to the new rows.
+    ``fill`` is as in :class:`~npu_sim.operators.shared.study.Changes`. Returns None if there are no
+    rows, or some were dropped: their indices would point to the new rows.
     """
-    count, indices = call.tensors[rows_tensor].shape[0], call.tensors["sorted_indices"]
-    if indices.max(initial=-1) >= count:
+    rows = next((name for name in ROWS if name in call.tensors), None)
+    indices, more = call.tensors["sorted_indices"], extra * experts(call)
+    if rows is None or indices.max(initial=-1) >= (count := call.tensors[rows].shape[0]):
         return None
-    new_indices = np.arange(count, count + sizes[rows_tensor], dtype=indices.dtype)
+    new_indices = np.arange(count, count + more, dtype=indices.dtype)
     changed = {"sorted_indices": np.concatenate([indices, new_indices])}
-    for name, size in sizes.items():
-        if name in call.tensors:
-            values = call.tensors[name]
-            added = np.zeros((size, values.shape[1]), values.dtype)
-            if fill == "copy":
-                added[...] = np.resize(values, added.shape)
-            changed[name] = np.concatenate([values, added])
+    sizes = {rows: more, "unpermuted_tokens_grad": extra, "probs": extra}
+    for name in sizes.keys() & call.tensors.keys():
+        values = call.tensors[name]
+        added = np.zeros((sizes[name], values.shape[1]), values.dtype)
+        if fill == "copy":
+            added[...] = np.resize(values, added.shape)
+        changed[name] = np.concatenate([values, added])
     return call.with_tensors(**changed)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of a call as studies see them; *live* (tokens, experts) masks the rows added.
+
+    ``source``, ``result``, ``name``: names of the tensor that has the rows, of the sums, and of a
+    row in terms.
+    """
+
+    source: str
+    result: str
+    name: str
+
+    def in_range(self, call: StudyCall) -> np.ndarray:
+        """Return the mask (tokens, experts) of entries that are not dropped."""
+        indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
+        found: np.ndarray = (indices >= 0) & (indices < call.tensors[self.source].shape[0])
+        return found
+
+    def terms(
+        self, call: StudyCall, live: np.ndarray, index: tuple[int, ...]
+    ) -> list[tuple[str, float]]:
+        """Return the terms of an output element in float64, by name, in k order."""
+        (token, column), tensor = index, call.tensors[self.source]
+        positions = np.flatnonzero(live[token]).tolist()
+        rows = call.tensors["sorted_indices"].reshape(live.shape)[token, positions].tolist()
+        found = [(f"{self.name}[{row}, {column}]", float(tensor[row, column])) for row in rows]
+        if "probs" not in call.tensors:
+            return found
+        probs = call.tensors["probs"][token, positions].astype(np.float64).tolist()
+        return [
+            (f"{name} * probs[{token}, {position}]", value * prob)
+            for (name, value), position, prob in zip(found, positions, probs, strict=True)
+        ]
+
+    def claims(self, call: StudyCall, live: np.ndarray) -> Iterator[Claim]:
+        """Yield that rows are added one by one in k order, one claim per number of live rows."""
+        counts = live.sum(axis=1)
+        for count in np.unique(counts[counts > 0]).tolist():
+            tree = left_fold(range(count))
+            assert tree is not None
+            yield self.claim(call, live, np.flatnonzero(counts == count), tree)
+
+    def claim(self, call: StudyCall, live: np.ndarray, tokens: np.ndarray, tree: Tree) -> Claim:
+        """Return the claim that the live rows of some tokens are added as a tree."""
+        token = int(tokens[0])
+        return Claim(
+            output=self.result,
+            element=(token, 0),
+            elements=int(tokens.size) * call.tensors[self.source].shape[1],
+            terms=tuple(name for name, _ in self.terms(call, live, (token, 0))),
+            tree=tree,
+            outside=partial(self._outside, call, live, token),
+        )
+
+    def _outside(
+        self, call: StudyCall, live: np.ndarray, token: int, codes: np.ndarray
+    ) -> np.ndarray:
+        """Return how many units survive when the rows are probes and the weights 1 or 0."""
+        rows = call.tensors["sorted_indices"].reshape(live.shape)[token, live[token]]
+        probs = call.tensors.get("probs")
+        ones = {} if probs is None else {"probs": live.astype(probs.dtype)}
+        return surviving_units(call, (self.source, rows), (self.result, token), codes, **ones)
