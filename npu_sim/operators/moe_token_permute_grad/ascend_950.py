@@ -15,7 +15,6 @@ from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.describing import Condition, Description, decision, vector_plan
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.moe_token_permute_grad.declaration import (
     check_entries,
     dropped_rows,
@@ -23,6 +22,7 @@ from npu_sim.operators.moe_token_permute_grad.declaration import (
 )
 from npu_sim.operators.moe_token_permute_grad.study import SUMS
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices, sum_rows
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
@@ -32,14 +32,10 @@ from npu_sim.tiling.ascend_950 import moe_token_permute_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
-    Copy,
     Loop,
     Node,
     Program,
     Step,
-    View,
-    Work,
-    dropped_tokens,
     ranged,
     ranged_cores,
     vector_phase,
@@ -217,78 +213,40 @@ SUM_OUT = Step(
 )
 
 
-class Call:
-    """The call of a plan, in sizes and tensors."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.grad = TensorSpec.parse(plan.arguments["permuted_output_grad"])
-        tiling = plan.tiling
-        self.tokens, self.columns, self.top_k = tiling["n"], tiling["h"], tiling["k"]
-        self.live = min(self.top_k, self.grad.shape[0] // self.tokens)
-        """Rows that a token reads when dropped ones are spread evenly."""
-
-    def rows(self, elements: int, rows: int) -> tuple[Work, ...]:
-        """Return the copies of as many pieces of rows of the gradient."""
-        size = self.grad.itemsize * elements
-        return (Copy(size, elements, rows, self.grad.nbytes),) if rows else ()
-
-    def result(self, elements: int) -> tuple[Work, ...]:
-        """Return the copy of a piece of the result."""
-        size = self.grad.itemsize
-        return (Copy(size * elements, elements, 1, self.tokens * self.columns * size),)
-
-    def sums(self, elements: int, rows: int) -> tuple[Work, ...]:
-        """Return the additions of ``rows`` rows of elements."""
-        return (fp32.combine(elements, max(rows, 1)),)
-
-
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
-    call, tiling = Call(plan), plan.tiling
+    sums, tiling = TokenSums(plan, "permuted_output_grad", "input_grad"), plan.tiling
     by_columns = "hBlockFactor" in tiling
     in_chunks = "nUbFactor" in tiling and "kUbFactor" in tiling
     at_once = tiling["kUbFactor"] if by_columns else tiling["nUbFactor"]
 
     def tokens(columns: int) -> tuple[Node, ...]:
-        return ranged("tokens", 0, call.tokens, at_once, lambda count: _sums(call, count, columns))
+        return ranged("tokens", 0, sums.tokens, at_once, lambda count: _sums(sums, count, columns))
 
     def columns(count: int) -> tuple[Node, ...]:
         nodes_of = _chunks if in_chunks else _sums
-        return ranged(
-            "columns",
-            0,
-            call.columns,
-            tiling["hUbFactor"],
-            lambda width: nodes_of(call, count, width),
-        )
+        width = tiling["hUbFactor"]
+        return ranged("columns", 0, sums.columns, width, lambda cut: nodes_of(sums, count, cut))
 
     if by_columns:
         cores = ranged_cores(plan, "columns", tiling["hUbFactor"], tokens)
     else:
         cores = ranged_cores(plan, "tokens", at_once, columns)
     phase = vector_phase("tokens", cores, in_buffers=2)
-    by_token, by_column = {"tokens": 1}, {"columns": 1}
-    entries = {"tokens": call.top_k, "expert": 1}
-    views = (
-        View("permuted_output_grad", call.grad.shape[0], call.columns, by_column=by_column),
-        View("sorted_indices", call.tokens * call.top_k, by_row=entries),
-        View("input_grad", call.tokens, call.columns, by_token, by_column),
-    )
-    return Program((phase,), assumptions=(dropped_tokens(call.live, call.top_k),), views=views)
+    return Program((phase,), assumptions=(sums.dropped,), views=sums.views("tokens"))
 
 
-def _sums(call: Call, tokens: int, columns: int) -> tuple[Node, ...]:
+def _sums(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
     elements = tokens * columns
-    rows, vector = call.rows(elements, call.live), call.sums(elements, call.live)
-    return (vector_tile(rows, vector, call.result(elements), SUM),)
+    added = (fp32.combine(elements, max(sums.live, 1)),)
+    return (vector_tile(sums.rows_in(elements, sums.live), added, sums.sums_out(elements), SUM),)
 
 
-def _chunks(call: Call, tokens: int, columns: int) -> tuple[Node, ...]:
+def _chunks(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
     """Return the work on one token whose rows are copied in chunk by chunk, as single rows."""
-    row = vector_tile(call.rows(columns, 1), call.sums(columns, 1), step=ROW)
-    result = vector_tile((), (), call.result(columns), SUM_OUT)
-    rows = (Loop((row,), call.live, "expert", 1),) if call.live else ()
-    return (*rows, result)
+    row = vector_tile(sums.rows_in(columns), (fp32.combine(columns, 1),), step=ROW)
+    rows = (Loop((row,), sums.live, "expert", 1),) if sums.live else ()
+    return (*rows, vector_tile((), (), sums.sums_out(columns), SUM_OUT))
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

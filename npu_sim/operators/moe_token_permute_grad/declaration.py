@@ -270,6 +270,6 @@ def formula(
 
 def program(plan: Plan) -> "Program":
     """Return the work of every core (page, "Tiling" and "Kernel and order")."""
-    from npu_sim.operators.shared.timelines import token_sums_program
+    from npu_sim.operators.shared.timelines import BatchedSums
 
-    return token_sums_program(plan, "permuted_output_grad", "input_grad", copies_first=False)
+    return BatchedSums(plan, "permuted_output_grad", "input_grad").program()

@@ -19,7 +19,6 @@ from npu_sim.framework.describing import Condition, Description, decision, vecto
 from npu_sim.framework.execution import Result
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.moe_token_unpermute.declaration import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
@@ -27,6 +26,7 @@ from npu_sim.operators.moe_token_unpermute.declaration import (
 from npu_sim.operators.moe_token_unpermute.study import SUMS
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
 from npu_sim.orders.claims import Claim, OpenRule
 from npu_sim.plans.model import Caveat, OutputOrder, Plan, caveat
@@ -35,14 +35,11 @@ from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
-    Copy,
     Loop,
     Node,
     Program,
     Step,
-    View,
     Work,
-    dropped_tokens,
     ranged,
     ranged_cores,
     vector_phase,
@@ -290,50 +287,38 @@ SUM_OUT = Step(
 )
 
 
-class Call:
-    """The call of a plan, in sizes and tensors."""
+class Sums(TokenSums):
+    """The kernel, with its instructions and descriptions of tiles."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.rows = TensorSpec.parse(plan.arguments["permuted_tokens"])
-        probs = plan.arguments.get("probs")
-        self.probs_bytes = TensorSpec.parse(probs).itemsize if probs else 0
-        self.tiling, self.key = plan.tiling, tiler.path_key(plan)
-        self.tokens, self.columns, self.top_k = (plan.tiling[name] for name in ("row", "h", "k"))
-        self.live = min(self.top_k, self.rows.shape[0] // self.tokens)
-        """Rows that a token adds when dropped ones are spread evenly."""
-        row = "probs * row" if self.probs_bytes else "row"
-        self.entries = ("sorted_indices", *(("probs",) if self.probs_bytes else ()))
-        says = Text("tokens {{tokens}}: sum += {row} of every expert, in fp32", row=row)
-        self.all_sums = Step("sums", says, self.entries, live=("rows", "probs", "sums"))
-        says = Text("token of tokens {{tokens}}: sum += {row} of its experts, in fp32", row=row)
-        rows = ("permuted_tokens",)
-        self.row_sums = Step("rows", says, rows, (), self.entries, HELD, rows)
+    def step(self, note: str, says: str, **tensors: tuple[str, ...]) -> Step:
+        """Return the description of a tile that adds rows."""
+        return Step(note, Text(says, row=self.row_name), **tensors)
 
-    def row(self, columns: int, rows: int) -> tuple[Work, ...]:
-        """Return the copies of as many pieces of rows."""
-        return (Copy(self.rows.itemsize * columns, columns, rows, self.rows.nbytes),)
-
-    def probs(self, count: int) -> tuple[Work, ...]:
-        """Return the copy of probs; nothing without them."""
-        return (Copy(self.probs_bytes * count, count),) if self.probs_bytes else ()
-
-    def result(self, elements: int) -> tuple[Work, ...]:
-        """Return the copy of a piece of the result."""
-        size = self.rows.itemsize
-        return (Copy(size * elements, elements, 1, self.tokens * self.columns * size),)
-
-    def sums(self, elements: int, rows: int) -> tuple[Work, ...]:
+    def added(self, elements: int, rows: int) -> tuple[Work, ...]:
         """Return the instructions that add ``rows`` rows of elements."""
         if not rows:
             return ()
-        weigh = (fp32.combine(elements, rows),) if self.probs_bytes else ()
+        weigh = (fp32.combine(elements, rows),) if self.probs else ()
         widen = fp32.widen(elements, self.rows.itemsize, rows)
         return (*widen, *weigh, fp32.combine(elements, rows))
+
+    def row(self, columns: int, rows: int, copies: tuple[Work, ...] = ()) -> Node:
+        """Return the tile that adds rows of one token, after further copies."""
+        says = "token of tokens {{tokens}}: sum += {row} of its experts, in fp32"
+        source = (self.source,)
+        step = self.step("rows", says, reads=source, holds=self.entries, live=HELD, by_data=source)
+        copies = (*copies, *self.rows_in(columns, rows))
+        return vector_tile(copies, self.added(columns, rows), step=step)
+
+    def rounded(self, elements: int) -> Node:
+        """Return the tile that copies a piece of the result out."""
+        narrow = fp32.narrow(elements, self.rows.itemsize)
+        return vector_tile((), narrow, self.sums_out(elements), SUM_OUT)
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
-    call = Call(plan)
+    sums, key = Sums(plan, "permuted_tokens", "unpermuted_tokens"), tiler.path_key(plan)
     bodies = {
         tiler.ALL_TOKENS: _from_buffer,
         tiler.ALL_ROWS: _tokens,
@@ -341,71 +326,55 @@ def program(plan: Plan) -> Program:
         tiler.SPLIT_COLUMNS: _pieces,
     }
     cores = ranged_cores(
-        plan, "tokens", plan.tiling["rowFactor"], lambda count: bodies[call.key](call, count)
+        plan, "tokens", plan.tiling["rowFactor"], lambda count: bodies[key](sums, count)
     )
-    if call.key == tiler.ALL_TOKENS:
-        elements = call.tokens * call.top_k * call.columns
-        rows = vector_tile(call.row(elements, 1), step=ROWS_IN)
+    if key == tiler.ALL_TOKENS:
+        rows = vector_tile(sums.rows_in(sums.tokens * sums.top_k * sums.columns), step=ROWS_IN)
         cores = {core: (rows, *nodes) for core, nodes in cores.items()}
     phase = vector_phase("tokens", cores, in_buffers=2, out_buffers=2)
-    by_token, by_column = {"tokens": 1, "token": 1}, {"columns": 1}
-    by_entry = {"tokens": call.top_k, "token": call.top_k, "expert": 1}
-    views = [
-        View("permuted_tokens", call.rows.shape[0], call.columns, by_column=by_column),
-        View("sorted_indices", call.tokens * call.top_k, by_row=by_entry),
-        View("unpermuted_tokens", call.tokens, call.columns, by_token, by_column),
-    ]
-    if call.probs_bytes:
-        views.append(View("probs", call.tokens, call.top_k, by_token, {"expert": 1}))
-    dropped = dropped_tokens(call.live, call.top_k)
-    return Program((phase,), assumptions=(dropped,), views=tuple(views))
+    source, indices, *probs, result = sums.views("tokens", "token")
+    views = (source, indices, result, *probs)
+    return Program((phase,), assumptions=(sums.dropped,), views=views)
 
 
-def _result(call: Call, elements: int) -> Node:
-    narrow = fp32.narrow(elements, call.rows.itemsize)
-    return vector_tile((), narrow, call.result(elements), SUM_OUT)
-
-
-def _from_buffer(call: Call, tokens: int) -> tuple[Node, ...]:
+def _from_buffer(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on a batch of tokens, whose rows are in the buffer."""
-    elements = tokens * call.columns
-    copies, vector = call.probs(tokens * call.top_k), call.sums(elements, call.live)
-    return vector_tile(copies, vector, step=call.all_sums), _result(call, elements)
+    elements = tokens * sums.columns
+    says = "tokens {{tokens}}: sum += {row} of every expert, in fp32"
+    step = sums.step("sums", says, reads=sums.entries, live=("rows", "probs", "sums"))
+    copies, vector = sums.probs_in(tokens * sums.top_k), sums.added(elements, sums.live)
+    return vector_tile(copies, vector, step=step), sums.rounded(elements)
 
 
-def _tokens(call: Call, tokens: int) -> tuple[Node, ...]:
+def _tokens(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on a batch of tokens, all rows of a token at a time."""
     nodes: list[Node] = []
-    probs = call.probs(tokens * call.top_k)
-    if probs:
-        nodes.append(vector_tile(probs, step=PROBS_IN))
-    if call.live:
-        copies, sums = call.row(call.columns, call.live), call.sums(call.columns, call.live)
-        nodes.append(Loop((vector_tile(copies, sums, step=call.row_sums),), tokens, "token", 1))
-    return (*nodes, _result(call, tokens * call.columns))
+    if sums.probs:
+        nodes.append(vector_tile(sums.probs_in(tokens * sums.top_k), step=PROBS_IN))
+    if sums.live:
+        nodes.append(Loop((sums.row(sums.columns, sums.live),), tokens, "token", 1))
+    return (*nodes, sums.rounded(tokens * sums.columns))
 
 
-def _groups(call: Call, tokens: int) -> tuple[Node, ...]:
+def _groups(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on a batch of tokens, a group of rows of one token at a time."""
 
     def group(rows: int) -> tuple[Node, ...]:
-        copies = (*call.probs(rows), *call.row(call.columns, rows))
-        return (vector_tile(copies, call.sums(call.columns, rows), step=call.row_sums),)
+        return (sums.row(sums.columns, rows, sums.probs_in(rows)),)
 
-    groups = ranged("expert", 0, call.live, call.tiling["kFactor"], group)
+    groups = ranged("expert", 0, sums.live, sums.plan.tiling["kFactor"], group)
     batch = (Loop(groups, tokens, "token", 1),) if groups else ()
-    return (*batch, _result(call, tokens * call.columns))
+    return (*batch, sums.rounded(tokens * sums.columns))
 
 
-def _pieces(call: Call, tokens: int) -> tuple[Node, ...]:
+def _pieces(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on one token, whose rows are copied in piece by piece."""
 
     def piece(columns: int) -> tuple[Node, ...]:
-        row = vector_tile(call.row(columns, 1), call.sums(columns, 1), step=call.row_sums)
-        rows = (Loop((row,), call.live, "expert", 1),) if call.live else ()
-        return (*rows, _result(call, columns))
+        rows = (Loop((sums.row(columns, 1),), sums.live, "expert", 1),) if sums.live else ()
+        return (*rows, sums.rounded(columns))
 
-    return ranged("columns", 0, call.columns, call.tiling["hFactor"], piece)
+    return ranged("columns", 0, sums.columns, sums.plan.tiling["hFactor"], piece)
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

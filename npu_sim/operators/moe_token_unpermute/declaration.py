@@ -244,6 +244,6 @@ def formula(
 
 def program(plan: Plan) -> "Program":
     """Return the work of every core (page, "Instructions and copies of a tile")."""
-    from npu_sim.operators.shared.timelines import token_sums_program
+    from npu_sim.operators.shared.timelines import WeightedSums
 
-    return token_sums_program(plan, "permuted_tokens", "unpermuted_tokens", copies_first=True)
+    return WeightedSums(plan, "permuted_tokens", "unpermuted_tokens").program()

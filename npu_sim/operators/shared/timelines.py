@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import TensorSpec
@@ -22,6 +23,7 @@ from npu_sim.timelines.program import (
     Program,
     Step,
     View,
+    Work,
     dropped_tokens,
     ranged_cores,
     row_pieces,
@@ -42,22 +44,21 @@ from npu_sim.timelines.vector_pipe import (
 INDEX_BYTES = 4
 ENTRIES = ("indices", "probs", "probs in fp32")
 SUMMING = ("token rows", "result row", "sum in fp32", "row in fp32", *ENTRIES)
-TOKENS = {"tokens": 1, "token": 1}
 TOKEN = "token {token} of tokens {tokens}, columns {columns}"
 
 
 class TokenSums:
-    """A kernel that sums the rows of every token, each weighted by its entry of probs if given.
+    """Sizes and copies of a kernel that sums the rows of every token.
 
-    - ``source``, ``result``: names of the tensor whose rows are read, and of the sums.
-    - ``copies_first``: whether a first fp32 row is copied to the sum, which is cleared for a token
-      without rows.
+    ``source``, ``result``: names of the tensor whose rows are read, and of the sums. Each row is
+    weighted by its entry of probs if given.
     """
 
-    def __init__(self, plan: Plan, source: str, result: str, *, copies_first: bool) -> None:
+    def __init__(self, plan: Plan, source: str, result: str) -> None:
         self.plan, self.source, self.result = plan, source, result
-        self.copies_first, self.top_k = copies_first, plan.tiling["top_k"]
+        self.top_k = plan.tiling["top_k" if "top_k" in plan.tiling else "k"]
         self.rows = TensorSpec.parse(plan.arguments[source])
+        self.columns = self.rows.shape[1]
         entries = TensorSpec.parse(plan.arguments["sorted_indices"]).numel
         self.tokens = max(entries // self.top_k, 1)
         self.live = min(self.top_k, self.rows.shape[0] // self.tokens)
@@ -66,17 +67,53 @@ class TokenSums:
         specs = (TensorSpec.parse(plan.arguments[name]) for name in self.probs)
         self.probs_bytes = sum(spec.itemsize for spec in specs)
         self.entries = ("sorted_indices", *self.probs)
+        self.row_name = "probs * row" if self.probs else "row"
+        """A row with its weight, in texts."""
 
-    def views(self) -> tuple[View, ...]:
-        """Return the tensors in the order in which they are drawn."""
-        (count, columns), top_k = self.rows.shape, self.top_k
-        by_entry = {"tokens": top_k, "token": top_k, "expert": 1}
+    @property
+    def dropped(self) -> str:
+        """Assumption about dropped tokens."""
+        return dropped_tokens(self.live, self.top_k)
+
+    def rows_in(self, columns: int, rows: int = 1) -> tuple[Work, ...]:
+        """Return the copies of pieces of rows; none for no rows."""
+        size = self.rows.itemsize * columns
+        return (Copy(size, columns, rows, self.rows.nbytes),) if rows else ()
+
+    def probs_in(self, count: int) -> tuple[Work, ...]:
+        """Return the copy of probs; none without them."""
+        return (Copy(self.probs_bytes * count, count),) if self.probs else ()
+
+    def sums_out(self, elements: int) -> tuple[Work, ...]:
+        """Return the copy of a piece of the result."""
+        size = self.rows.itemsize
+        return (Copy(size * elements, elements, 1, self.tokens * self.columns * size),)
+
+    def views(self, *axes: str) -> tuple[View, ...]:
+        """Return the tensors in the order in which they are drawn, probs last but one.
+
+        ``axes``: axes of the program that count tokens.
+        """
+        by_token, by_column = dict.fromkeys(axes, 1), {"columns": 1}
+        by_entry = {**dict.fromkeys(axes, self.top_k), "expert": 1}
         return (
-            View(self.source, count, columns, by_column={"columns": 1}),
-            View("sorted_indices", self.tokens * top_k, by_row=by_entry),
-            *(View(name, self.tokens, top_k, TOKENS, {"expert": 1}) for name in self.probs),
-            View(self.result, self.tokens, columns, TOKENS, {"columns": 1}),
+            View(self.source, self.rows.shape[0], self.columns, by_column=by_column),
+            View("sorted_indices", self.tokens * self.top_k, by_row=by_entry),
+            *(View(name, self.tokens, self.top_k, by_token, {"expert": 1}) for name in self.probs),
+            View(self.result, self.tokens, self.columns, by_token, by_column),
         )
+
+
+class BatchedSums(TokenSums):
+    """The kernel of A2 and A3: batches of entries, then the sums of these tokens."""
+
+    copies_first = False
+    """Whether a first fp32 row is copied to the sum, which is cleared for a token without rows."""
+
+    def program(self) -> Program:
+        """Return the work of every core."""
+        phases = (self.phase(self.live),)
+        return Program(phases, assumptions=(self.dropped,), views=self.views("tokens", "token"))
 
     def phase(self, live: int) -> Phase:
         """Return the work of every core when ``live`` rows of each token are added."""
@@ -96,26 +133,22 @@ class TokenSums:
 
     def _step(self, note: str, says: str, **tensors: tuple[str, ...]) -> Step:
         """Return the description of a tile of one token, given what it reads and writes."""
-        row = "probs * row" if self.probs else "row"
-        says = Text(says, where=TOKEN, row=row)
+        says = Text(says, where=TOKEN, row=self.row_name)
         return Step(note, says, holds=self.entries, live=SUMMING, **tensors)
 
     def _entries(self, count: int) -> Node:
         """Return the tile that reads indices and probs of a batch and widens 16-bit probs."""
-        copies: tuple[Copy, ...] = (Copy(INDEX_BYTES * count, count),)
         note, says = "indices", "tokens {tokens}: where their rows are"
-        widen = fp32.widen(count, self.probs_bytes or fp32.BYTES)
         if self.probs:
-            copies = (*copies, Copy(self.probs_bytes * count, count))
             note, come = "indices and probs", joined(self.entries, " and ")
             says = Text("tokens {{tokens}}: their {come} are copied in", come=come)
+        copies = Copy(INDEX_BYTES * count, count), *self.probs_in(count)
+        widen = fp32.widen(count, self.probs_bytes or fp32.BYTES)
         return vector_tile(copies, widen, step=Step(note, says, self.entries, live=ENTRIES))
 
     def _token(self, columns: int, live: int) -> tuple[Node, ...]:
         """Return the work of one token: its live rows added in order, the result rounded once."""
-        size = self.rows.itemsize
-        sizes = self.rows.nbytes, self.tokens * self.rows.shape[-1] * size
-        row, result = ((Copy(size * columns, columns, tensor_bytes=total),) for total in sizes)
+        size, row = self.rows.itemsize, self.rows_in(columns)
         widen = fp32.widen(columns, size)
         weigh = (fp32.combine_scalar(columns),) if self.probs else ()
         source = {"reads": (self.source,), "by_data": (self.source,)}
@@ -129,28 +162,27 @@ class TokenSums:
             step = self._step("no row", "{where}: all its rows were dropped, sum = 0")
             nodes.append(vector_tile(vector=(fp32.fill(columns),), step=step))
         if live > 1:
-            step = self._step(
-                "row", "{where}: sum += {row} of expert {{expert}}, in fp32", **source
-            )
+            says = "{where}: sum += {row} of expert {{expert}}, in fp32"
+            step = self._step("row", says, **source)
             other = vector_tile(row, (*widen, *weigh, fp32.combine(columns)), step=step)
             nodes.append(Loop((other,), live - 1, "expert", 1, 1))
         says = "{where}: the sum is rounded once and copied out"
         step = self._step("result", says, writes=(self.result,))
-        return (*nodes, vector_tile((), fp32.narrow(columns, size), result, step))
+        return (*nodes, vector_tile((), fp32.narrow(columns, size), self.sums_out(columns), step))
 
 
-def token_sums_program(plan: Plan, source: str, result: str, *, copies_first: bool) -> Program:
-    """Return the work of every core of a kernel that sums tokens: batches of entries, then sums.
+class WeightedSums(BatchedSums):
+    """The kernel of MoeTokenUnpermute."""
 
-    The arguments are those of :class:`TokenSums`.
-    """
-    sums = TokenSums(plan, source, result, copies_first=copies_first)
-    phases, dropped = (sums.phase(sums.live),), dropped_tokens(sums.live, sums.top_k)
-    if not sums.probs:
-        return Program(phases, assumptions=(dropped,), views=sums.views())
-    # The row of a probability of 0 is not read.
-    otherwise = (("every probs is 0", (sums.phase(0),)),)
-    return Program(phases, (), (dropped, "no probs is 0"), otherwise, sums.views())
+    copies_first = True
+
+    def program(self) -> Program:
+        """Return the work of every core; the row of a probability of 0 is not read."""
+        found = super().program()
+        if not self.probs:
+            return found
+        otherwise = (("every probs is 0", (self.phase(0),)),)
+        return replace(found, assumptions=(self.dropped, "no probs is 0"), otherwise=otherwise)
 
 
 COMPARED_DTYPES = {"bfloat16"}
