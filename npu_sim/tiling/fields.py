@@ -199,13 +199,6 @@ def nothing(record: Any) -> Any:
     return record(*values)
 
 
-def value_of(record: Any, path: str) -> Any:
-    """Return the number at a path such as ``batches.num``."""
-    for name in path.split("."):
-        record = getattr(record, name)
-    return record
-
-
 def vendor_fields(record: Any, rules: Any = None) -> dict[str, int | float]:
     """Return a tiling under the vendor's names; fp32 values with the 9 digits that identify them.
 
@@ -229,6 +222,12 @@ def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any],
         (field.vendor.split(), attrgetter(column.path), column.kind is float, field.switch)
         for column, field in named
     )
+
+
+def fields_of(record: type, part: str = "") -> Run:
+    """Return the vendor's fields of a record as int64_t, in its order; ``part`` as in Run."""
+    names = (column.field.vendor for column in table(record))
+    return Run("int64_t", " ".join(filter(None, names)), part)
 
 
 Raw = dict[str, Any]

@@ -28,6 +28,7 @@ from npu_sim.tiling.fields import (
     Raw,
     Run,
     Structure,
+    fields_of,
     nothing,
     raw_planner,
     vendor_fields,
@@ -545,14 +546,8 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 
 KERNELS = {"moe_token_permute": raw_planner(problem_of, tile, vendor_structure)}
 RUNS = (
-    Run("int64_t", "coreNum n cols colsAlign topK"),
-    Run(
-        "int64_t",
-        "needCoreNum perCoreElements perCoreLoops perCorePerLoopElements "
-        "perCoreLastLoopElements lastCoreElements lastCoreLoops lastCorePerLoopElements "
-        "lastCoreLastLoopElements oneLoopMaxElements lastCoreWSindex",
-        "vbsComputeParamsOp",
-    ),
+    fields_of(Tiling),
+    fields_of(Sort, "vbsComputeParamsOp"),
     Run("int64_t", "needCoreNum", "vmsMiddleComputeParamsOp"),
     Run("int64_t", "oneLoopMaxElements", "sortOutComputeParamsOp"),
     Run(

@@ -8,11 +8,10 @@ from typing import Any
 
 from npu_sim.cores import Device
 from npu_sim.tiling.common import DTYPE_CODES, element_bytes
-from npu_sim.tiling.fields import Raw, Structure, raw_planner
+from npu_sim.tiling.fields import Raw, Structure, fields_of, raw_planner
 from npu_sim.tiling.moe_token_unpermute import (
     INDEX_BYTES,
     NO_TILING,
-    RUNS,
     Problem,
     Tiling,
     key_of,
@@ -47,4 +46,4 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 
 
 KERNELS = {"moe_token_permute_grad": raw_planner(problem_of, tile)}
-STRUCTURES = (Structure("MoeTokenPermuteGrad", "8.3", RUNS),)
+STRUCTURES = (Structure("MoeTokenPermuteGrad", "8.3", (fields_of(Tiling),)),)

@@ -20,7 +20,7 @@ from npu_sim.tiling.common import (
     element_bytes,
     even_range,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, Run, Structure, nothing, raw_planner
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, Structure, fields_of, nothing, raw_planner
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""
@@ -317,22 +317,15 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     return tile_executable(problem, device, rules)
 
 
-class EntryBuffers(NamedTuple):
-    """Unified Buffer bytes of the entries of a batch; 0 for buffers not in use."""
-
-    indices: int
-    probs: int
-    probs_fp32: int
-
-
-def entry_buffers(tiling: Tiling, probs: int) -> EntryBuffers:
-    """Return the Unified Buffer bytes of the entries of a batch, each buffer in whole blocks."""
+def entry_buffers(tiling: Tiling, probs: int) -> dict[str, int]:
+    """Return the Unified Buffer bytes of the entries of a batch by name, each in whole blocks."""
     count = tiling.batch_tokens * tiling.top_k
-    indices = align(INDEX_BYTES * count, BLOCK_BYTES)
-    if probs == NO_PROBS:
-        return EntryBuffers(indices, 0, 0)
-    widened = 0 if probs == FP32 else align(FP32_BYTES * count, BLOCK_BYTES)
-    return EntryBuffers(indices, align(element_bytes(probs) * count, BLOCK_BYTES), widened)
+    sizes = {"indices": INDEX_BYTES}
+    if probs != NO_PROBS:
+        sizes["probs"] = element_bytes(probs)
+        if probs != FP32:
+            sizes["probs in fp32"] = FP32_BYTES
+    return {name: align(size * count, BLOCK_BYTES) for name, size in sizes.items()}
 
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
@@ -350,14 +343,5 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     return sum_problem(count, rows, hidden, top_k, dtype, factors, rules)
 
 
-RUNS = (
-    Run(
-        "int64_t",
-        "hidden_size top_k num_out_tokens hidden_splited_length hidden_splited_num "
-        "hidden_splited_remain tokens_core_length tokens_core_remain "
-        "tokens_splited_length tokens_splited_num tokens_splited_remain buffer_num",
-    ),
-)
-"""Tiling structure of both kernels as bytes (page ``tiling_bytes``)."""
 KERNELS = {"moe_token_unpermute": raw_planner(problem_of, tile)}
-STRUCTURES = (Structure("MoeTokenUnpermute", "8.3", RUNS),)
+STRUCTURES = (Structure("MoeTokenUnpermute", "8.3", (fields_of(Tiling),)),)

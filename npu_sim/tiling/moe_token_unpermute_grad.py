@@ -18,7 +18,7 @@ from npu_sim.tiling.common import (
     element_bytes,
     even_range,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, Run, Structure, nothing, raw_planner
+from npu_sim.tiling.fields import SUCCESS, Field, Raw, Structure, fields_of, nothing, raw_planner
 from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, MOST_TOPK, NO_PROBS
 
 KEY_COPIES, KEY_PROBS = 0, 1
@@ -262,47 +262,29 @@ def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return even_range(core, tiling.tail_tokens, tiling.former_cores)
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    indices: int = 0
-    g_rows: int = 0
-    token_rows: int = 0
-    probs: int = 0
-    probs_gradients: int = 0
-    result_rows: int = 0
-    token_row_fp32: int = 0
-    reserved: int = 0
-    g_fp32: int = 0
-    sums: int = 0
-    probs_fp32: int = 0
-    piece_sums: int = 0
-    row_products: int = 0
-
-
-def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core."""
+def buffers(tiling: Tiling, size: int, probs: int) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of one core by name."""
     row = BUFFERS_PER_QUEUE * tiling.piece_columns * size
     fp32_row = FP32_BYTES * tiling.piece_columns
     if probs == NO_PROBS:
         indices = BUFFERS_PER_QUEUE * INDEX_BYTES * tiling.group_entries
-        return Buffers(indices=indices, g_rows=tiling.input_rows * row)
+        return {"indices": indices, "g rows": tiling.input_rows * row}
     entries, numbers = tiling.group_entries_aligned, FP32_BYTES * tiling.group_entries_aligned
     factors = BUFFERS_PER_QUEUE * entries * element_bytes(probs)
-    return Buffers(
-        g_rows=row,
-        token_rows=tiling.input_rows * row,
-        probs=factors,
-        probs_gradients=factors,
-        result_rows=row,
-        token_row_fp32=fp32_row,
-        reserved=RESERVED_BYTES,
-        g_fp32=fp32_row,
-        sums=numbers,
-        probs_fp32=numbers,
-        piece_sums=numbers,
-        row_products=fp32_row,
-    )
+    return {
+        "g rows": row,
+        "token rows": tiling.input_rows * row,
+        "probs": factors,
+        "probs gradients": factors,
+        "result rows": row,
+        "token row in fp32": fp32_row,
+        "reserved": RESERVED_BYTES,
+        "g in fp32": fp32_row,
+        "sums": numbers,
+        "probs in fp32": numbers,
+        "piece sums": numbers,
+        "row products": fp32_row,
+    }
 
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
@@ -320,14 +302,4 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 
 
 KERNELS = {"moe_token_unpermute_grad": raw_planner(problem_of, tile)}
-RUNS = (
-    Run(
-        "int64_t",
-        "tokensNum topK hiddenSize numOutTokens formerCoreNum tailCoreNum "
-        "tokenNumEachCore tokenNumTailCore rowIdMapEachCore rowIdMapTailCore "
-        "hiddenSizeAlign hiddenSizeLoopTimes hiddenSizeTail inputReserveNum "
-        "indicesReserveNum indicesReserveNumAlign totalUbSize",
-    ),
-)
-"""Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
-STRUCTURES = (Structure("MoeTokenUnpermuteGrad", "8.3", RUNS),)
+STRUCTURES = (Structure("MoeTokenUnpermuteGrad", "8.3", (fields_of(Tiling),)),)

@@ -27,8 +27,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.moe_token_permute import compute as shared
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
-from npu_sim.operators.moe_token_permute.declaration import AXES
-from npu_sim.operators.moe_token_permute.plan import KEPT, fixed_order
+from npu_sim.operators.moe_token_permute.declaration import AXES, KEPT, fixed_order
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, Decision, Launch, Plan, WorkspacePart, caveat, intermediate

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
     from npu_sim.timelines.program import Program
 
-BUFFER_NAMES = {"indices": "indices", "probs": "probs", "probs_fp32": "probs in fp32"}
-
 
 def _topk_message(call: Inspection) -> tuple[str, str]:
     """Return message and hint for num_topk beyond the limit (page, "Where 512 comes from")."""
@@ -130,11 +128,10 @@ OPERATOR = Operator(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     probs = probs_code(case)
-    buffers = tiler.entry_buffers(case.tiling, probs)._asdict()
     entries = token_sums.Entries(
         name=entry_name(case),
         bytes=tiler.bytes_of_entry(probs),
-        buffers={BUFFER_NAMES[name]: size for name, size in buffers.items() if size},
+        buffers=tiler.entry_buffers(case.tiling, probs),
         rows="permuted_tokens",
         most=tiler.MOST_TOPK if case.row.has_probs else 1,
     )

@@ -26,7 +26,7 @@ from npu_sim.operators.moe_token_unpermute_grad.compute import (
     lost_rows,
     write_gradients,
 )
-from npu_sim.operators.moe_token_unpermute_grad.plan import SAME_ROW
+from npu_sim.operators.moe_token_unpermute_grad.declaration import SAME_ROW
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
