@@ -223,21 +223,18 @@ def _function_of(operator: Operator) -> Callable[..., Any]:
 def signature_of(operator: Operator) -> inspect.Signature:
     """Return the signature of an operator's function: inputs, attributes, then options."""
     parameters: list[inspect.Parameter] = []
-    default: Any = inspect.Parameter.empty
-    for output in reversed(
-        [argument for argument in operator.arguments if argument not in operator.outputs]
-    ):
-        # From the last one back: an optional tensor before one that must be given has no default,
-        # but may be None.
-        is_last = not parameters or parameters[-1].default is not inspect.Parameter.empty
-        if isinstance(output, Tensor):
-            default = None if output.optional and is_last else inspect.Parameter.empty
+    empty: Any = inspect.Parameter.empty
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    # From the last one back: an optional tensor before one that must be given has no default, but
+    # may be None.
+    given = [argument for argument in operator.arguments if argument not in operator.outputs]
+    for argument in reversed(given):
+        is_last = not parameters or parameters[0].default is not empty
+        if isinstance(argument, Tensor):
+            default = None if argument.optional and is_last else empty
         else:
-            default = inspect.Parameter.empty if output.required else output.default
-        parameters.append(
-            inspect.Parameter(output.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
-        )
-    parameters.reverse()
+            default = empty if argument.required else argument.default
+        parameters.insert(0, inspect.Parameter(argument.name, kind, default=default))
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
         for name, value in OPTIONS.items()

@@ -15,6 +15,7 @@ from npu_sim.language import Text
 from npu_sim.registry import OPERATORS
 from npu_sim.releases import default_release, is_older, require_release
 from npu_sim.status import UsageError, closest, plain_name, shown
+from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import Structure
 
 FORMATS = {
@@ -76,17 +77,13 @@ def layout(structure: Structure, release: str) -> Layout:
         if is_older(release, run.since):
             continue
         if run.part != part:
-            offset, part = _aligned(offset, WORD_BYTES), run.part
+            offset, part = align(offset, WORD_BYTES), run.part
         width = struct.calcsize(FORMATS[run.c_type])
         for name in run.names.split():
-            offset = _aligned(offset, width)
+            offset = align(offset, width)
             members.append(Member(f"{part}.{name}" if part else name, run.c_type, offset))
             offset += width
-    return Layout(tuple(members), _aligned(offset, WORD_BYTES))
-
-
-def _aligned(offset: int, width: int) -> int:
-    return -(-offset // width) * width
+    return Layout(tuple(members), align(offset, WORD_BYTES))
 
 
 def pack(kernel: str, values: Mapping[str, Any], release: str) -> bytes:

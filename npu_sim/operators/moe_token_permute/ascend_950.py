@@ -34,7 +34,7 @@ from npu_sim.plans.model import Caveat, Decision, Launch, Plan, WorkspacePart, c
 from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 from npu_sim.tiling.ascend_950.moe_token_permute import EXPERTS, INT8
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, chunk_range
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
 from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
@@ -83,12 +83,13 @@ def describe(case: Case) -> Description:
     is_int8 = row.dtype == tiler.INT8
     kernel_bytes = tiling.workspace_bytes - SYSTEM_WORKSPACE_BYTES
     parts = kernel_parts(case, {"sort": kernel_bytes} if kernel_bytes else {})
+    size = ceil_div(row.entries, tiling.block_dim)
     stages = tiler.stage_buffers(row, tiling)._asdict().items()
     return vector_plan(
         case,
         path=_path(case),
-        memories=lambda: [ub_memory(case, {stage: size}, stage) for stage, size in stages if size],
-        ranges=_ranges(row.entries, tiling.block_dim),
+        memories=lambda: [ub_memory(case, {stage: used}, stage) for stage, used in stages if used],
+        ranges=[chunk_range(core, size, row.entries) for core in range(tiling.block_dim)],
         unit="row",
         kernel=INT8_KERNEL if is_int8 else KERNEL,
         conditions=lambda: _decisions(case),
@@ -109,15 +110,6 @@ def _decisions(case: Case) -> Iterator[Decision]:
     if row.dtype != tiler.INT8:
         yield decision(case, SCATTER, num_topk=row.num_topk)
     yield decision(case, KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries})
-
-
-def _ranges(entries: int, cores: int) -> list[tuple[int, int]]:
-    """Return the entries of every core; the last ones may have none."""
-    entries_per_core = ceil_div(entries, cores)
-    return [
-        (min(core * entries_per_core, entries), min((core + 1) * entries_per_core, entries))
-        for core in range(cores)
-    ]
 
 
 def _path(case: Case) -> str:
@@ -232,18 +224,16 @@ def _compute_int8(run: "Run") -> None:
         kept = entries[: len(permuted)]
         permuted[: kept.size] = run.stored("tokens")[kept // run.case.row.num_topk]
     if valid.size < ids.size:
-        run.caveats += (_rows_not_written(ids.size - valid.size),)
-
-
-def _rows_not_written(missing: int) -> Caveat:
-    return caveat(
-        "rows_not_written",
-        "indices",
-        "{missing} ids are outside 0..{last}: their place is -1 and their rows are never written, "
-        "the memory keeps what it held (here 0). Read in the public sources; not run on a device",
-        missing=missing,
-        last=EXPERTS - 1,
-    )
+        missing = caveat(
+            "rows_not_written",
+            "indices",
+            "{missing} ids are outside 0..{last}: their place is -1 and their rows are never "
+            "written, the memory keeps what it held (here 0). Read in the public sources; not run "
+            "on a device",
+            missing=ids.size - valid.size,
+            last=EXPERTS - 1,
+        )
+        run.caveats += (missing,)
 
 
 NOT_COUNTED = ("the threads that write places", "barriers")

@@ -65,27 +65,22 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     if not indices.size or len(_sources(call)) < indices.size:
         return
     order = np.arange(len(tokens))
-    padding = np.resize(order, PADDING_TOKENS)
-    twice = call.with_tensors(
-        tokens=np.concatenate([tokens, tokens]), indices=np.concatenate([indices, indices])
-    )
-    zeros = np.zeros((PADDING_TOKENS, *tokens.shape[1:]), tokens.dtype)
-    padded = call.with_tensors(
-        tokens=np.concatenate([tokens, zeros]), indices=np.concatenate([indices, indices[padding]])
-    )
     moved = np.roll(order, max(1, len(order) // 3))
-    yield "batch twice as large", twice, partial(_restored, call, twice, order)
-    yield (
-        Text("{padding_tokens} padding tokens", padding_tokens=PADDING_TOKENS),
-        padded,
-        partial(_restored, call, padded, order),
-    )
-    rolled = call.with_tensors(tokens=tokens[moved], indices=indices[moved])
-    yield (
-        "another position in the batch",
-        rolled,
-        partial(_restored, call, rolled, np.argsort(moved)),
-    )
+    zeros = np.zeros((PADDING_TOKENS, *tokens.shape[1:]), tokens.dtype)
+    padding = Text("{padding_tokens} padding tokens", padding_tokens=PADDING_TOKENS)
+    # Name, tokens, the tokens that their ids are from, and the places of the original tokens.
+    for name, changed_tokens, sources, at in (
+        ("batch twice as large", np.concatenate([tokens, tokens]), np.tile(order, 2), order),
+        (
+            padding,
+            np.concatenate([tokens, zeros]),
+            np.concatenate([order, np.resize(order, PADDING_TOKENS)]),
+            order,
+        ),
+        ("another position in the batch", tokens[moved], moved, np.argsort(moved)),
+    ):
+        changed = call.with_tensors(tokens=changed_tokens, indices=indices[sources])
+        yield name, changed, partial(_restored, call, changed, at)
 
 
 def _restored(

@@ -199,14 +199,11 @@ def compute(run: "Run") -> None:
     """Weight and sum the rows of every token; a negative index is a dropped row here."""
     top_k = run.case.row.top_k
     token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", top_k, from_zero=True)
-    indices = run.tensors["sorted_indices"]
     run.caveats = (
-        *negative_indices(indices),
-        *_indices_before_rows(indices),
+        *negative_indices(run.tensors["sorted_indices"]),
+        *_indices_before_rows(run.tensors["sorted_indices"]),
         *indices_beyond_rows(run),
-        *_stale_rows(run.case, indices),
-        *_indices_beyond_buffer(run.case, indices),
-        *_nonfinite_rows(run),
+        *_rows_not_summed(run),
     )
 
 
@@ -229,10 +226,11 @@ def _indices_before_rows(indices: np.ndarray) -> Iterator[Caveat]:
         )
 
 
-def _stale_rows(case: Case, indices: np.ndarray) -> Iterator[Caveat]:
-    """Warn of dropped entries of tokens with one row."""
-    dropped = int(np.count_nonzero((indices < 0) | (indices >= case.row.rows)))
-    if dropped and sums_stale_rows(case):
+def _rows_not_summed(run: "Run") -> Iterator[Caveat]:
+    """Warn of rows that the product replaces by leftovers, and of nan that A2 does not give."""
+    row, indices = run.case.row, run.tensors["sorted_indices"]
+    dropped = int(np.count_nonzero((indices < 0) | (indices >= row.rows)))
+    if dropped and sums_stale_rows(run.case):
         yield caveat(
             "one_expert_dropped",
             "sorted_indices",
@@ -240,13 +238,8 @@ def _stale_rows(case: Case, indices: np.ndarray) -> Iterator[Caveat]:
             "Buffer held, the simulator gives 0. Read in the public sources; not run on a device",
             dropped=dropped,
         )
-
-
-def _indices_beyond_buffer(case: Case, indices: np.ndarray) -> Iterator[Caveat]:
-    """Warn of rows that key 3002x does not copy."""
-    row = case.row
     found = int(np.count_nonzero((indices >= row.entries) & (indices < row.rows)))
-    if found and tiler.path_key(case.tiling) == tiler.ALL_TOKENS:
+    if found and tiler.path_key(run.case.tiling) == tiler.ALL_TOKENS:
         yield caveat(
             "reads_rows_beyond_tokens",
             "sorted_indices",
@@ -256,18 +249,14 @@ def _indices_beyond_buffer(case: Case, indices: np.ndarray) -> Iterator[Caveat]:
             found=found,
             entries=row.entries,
         )
-
-
-def _nonfinite_rows(run: "Run") -> Iterator[Caveat]:
-    """Warn of nan that A2 and A3 do not give."""
-    found = nonfinite_rows_of_zero_probs(run)
-    if found:
+    nonfinite = nonfinite_rows_of_zero_probs(run)
+    if nonfinite:
         yield caveat(
             "zero_prob_gives_nan",
             "probs",
             "{found} rows with inf or nan have probs of 0 and give nan, as in the formula; A2 and "
             "A3 skip such rows. Read in the public sources; not run on a device",
-            found=found,
+            found=nonfinite,
         )
 
 

@@ -30,6 +30,7 @@ from npu_sim.operators.moe_token_unpermute_grad.declaration import SAME_ROW
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
@@ -54,6 +55,7 @@ from npu_sim.timelines.program import (
     Program,
     Step,
     View,
+    Work,
     dropped_tokens,
     ranged,
     ranged_cores,
@@ -244,82 +246,66 @@ PROBS = Step(
 )
 
 
-class Call:
-    """The call of a plan, in sizes and tensors."""
+class Gradients(TokenSums):
+    """Sizes and copies of the kernel; rows are those of the gradient of the tokens."""
 
     def __init__(self, plan: Plan) -> None:
-        self.grad = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"])
-        self.entries = TensorSpec.parse(plan.arguments["sorted_indices"]).numel
-        self.tokens, self.columns = self.grad.shape
-        self.top_k = self.entries // self.tokens
-        probs = plan.arguments.get("probs")
-        self.probs_bytes = TensorSpec.parse(probs).itemsize if probs else 0
-        self.piece = self.columns
-        if plan.tiling_key == tiler.KEY_COPY_PIECES:
-            self.piece = plan.tiling["hiddenPrePart"]
-        elif plan.tiling_key == tiler.KEY_CUT:
-            self.piece = plan.tiling["mainFactor"]
+        super().__init__(plan, "unpermuted_tokens_grad", "permuted_tokens_grad")
+        # The columns of a piece, where the kernel has pieces.
+        pieces = (plan.tiling.get(name, self.columns) for name in ("hiddenPrePart", "mainFactor"))
+        self.piece = min(self.columns, *pieces)
 
-    def gradient(self, columns: int) -> Copy:
-        """Return the copy of a piece of a row of the gradient."""
-        return Copy(self.grad.itemsize * columns, columns, 1, self.grad.nbytes)
-
-    def row(self, columns: int) -> Copy:
+    def row(self, columns: int) -> tuple[Work, ...]:
         """Return the copy of a piece of a row of the experts, or of its gradient."""
-        size = self.grad.itemsize * columns
-        return Copy(size, columns, 1, self.entries * self.columns * self.grad.itemsize)
+        rows_bytes = self.tokens * self.top_k * self.columns * self.rows.itemsize
+        return (Copy(self.rows.itemsize * columns, columns, 1, rows_bytes),)
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
-    call = Call(plan)
-    body = _sums if call.probs_bytes else _copies
+    call = Gradients(plan)
+    body = _sums if call.probs else _copies
     cores = ranged_cores(plan, "rows", call.top_k, lambda count: body(call, count))
     phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
     dropped = dropped_tokens(call.top_k, call.top_k)
     return Program((phase,), assumptions=(dropped,), views=_views(call))
 
 
-def _views(call: Call) -> tuple[View, ...]:
+def _views(call: Gradients) -> tuple[View, ...]:
     by_row, by_column = {"rows": 1, "expert": 1}, {"columns": 1}
-    by_token = {"rows": 1 / call.top_k}
-    views = (
-        View("unpermuted_tokens_grad", call.tokens, call.columns, by_token, by_column),
-        View("sorted_indices", call.entries, by_row=by_row),
-        View("permuted_tokens_grad", call.entries, call.columns, by_column=by_column),
-    )
-    if not call.probs_bytes:
-        return views
+    by_token, entries = {"rows": 1 / call.top_k}, call.tokens * call.top_k
+    experts = ("permuted_tokens_grad", *(("permuted_tokens",) if call.probs else ()))
+    probs = ("probs", "probs_grad") if call.probs else ()
     return (
-        *views,
-        View("permuted_tokens", call.entries, call.columns, by_column=by_column),
-        View("probs", call.tokens, call.top_k, by_token, {"expert": 1}),
-        View("probs_grad", call.tokens, call.top_k, by_token, {"expert": 1}),
+        View("unpermuted_tokens_grad", call.tokens, call.columns, by_token, by_column),
+        View("sorted_indices", entries, by_row=by_row),
+        *(View(name, entries, call.columns, by_column=by_column) for name in experts),
+        *(View(name, call.tokens, call.top_k, by_token, {"expert": 1}) for name in probs),
     )
 
 
-def _copies(call: Call, rows: int) -> tuple[Node, ...]:
+def _copies(call: Gradients, rows: int) -> tuple[Node, ...]:
     """Return the copy of one row of the gradient."""
 
     def piece(columns: int) -> tuple[Node, ...]:
-        return (vector_tile((call.gradient(columns),), (), (call.row(columns),), COPY),)
+        return (vector_tile(call.rows_in(columns), (), call.row(columns), COPY),)
 
     return ranged("columns", 0, call.columns, call.piece, piece)
 
 
-def _sums(call: Call, rows: int) -> tuple[Node, ...]:
+def _sums(call: Gradients, rows: int) -> tuple[Node, ...]:
     """Return the products and sums of as many rows of one token."""
-    size = call.grad.itemsize
+    size = call.rows.itemsize
 
     def piece(columns: int) -> tuple[Node, ...]:
         wide, narrow = fp32.widen(columns, size), fp32.narrow(columns, size)
         products = (*wide, fp32.combine(columns), fp32.combine_scalar(columns), *narrow)
         sums = (fp32.combine(columns), fp32.add_up(columns))
-        tile = vector_tile((call.row(columns),), (*products, *sums), (call.row(columns),), ROW)
-        gradient = vector_tile((call.gradient(columns),), wide, step=GRADIENT_IN)
+        tile = vector_tile(call.row(columns), (*products, *sums), call.row(columns), ROW)
+        gradient = vector_tile(call.rows_in(columns), wide, step=GRADIENT_IN)
         return gradient, Loop((tile,), rows, "expert", 1)
 
-    probs = (Copy(call.probs_bytes * rows, rows),)
+    probs = call.probs_in(rows)
     last = vector_tile(probs, fp32.narrow(rows, call.probs_bytes), probs, PROBS)
     return (*ranged("columns", 0, call.columns, call.piece, piece), last)
 

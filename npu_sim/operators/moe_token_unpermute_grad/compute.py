@@ -203,7 +203,7 @@ def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
     """Return the gradients in ``precision``; of several indices of a row the last wins."""
-    g = tensors["unpermuted_tokens_grad"]
+    g = tensors["unpermuted_tokens_grad"].astype(precision)
     probs, rows = tensors.get("probs"), tensors.get("permuted_tokens")
     indices = tensors["sorted_indices"].reshape(g.shape[0], -1)
     count = indices.size if rows is None else rows.shape[0]
@@ -212,10 +212,9 @@ def formula(
         kept = np.flatnonzero((indices[:, 0] >= 0) & (indices[:, 0] < count))
         tokens_grad[indices[kept, 0]] = g[kept]
         return {"permuted_tokens_grad": tokens_grad}
-    probs_grad, wide_g = np.zeros(probs.shape, precision), g.astype(precision)
-    for token, token_indices in enumerate(indices):
-        kept = np.flatnonzero((token_indices >= 0) & (token_indices < count))
-        rows_of_token = token_indices[kept]
-        tokens_grad[rows_of_token] = wide_g[token] * probs[token, kept, None].astype(precision)
-        probs_grad[token, kept] = rows[rows_of_token].astype(precision) @ wide_g[token]
+    probs_grad = np.zeros(probs.shape, precision)
+    for token, named in enumerate(indices):
+        kept = np.flatnonzero((named >= 0) & (named < count))
+        tokens_grad[named[kept]] = g[token] * probs[token, kept, None].astype(precision)
+        probs_grad[token, kept] = rows[named[kept]].astype(precision) @ g[token]
     return {"permuted_tokens_grad": tokens_grad, "probs_grad": probs_grad}

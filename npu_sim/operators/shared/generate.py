@@ -9,7 +9,7 @@ from npu_sim.framework import hooks
 from npu_sim.framework.execution import memory_bytes
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
+from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError
@@ -37,42 +37,34 @@ def generate(
         C-contiguous arrays by argument, in the shapes and dtypes of the call. Optional tensors are
         included if the call has them.
 
+    An operator without the hook ``data`` gets normal numbers, and zeros for tensors of integers.
+
     Raises UsageError if the operator does not exist, or a tensor does not fit in the memory of this
     machine.
     """
     declared: Operator = load_operator(operator)
-    for tensor in declared.inputs:
-        _require_memory(tensor.name, arguments[tensor.name])
-    if not declared.has_hook(hooks.DATA):
-        return _normal_numbers(declared, arguments, seed)
-    return declared.hook(hooks.DATA)(arguments, seed)
-
-
-def _require_memory(name: str, spec: TensorSpec | None) -> None:
-    if spec is not None and 8 * spec.numel > memory_bytes():  # numbers are drawn in float64
-        message = Text(
-            "data for {name} {spec} takes {nbytes} bytes and more, which this machine does not "
-            "have",
-            name=name,
-            spec=spec,
-            nbytes=spec.nbytes,
-        )
-        hint = "make it smaller; npu_sim.plan needs no memory for it"
-        raise UsageError(name, message, hint)
-
-
-def _normal_numbers(
-    operator: Operator, arguments: Mapping[str, Any], seed: int | np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Return normal numbers for floating-point tensors, zeros for others."""
+    given = {
+        tensor.name: arguments[tensor.name]
+        for tensor in declared.inputs
+        if arguments[tensor.name] is not None
+    }
+    for name, spec in given.items():
+        if 8 * spec.numel > memory_bytes():  # numbers are drawn in float64
+            message = Text(
+                "data for {name} {spec} takes {nbytes} bytes and more, which this machine does not "
+                "have",
+                name=name,
+                spec=spec,
+                nbytes=spec.nbytes,
+            )
+            hint = "make it smaller; npu_sim.plan needs no memory for it"
+            raise UsageError(name, message, hint)
+    if declared.has_hook(hooks.DATA):
+        return declared.hook(hooks.DATA)(arguments, seed)
     random = np.random.default_rng(seed)
-    data = {}
-    for tensor in operator.inputs:
-        spec = arguments[tensor.name]
-        if spec is None:
-            continue
-        if spec.dtype in FLOATING:
-            data[tensor.name] = normal(random, spec)
-        else:
-            data[tensor.name] = np.zeros(spec.shape, numpy_dtype(spec.dtype))
-    return data
+    return {
+        name: normal(random, spec)
+        if spec.dtype in FLOATING
+        else np.zeros(spec.shape, numpy_dtype(spec.dtype))
+        for name, spec in given.items()
+    }

@@ -56,10 +56,12 @@ class TokenSums:
 
     def __init__(self, plan: Plan, source: str, result: str) -> None:
         self.plan, self.source, self.result = plan, source, result
-        self.top_k = plan.tiling["top_k" if "top_k" in plan.tiling else "k"]
         self.rows = TensorSpec.parse(plan.arguments[source])
         self.columns = self.rows.shape[1]
         entries = TensorSpec.parse(plan.arguments["sorted_indices"]).numel
+        self.top_k = plan.arguments.get("num_topk", 1)
+        if "probs" in plan.arguments:
+            self.top_k = TensorSpec.parse(plan.arguments["probs"]).shape[1]
         self.tokens = max(entries // self.top_k, 1)
         self.live = min(self.top_k, self.rows.shape[0] // self.tokens)
         """Rows of a token when dropped ones are spread evenly."""

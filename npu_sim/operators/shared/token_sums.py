@@ -190,12 +190,12 @@ class Entries:
 
 def describe(case: Case, entries: Entries, caveats: Iterable[Caveat]) -> Description:
     """Return what the operators state of a plan."""
-    tiling = case.tiling
+    tiling, (path, path_reason) = case.tiling, _path(case)
     reason = "every token is summed by one core, its rows in k order; nothing is added atomically"
     return vector_plan(
         case,
-        path=_path(tiling),
-        path_reason=_path_reason(case, tiling),
+        path=path,
+        path_reason=path_reason,
         per_core=_per_core(tiling, entries),
         ranges=[moe.token_range(tiling, core) for core in range(tiling.block_dim)],
         unit="token",
@@ -212,22 +212,17 @@ def element_bytes(case: Case) -> int:
     return case.specs[case.operator.outputs[0].name].itemsize
 
 
-def _is_split(tiling: moe.Tiling) -> bool:
-    return tiling.hidden_length < tiling.hidden
-
-
-def _path(tiling: moe.Tiling) -> str:
-    return "rows in pieces" if _is_split(tiling) else "whole rows"
-
-
-def _path_reason(case: Case, tiling: moe.Tiling) -> str:
+def _path(case: Case) -> tuple[str, str]:
+    """Return the path of a plan and its reason."""
+    tiling = case.tiling
     longest = moe.max_hidden(case.device.ub_bytes, moe.FEWEST_BUFFERS, element_bytes(case))
-    if not _is_split(tiling):
-        return Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
+    if tiling.hidden_length >= tiling.hidden:
+        reason = Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
+        return "whole rows", reason
     rest: str = ""
     if tiling.hidden_remainder:
         rest = Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
-    return Text(
+    return "rows in pieces", Text(
         "hidden {hidden} > {longest}; {hidden_pieces} of {hidden_length} columns{rest}",
         hidden=case.row.hidden,
         longest=longest,

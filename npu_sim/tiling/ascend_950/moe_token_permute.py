@@ -430,38 +430,6 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
     )
 
 
-def tile_v2(problem: Problem, device: Device) -> Tiling:
-    """Plan a call of MoeInitRoutingV2."""
-    entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
-    most = most_entries(problem, device)
-    sort = split_sort(entries, most, cores)
-    key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
-    places = unread = NO_LOOPS
-    moves = idle_stage(problem.kept_rows, 0, 0, 0)
-    if entries:
-        places = places_stage(problem, device)
-        unread = gather_stage(problem, device, usable_bytes(problem, device), 8, 32, -1)
-        moves = moves_stage(problem, device)
-    return Tiling(
-        status=SUCCESS,
-        tiling_key=key,
-        block_dim=cores,
-        schedule_mode=1,
-        workspace_bytes=SYSTEM_WORKSPACE_BYTES + 32 * entries + 8 * cores,
-        cores=cores,
-        tokens=problem.num_tokens,
-        columns=problem.hidden,
-        top_k=problem.num_topk,
-        sort=sort,
-        merging_cores=merging_cores(sort.cores),
-        places=places,
-        unread=unread,
-        moves=moves,
-        counts=NO_COUNTS,
-        copies=NO_COPIES,
-    )
-
-
 def count_stage(problem: Problem, device: Device) -> Counts:
     """Return the loops that count the tokens of every expert."""
     entries = problem.num_tokens * problem.num_topk
@@ -519,19 +487,36 @@ def copy_stage(problem: Problem, device: Device) -> Copies:
     )
 
 
-def tile_v3(problem: Problem, device: Device) -> Tiling:
-    """Plan a call of MoeInitRoutingV3, the kernel for int8 tokens."""
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
+    """Plan one call: of MoeInitRoutingV3, the kernel for int8 tokens, else of MoeInitRoutingV2.
+
+    ``status`` is 1 (the product's 561002) without cores, and on a chip whose Unified Buffer is
+    smaller than the areas that the planner takes off.
+    """
+    is_int8 = problem.dtype == INT8
+    least = COUNT_BYTES + FP32_BYTES if is_int8 else 65536
+    if device.vector_cores <= 0 or usable_bytes(problem, device) < least:
+        return NO_TILING
     entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
-    key, sort, counts = KEY_V3_EMPTY, NO_SORT, NO_COUNTS
-    copies = Copies(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
-    block_dim, workspace = 1, SYSTEM_WORKSPACE_BYTES
-    if entries and problem.hidden:
-        most = most_entries(problem, device)
+    most, block_dim, workspace = most_entries(problem, device), cores, SYSTEM_WORKSPACE_BYTES
+    sort, counts, copies = split_sort(entries, most, cores), NO_COUNTS, NO_COPIES
+    places = unread = moves = NO_LOOPS
+    if is_int8:
         key = KEY_V3_ONE_CORE if entries <= most else KEY_V3_SEVERAL_CORES
-        sort = split_sort(entries, most, cores)
-        counts, copies = count_stage(problem, device), copy_stage(problem, device)
-        block_dim = cores
-        workspace += 28 * entries + 64 * cores + COUNTS_BYTES
+        if entries and problem.hidden:
+            counts, copies = count_stage(problem, device), copy_stage(problem, device)
+            workspace += 28 * entries + 64 * cores + COUNTS_BYTES
+        else:
+            key, sort, block_dim = KEY_V3_EMPTY, NO_SORT, 1
+            copies = Copies(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
+    else:
+        key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
+        workspace += 32 * entries + 8 * cores
+        moves = idle_stage(problem.kept_rows, 0, 0, 0)
+        if entries:
+            places = places_stage(problem, device)
+            unread = gather_stage(problem, device, usable_bytes(problem, device), 8, 32, -1)
+            moves = moves_stage(problem, device)
     return Tiling(
         status=SUCCESS,
         tiling_key=key,
@@ -544,24 +529,12 @@ def tile_v3(problem: Problem, device: Device) -> Tiling:
         top_k=problem.num_topk,
         sort=sort,
         merging_cores=merging_cores(sort.cores),
-        places=NO_LOOPS,
-        unread=NO_LOOPS,
-        moves=NO_LOOPS,
+        places=places,
+        unread=unread,
+        moves=moves,
         counts=counts,
         copies=copies,
     )
-
-
-def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
-    """Plan one call.
-
-    ``status`` is 1 (the product's 561002) without cores, and on a chip whose Unified Buffer is
-    smaller than the areas that the planner takes off.
-    """
-    least = COUNT_BYTES + FP32_BYTES if problem.dtype == INT8 else 65536
-    if device.vector_cores <= 0 or usable_bytes(problem, device) < least:
-        return NO_TILING
-    return tile_v3(problem, device) if problem.dtype == INT8 else tile_v2(problem, device)
 
 
 V2_ZEROS = (
