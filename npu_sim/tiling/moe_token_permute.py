@@ -7,7 +7,7 @@ Source: specification page ``moe_token_permute``, sections "Tiling" and "Kernel"
 divides by 0, the result is 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
@@ -508,25 +508,6 @@ def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -
     }
 
 
-def takes_shapes(
-    tokens: Sequence[int],
-    indices: Sequence[int],
-    permuted: Sequence[int],
-    sorted_indices: Sequence[int],
-    rows: int,
-) -> bool:
-    """Return whether the raw planner accepts these shapes; here tokens may have rank 1."""
-    if (
-        len(tokens) < 1
-        or len(indices) not in (1, 2)
-        or indices[0] != tokens[0]
-        or len(permuted) < 1
-    ):
-        return False
-    same_rows = permuted[0] == rows and prod(permuted[1:]) == prod(tokens[1:])
-    return same_rows and tuple(sorted_indices) == (prod(indices),)
-
-
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     """Return the problem of the raw planner's inputs."""
     tokens, indices, permuted, sorted_indices = (
@@ -535,7 +516,11 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     )
     entries = prod(indices)
     rows = kept_rows(inputs["num_out_tokens"], entries)
-    if inputs["padded_mode"] or not takes_shapes(tokens, indices, permuted, sorted_indices, rows):
+    # Here tokens may have rank 1.
+    if not tokens or not permuted or len(indices) not in (1, 2) or indices[0] != tokens[0]:
+        return None
+    same_rows = permuted[0] == rows and prod(permuted[1:]) == prod(tokens[1:])
+    if inputs["padded_mode"] or not same_rows or tuple(sorted_indices) != (entries,):
         return None
     top_k = indices[1] if len(indices) == 2 else 1
     if top_k > MOST_TOPK or entries > MOST_ENTRIES:

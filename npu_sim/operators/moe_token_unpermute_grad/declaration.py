@@ -11,7 +11,7 @@ from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
+from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -262,14 +262,11 @@ def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
             pieces=pieces,
             group_entries=tiling.group_entries,
         )
-    rows: str = "1 row"
-    if tiling.input_rows != 1:
-        rows = Text("{input_rows} rows", input_rows=tiling.input_rows)
     return Text(
         "{pieces}; probs of {group_entries} entries at once, {rows} of the experts",
         pieces=pieces,
         group_entries=tiling.group_entries,
-        rows=rows,
+        rows=counted(tiling.input_rows, "row"),
     )
 
 

@@ -3,10 +3,9 @@
 Source: specification page ``moe_token_unpermute_grad``, "Instructions and copies of a tile".
 """
 
-from dataclasses import dataclass
-
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.orders.trees import fold_adds, width_of
 from npu_sim.plans.model import Plan
 from npu_sim.timelines import fp32
@@ -116,48 +115,41 @@ ZEROS = Step(
 )
 
 
-@dataclass(frozen=True)
-class _Call:
-    """Sizes of a call; ``live`` of the ``entries`` are not dropped."""
+class _Call(TokenSums):
+    """Sizes of a call; rows are those of the gradient, ``kept`` of the ``count`` entries stay."""
 
-    tiling: dict[str, int]
-    element_bytes: int
-    probs_bytes: int
-    entries: int
-    live: int
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, "unpermuted_tokens_grad", "permuted_tokens_grad")
+        self.tiling, self.count = plan.tiling, self.tokens * self.top_k
+        self.kept: int = min(plan.tiling["numOutTokens"], self.count)
 
     def live_of(self, count: int) -> int:
         """Return the number of live ones among ``count`` entries, with drops spread evenly."""
-        return count * self.live // self.entries
+        return count * self.kept // self.count
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core: groups of entries, each in pieces of rows."""
-    size = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"]).itemsize
-    probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
-    entries, top_k = TensorSpec.parse(plan.arguments["sorted_indices"]).numel, plan.tiling["topK"]
-    call = _Call(plan.tiling, size, probs, entries, min(plan.tiling["numOutTokens"], entries))
-    cores = {}
-    for core, (start, stop) in rows_of_cores(plan).items():
-        body = (lambda count: _sums(call, count)) if probs else (lambda count: _copies(call, count))
-        cores[core] = ranged(
-            "entries", start * top_k, stop * top_k, plan.tiling["indicesReserveNum"], body
-        )
+    call = _Call(plan)
+    top_k, step = call.top_k, plan.tiling["indicesReserveNum"]
+    work = _sums if call.probs else _copies
+    cores = {
+        core: ranged("entries", start * top_k, stop * top_k, step, lambda count: work(call, count))
+        for core, (start, stop) in rows_of_cores(plan).items()
+    }
     phase = vector_phase("entries", cores, in_buffers=2, out_buffers=2)
-    dropped = dropped_tokens(call.live, entries)
-    return Program((phase,), assumptions=(dropped,), views=_views(plan))
+    dropped = dropped_tokens(call.kept, call.count)
+    return Program((phase,), assumptions=(dropped,), views=_views(call))
 
 
-def _views(plan: Plan) -> tuple[View, ...]:
+def _views(call: _Call) -> tuple[View, ...]:
     """Return the tensors; without permuted_tokens there is one row per index."""
-    grad = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"])
-    top_k, (tokens, columns) = plan.tiling["topK"], grad.shape
-    rows_of = plan.arguments.get("permuted_tokens", plan.arguments["sorted_indices"])
-    rows = TensorSpec.parse(rows_of).shape[0]
+    top_k, tokens, columns = call.top_k, call.tokens, call.columns
+    given = [name for name in ("permuted_tokens",) if name in call.plan.arguments]
+    rows = TensorSpec.parse(call.plan.arguments[(*given, "sorted_indices")[0]]).shape[0]
     by_token, by_column = {"tokens": 1, "entries": 1 / top_k, "token": 1}, {"columns": 1}
     by_entry = {"tokens": top_k, "entries": 1, "token": top_k, "expert": 1}
-    given = [name for name in ("permuted_tokens",) if name in plan.arguments]
-    probs = ("probs", "probs_grad") if "probs" in plan.arguments else ()
+    probs = ("probs", "probs_grad") if call.probs else ()
     return (
         View("unpermuted_tokens_grad", tokens, columns, by_token, by_column),
         *(View(name, rows, columns, by_column=by_column) for name in given),
@@ -172,8 +164,8 @@ def _copies(call: _Call, count: int) -> tuple[Node, ...]:
     live = call.live_of(count)
 
     def piece(columns: int) -> tuple[Node, ...]:
-        rows = Copy(call.element_bytes * columns, columns, times=count)
-        out = (Copy(call.element_bytes * columns, columns, times=live),) if live else ()
+        rows = Copy(call.rows.itemsize * columns, columns, times=count)
+        out = (Copy(call.rows.itemsize * columns, columns, times=live),) if live else ()
         return (vector_tile((rows,), copy_out=out, step=ROWS_MOVED),)
 
     indices = vector_tile((Copy(INDEX_BYTES * count, count),), step=INDICES_IN)
@@ -182,12 +174,11 @@ def _copies(call: _Call, count: int) -> tuple[Node, ...]:
 
 def _sums(call: _Call, count: int) -> tuple[Node, ...]:
     """Return the work of key 1: products of rows for a group of entries, and their sums."""
-    probs, top_k = call.probs_bytes, call.tiling["topK"]
-    copy = (Copy(probs * count, count),)
+    probs, copy = call.probs_bytes, call.probs_in(count)
 
     def piece(columns: int) -> tuple[Node, ...]:
         sums = vector_tile(vector=(fp32.combine(count),), step=SUMS)
-        return Loop(_token(call, columns), count // top_k, "token", 1), sums
+        return Loop(_token(call, columns), count // call.top_k, "token", 1), sums
 
     padded = call.tiling["indicesReserveNumAlign"]
     first = vector_tile(copy, (*_widen(count, probs, padded), fp32.fill(padded)), step=PROBS_IN)
@@ -203,8 +194,8 @@ def _pieces(call: _Call, body) -> tuple[Node, ...]:  # type: ignore[no-untyped-d
 
 def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     """Return the work of one token: its row of g, then the rows of its experts."""
-    size, padded = call.element_bytes, call.tiling["hiddenSizeAlign"]
-    copy, top_k = Copy(size * columns, columns), call.tiling["topK"]
+    size, padded = call.rows.itemsize, call.tiling["hiddenSizeAlign"]
+    copy, top_k = Copy(size * columns, columns), call.top_k
     wide, narrow = _widen(columns, size, padded), _narrow(columns, size, padded)
     product = (*wide, fp32.combine(columns), *_reduce(columns))
     weighted = (fp32.combine_scalar(columns), *narrow)

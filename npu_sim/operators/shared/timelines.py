@@ -59,7 +59,7 @@ class TokenSums:
         self.rows = TensorSpec.parse(plan.arguments[source])
         self.columns = self.rows.shape[1]
         entries = TensorSpec.parse(plan.arguments["sorted_indices"]).numel
-        self.top_k = plan.arguments.get("num_topk", 1)
+        self.top_k: int = plan.arguments.get("num_topk", 1)
         if "probs" in plan.arguments:
             self.top_k = TensorSpec.parse(plan.arguments["probs"]).shape[1]
         self.tokens = max(entries // self.top_k, 1)

@@ -17,7 +17,14 @@ import numpy as np
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
+from npu_sim.framework.describing import (
+    Condition,
+    Description,
+    counted,
+    decision,
+    ub_memory,
+    vector_plan,
+)
 from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
@@ -26,15 +33,7 @@ from npu_sim.operators.shared.study import StudyCall, surviving_units
 from npu_sim.orders.claims import Claim
 from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
-    Allocation,
-    Caveat,
-    Decision,
-    Memory,
-    OutputOrder,
-    WorkspacePart,
-    caveat,
-)
+from npu_sim.plans.model import Caveat, Decision, Memory, OutputOrder, WorkspacePart, caveat
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import moe_token_unpermute as moe
 from npu_sim.tiling.common import align
@@ -232,13 +231,9 @@ def _path(case: Case) -> tuple[str, str]:
     )
 
 
-def _count(tokens: int) -> str:
-    return "1 token" if tokens == 1 else Text("{tokens} tokens", tokens=tokens)
-
-
 def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
     rows = Text("{buffers} rows of {rows} in flight", buffers=tiling.buffers, rows=entries.rows)
-    name, count = entries.name, _count(tiling.batch_tokens)
+    name, count = entries.name, counted(tiling.batch_tokens, "token")
     if tiling.batches == 1 and tiling.batch_remainder == 0:
         return Text("{name} of {count} at once; {rows}", name=name, count=count, rows=rows)
     batches: str = "one batch"
@@ -259,31 +254,18 @@ def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
 
 def memory(case: Case, entries: Entries) -> Memory:
     """Return the Unified Buffer of a core."""
-    tiling = case.tiling
+    tiling, size = case.tiling, element_bytes(case)
     length = align(tiling.hidden_length, moe.HIDDEN_ALIGNMENT)
-    row_bytes = length * element_bytes(case)
-    note = Text("of {count}", count=_count(tiling.batch_tokens))
-    indices, *others = (
-        Allocation(name=name, bytes=size, note=note) for name, size in entries.buffers.items()
-    )
-    buffers = [
-        Allocation(
-            name="token rows",
-            bytes=tiling.buffers * row_bytes,
-            note=Text("{buffers} input rows", buffers=tiling.buffers),
-        ),
-        indices,
-        Allocation(name="result row", bytes=row_bytes),
-    ]
-    if element_bytes(case) == 2:
-        buffers.append(Allocation(name="sum in fp32", bytes=4 * length + moe.MARGIN_BYTES))
-        buffers.append(Allocation(name="row in fp32", bytes=4 * length))
-    return Memory(
-        name="UB",
-        capacity_bytes=case.device.ub_bytes,
-        margin_bytes=case.profile.product.ub_reserved_bytes,
-        allocations=(*buffers, *others),
-    )
+    first = next(iter(entries.buffers))
+    buffers = {"token rows": tiling.buffers * length * size, first: 0, "result row": length * size}
+    if size == 2:
+        buffers["sum in fp32"] = 4 * length + moe.MARGIN_BYTES
+        buffers["row in fp32"] = 4 * length
+    count = Text("of {count}", count=counted(tiling.batch_tokens, "token"))
+    rows = Text("{buffers} input rows", buffers=tiling.buffers)
+    notes = {**dict.fromkeys(entries.buffers, count), "token rows": rows}
+    found = ub_memory(case, {**buffers, **entries.buffers}, notes=notes)
+    return found.model_copy(update={"margin_bytes": case.profile.product.ub_reserved_bytes})
 
 
 def _decisions(case: Case, entries: Entries) -> Iterator[Decision]:
@@ -332,7 +314,7 @@ def _entry_decisions(case: Case, entries: Entries) -> Iterator[Decision]:
         vary=("num_topk",) if entries.most < 0 or left // entries.bytes < entries.most else (),
     )
     yield decision(case, fit, **{"numTopk": tiling.top_k, "bytes left": left})
-    count = _count(tiling.batch_tokens)
+    count = counted(tiling.batch_tokens, "token")
     at_once = Condition(
         Text("{name} in one batch", name=name),
         Text(
