@@ -99,6 +99,8 @@ class Problem(NamedTuple):
         Dtype code of tokens.
     kept_rows
         Rows of permutedTokens; fewer than ``num_tokens * num_topk`` when rows are dropped.
+    indices_dtype
+        Dtype code of indices, which only Ascend 950 reads.
     """
 
     num_tokens: int
@@ -106,6 +108,7 @@ class Problem(NamedTuple):
     hidden: int
     dtype: int
     kept_rows: int
+    indices_dtype: int = 0
 
 
 class Sort(NamedTuple):

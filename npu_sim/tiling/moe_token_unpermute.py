@@ -46,9 +46,8 @@ MOST_TOPK = RESERVED_TOPK
 """Most experts of a token for the planner of sums with probs, even if more would fit; the
 kernel of the gradient has arrays of this length."""
 
-KEYS = {"bfloat16": 0, "float16": 2, "float32": 4}
+KEY_BF16, KEY_FP16, KEY_FP32 = 0, 2, 4
 """Tiling keys by dtype of the rows."""
-KEY_BF16, KEY_FP16, KEY_FP32 = KEYS["bfloat16"], KEYS["float16"], KEYS["float32"]
 
 
 class Problem(NamedTuple):
@@ -192,12 +191,8 @@ def largest_topk_of_every_hidden(
     longest = max_hidden(ub_bytes, FEWEST_BUFFERS, element_bytes)
     if longest <= 0:
         return 0
-    smallest = largest_topk(ub_bytes, longest, element_bytes, entry_bytes)
-    hidden = HIDDEN_ALIGNMENT
-    while hidden < longest:
-        smallest = min(smallest, largest_topk(ub_bytes, hidden, element_bytes, entry_bytes))
-        hidden += HIDDEN_ALIGNMENT
-    return smallest
+    widths = (*range(HIDDEN_ALIGNMENT, longest, HIDDEN_ALIGNMENT), longest)
+    return min(largest_topk(ub_bytes, hidden, element_bytes, entry_bytes) for hidden in widths)
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:

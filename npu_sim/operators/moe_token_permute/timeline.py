@@ -7,7 +7,7 @@ copies, so the bound holds for any data.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from npu_sim.language import Text
@@ -88,19 +88,9 @@ class Keys:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
 
-    @cached_property
-    def itemsize(self) -> int:
-        """Bytes of a key."""
-        return TensorSpec((), self.dtype).itemsize
-
-    @cached_property
-    def sorted_piece(self) -> Step:
-        """Description of the tile that sorts a piece."""
-        says = Text(
-            "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions",
-            keys=self.caption,
-        )
-        return Step("piece", says, self.reads, live=SORTING)
+    def copy(self, entries: int) -> tuple[Copy, ...]:
+        """Return the copy of so many keys."""
+        return (Copy(TensorSpec((), self.dtype).itemsize * entries, entries),)
 
 
 def program(plan: Plan) -> Program:
@@ -152,12 +142,11 @@ def _ordered(entries: int) -> Work:
 def _sort_at_once(entries: int, keys: Keys) -> Phase:
     """Return the phase that sorts in one piece on core 0."""
     counted = align(entries, BLOCK)
-    copy_in = (Copy(keys.itemsize * entries, entries),)
     ordered = _ordered(align(entries, SORT_ENTRIES))
     vector = (*_scores(entries, keys.dtype, counted, counted), ordered)
     says = Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys.caption)
     step = Step("", says, keys.reads, keys.writes, live=SORTING)
-    tile = vector_tile(copy_in, vector, (Copy(POSITION_BYTES * entries, entries),), step)
+    tile = vector_tile(keys.copy(entries), vector, (Copy(POSITION_BYTES * entries, entries),), step)
     return vector_phase(Text("sort {what}", what=keys.name), {0: (tile,)}, memory="sort")
 
 
@@ -190,6 +179,8 @@ def _sort_in_pieces(
 def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node, ...]:
     """Return the work of one core: positions, sorted pieces, rounds of merging."""
     next_piece = Instruction("adds_muls_maxs_mins", "int32", piece)
+    says = "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions"
+    step = Step("piece", Text(says, keys=keys.caption), keys.reads, live=SORTING)
 
     def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
         vector = (
@@ -197,9 +188,8 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
             _ordered(entries),
             *((next_piece,) if moves_on else ()),
         )
-        copy_in = (Copy(keys.itemsize * entries, entries),)
         out = (Copy(ENTRY_BYTES * entries, entries),)
-        return (vector_tile(copy_in, vector, out, keys.sorted_piece),)
+        return (vector_tile(keys.copy(entries), vector, out, step),)
 
     loops = ceil_div(stop - start, piece)
     last = start + (loops - 1) * piece

@@ -21,7 +21,13 @@ from npu_sim.tiling.common import (
     element_bytes,
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
-from npu_sim.tiling.moe_token_permute import MERGE_WAYS, SORT_ENTRIES, kept_rows, merging_cores
+from npu_sim.tiling.moe_token_permute import (
+    MERGE_WAYS,
+    SORT_ENTRIES,
+    Problem,
+    kept_rows,
+    merging_cores,
+)
 
 V2, V3 = "moe_init_routing_v2", "moe_init_routing_v3"
 TOKEN_DTYPES = ("float32", "float16", "bfloat16", "int8")
@@ -163,21 +169,6 @@ class Copies(NamedTuple):
     last_piece_columns: Annotated[int, Field("columns of the last piece", "hidden", "lastLoopCols")]
     rows: Annotated[int, Field("rows in all", _ENTRIES, "activeNum")]
     buffers: Annotated[int, Field("buffers for rows", "6", "xCopyInQueueBufferNum")]
-
-
-class Problem(NamedTuple):
-    """The axes of a call that the planner reads.
-
-    They are those of :class:`npu_sim.tiling.moe_token_permute.Problem`, and the dtype of indices.
-    ``kept_rows`` is not used with int8 tokens.
-    """
-
-    num_tokens: int
-    num_topk: int
-    hidden: int
-    dtype: int
-    kept_rows: int
-    indices_dtype: int
 
 
 class Tiling(NamedTuple):
@@ -490,7 +481,8 @@ def copy_stage(problem: Problem, device: Device) -> Copies:
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call: of MoeInitRoutingV3, the kernel for int8 tokens, else of MoeInitRoutingV2.
 
-    ``status`` is 1 (the product's 561002) without cores, and on a chip whose Unified Buffer is
+    ``kept_rows`` is not read with int8 tokens. ``status`` is 1 (the product's 561002) without
+    cores, and on a chip whose Unified Buffer is
     smaller than the areas that the planner takes off.
     """
     is_int8 = problem.dtype == INT8
