@@ -78,15 +78,15 @@ ALL_ROWS = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling, by_columns = case.tiling, tiler.is_column_split(case.tiling)
+    tiling, (path, reason, per_core) = case.tiling, _texts(case)
     return vector_plan(
         case,
-        path=_path(tiling),
-        path_reason=_path_reason(case),
-        per_core=_per_core(tiling),
+        path=path,
+        path_reason=reason,
+        per_core=per_core,
         buffers=tiler.buffers(tiling, case.specs["permuted_output_grad"].itemsize)._asdict(),
         ranges=[tiler.core_range(tiling, core) for core in range(tiling.block_dim)],
-        unit="column" if by_columns else "token",
+        unit="column" if tiler.is_column_split(tiling) else "token",
         kernel=KERNEL,
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         conditions=lambda: _decisions(case),
@@ -103,43 +103,37 @@ def _decisions(case: Case) -> Iterator[Decision]:
         yield decision(case, ALL_ROWS, **values)
 
 
-def _path(tiling: tiler.Tiling) -> str:
-    if tiler.is_column_split(tiling):
-        return "columns over cores"
-    return "rows of a token in chunks" if tiling.ub_rows else "all rows of a token"
-
-
-def _path_reason(case: Case) -> str:
-    row, cores = case.row, case.device.vector_cores
-    if tiler.is_column_split(case.tiling):
-        return Text(
-            "{tokens} tokens of {hidden} columns on {cores} cores",
-            tokens=row.tokens,
-            hidden=row.hidden,
-            cores=cores,
-        )
-    if case.tiling.ub_rows:
-        return Text(
+def _texts(case: Case) -> tuple[str, str, str]:
+    """Return the path of a plan, its reason, and the work of a core."""
+    row, tiling = case.row, case.tiling
+    if tiling.ub_rows:
+        reason = Text(
             "{top_k} rows of {hidden} columns do not fit the buffer",
             top_k=row.num_topk,
             hidden=row.hidden,
         )
-    return Text("{top_k} rows a token", top_k=row.num_topk)
-
-
-def _per_core(tiling: tiler.Tiling) -> str:
-    if tiling.ub_rows:
-        return Text(
+        chunks = Text(
             "{rows} of {top_k} rows of a token and {columns} columns at a time",
             rows=tiling.ub_rows,
             top_k=tiling.top_k,
             columns=tiling.ub_columns,
         )
-    return Text(
+        return "rows of a token in chunks", reason, chunks
+    at_once = Text(
         "up to {tokens} tokens and {columns} columns at a time",
         tokens=tiling.ub_tokens,
         columns=tiling.ub_columns,
     )
+    if not tiler.is_column_split(tiling):
+        reason = Text("{top_k} rows a token", top_k=row.num_topk)
+        return "all rows of a token", reason, at_once
+    reason = Text(
+        "{tokens} tokens of {hidden} columns on {cores} cores",
+        tokens=row.tokens,
+        hidden=row.hidden,
+        cores=case.device.vector_cores,
+    )
+    return "columns over cores", reason, at_once
 
 
 def _order(case: Case) -> str:

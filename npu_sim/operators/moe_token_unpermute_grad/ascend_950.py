@@ -26,7 +26,7 @@ from npu_sim.operators.moe_token_unpermute_grad.compute import (
     lost_rows,
     write_gradients,
 )
-from npu_sim.operators.moe_token_unpermute_grad.declaration import SAME_ROW
+from npu_sim.operators.moe_token_unpermute_grad.declaration import orders
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
@@ -35,7 +35,7 @@ from npu_sim.operators.shared.token_sums import check_padding, negative_indices
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.orders.trees import width_of
-from npu_sim.plans.model import Caveat, OutputOrder, Plan, caveat
+from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import NULL_POINTER, TILING_FAILURE, AclnnError
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.common import (
@@ -70,6 +70,7 @@ KERNEL = "MoeFinalizeRoutingV2Grad"
 SPLIT_ON_A2 = 4096
 """Rows of so many columns and more may be summed in pieces on A2 and A3."""
 
+ORDER = "every sum is one core's, its order depends on hidden and the dtype alone"
 PATHS = {
     tiler.KEY_COPY: "copies of whole rows",
     tiler.KEY_COPY_PIECES: "copies of rows in pieces",
@@ -101,11 +102,13 @@ SUMMED_WHOLE = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     row, tiling = case.row, case.tiling
-    condition = SUMMED_WHOLE if row.has_probs else COPIED_WHOLE
+    condition, probs = COPIED_WHOLE, "without probs"
+    if row.has_probs:
+        condition, probs = SUMMED_WHOLE, "with probs"
     return vector_plan(
         case,
         path=PATHS[tiling.tiling_key],
-        path_reason=_path_reason(case),
+        path_reason=Text("{probs}, {hidden} columns", probs=probs, hidden=row.hidden),
         per_core=_per_core(tiling),
         buffers=tiler.buffers(tiling, element_bytes(row.dtype))._asdict(),
         ranges=[tiler.core_range(tiling, core) for core in range(tiling.block_dim)],
@@ -113,14 +116,9 @@ def describe(case: Case) -> Description:
         kernel=KERNEL,
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         conditions=lambda: [decision(case, condition, hidden=row.hidden)],
-        order=lambda: _order(case),
+        order=lambda: orders(case, ORDER),
         caveats=_caveats(case),
     )
-
-
-def _path_reason(case: Case) -> str:
-    probs = "with probs" if case.row.has_probs else "without probs"
-    return Text("{probs}, {hidden} columns", probs=probs, hidden=case.row.hidden)
 
 
 def _per_core(tiling: tiler.Tiling) -> str:
@@ -131,13 +129,6 @@ def _per_core(tiling: tiler.Tiling) -> str:
             columns=tiling.cut.main_columns,
         )
     return "one row at a time"
-
-
-def _order(case: Case) -> Iterator[OutputOrder]:
-    yield OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
-    if case.row.has_probs:
-        reason = "every sum is one core's, its order depends on hidden and the dtype alone"
-        yield OutputOrder(output="probs_grad", fixed=True, reason=reason)
 
 
 def _sums_differ(hidden: int) -> bool:

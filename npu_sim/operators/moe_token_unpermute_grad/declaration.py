@@ -226,7 +226,7 @@ def describe(case: Case) -> Description:
         ranges=[tiler.token_range(tiling, core) for core in range(tiling.block_dim)],
         unit="token",
         conditions=lambda: _decisions(case, size),
-        order=_order(has_probs),
+        order=lambda: orders(case, "every sum is one core's; nothing is added atomically"),
         caveats=_caveats(case),
     )
 
@@ -270,11 +270,11 @@ def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
     )
 
 
-def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
-    reason = "every sum is one core's; nothing is added atomically"
-    rows = OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
-    sums = OutputOrder(output="probs_grad", fixed=True, reason=reason)
-    return (rows, sums) if has_probs else (rows,)
+def orders(case: Case, reason: str) -> Iterator[OutputOrder]:
+    """Yield the orders of the outputs; ``reason`` is that of the gradient of probs."""
+    yield OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
+    if case.row.has_probs:
+        yield OutputOrder(output="probs_grad", fixed=True, reason=reason)
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
