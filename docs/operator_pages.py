@@ -9,8 +9,6 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import npu_sim
@@ -25,6 +23,7 @@ from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import release_table
 from npu_sim.show.text import plan_command
 from npu_sim.status import AclnnError, NotModelledError
+from npu_sim.studies.caveats import caveats_of
 from npu_sim.tiling.fields import table as tiling_fields
 
 WIDTH = "100"
@@ -275,8 +274,7 @@ def field_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 def caveat_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield a row for every documented caveat."""
-    name = f"{operator.package}.caveats"
-    for caveat in import_module(name).CAVEATS if find_spec(name) else ():
+    for caveat in caveats_of(operator.package):
         yield code(caveat.name), caveat.title
 
 

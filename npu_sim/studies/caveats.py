@@ -13,16 +13,20 @@ from npu_sim.operators.shared.study import Caveat
 from npu_sim.registry import OPERATORS
 from npu_sim.status import UsageError, closest
 
-_HOMES = [
-    f"npu_sim.operators.{entry.name}.{module}"
-    for entry in OPERATORS
-    for module in ("caveats", "study")
-]
+
+def caveats_of(package: str) -> tuple[Caveat, ...]:
+    """Return the experiments of an operator, given the name of its package."""
+    homes = (f"{package}.{module}" for module in ("caveats", "study"))
+    return tuple(
+        caveat
+        for home in homes
+        if find_spec(home) is not None
+        for caveat in getattr(import_module(home), "CAVEATS", ())
+    )
+
+
 CAVEATS: tuple[Caveat, ...] = tuple(
-    caveat
-    for home in _HOMES
-    if find_spec(home) is not None
-    for caveat in getattr(import_module(home), "CAVEATS", ())
+    caveat for entry in OPERATORS for caveat in caveats_of(f"npu_sim.operators.{entry.name}")
 )
 
 
