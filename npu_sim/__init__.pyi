@@ -13,7 +13,7 @@ from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation
 from npu_sim.questions.limits import LimitTable
 from npu_sim.studies import functions as study
-from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural
+from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
 from npu_sim.framework.execution import OrderMask as OrderMask
@@ -89,6 +89,16 @@ def compare(
 ) -> Comparison: ...
 
 @overload
+def compare(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
+) -> Comparison: ...
+
+@overload
+def compare(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Comparison: ...
+
+@overload
 def explain(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Explanation: ...
@@ -131,6 +141,16 @@ def explain(
 @overload
 def explain(
     operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
 ) -> Explanation: ...
 
 @overload
@@ -179,6 +199,16 @@ def limits(
 ) -> LimitTable: ...
 
 @overload
+def limits(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[SwiGluNatural]
+) -> LimitTable: ...
+
+@overload
+def limits(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[SwiGluGradNatural]
+) -> LimitTable: ...
+
+@overload
 def plan(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Plan: ...
@@ -221,6 +251,16 @@ def plan(
 @overload
 def plan(
     operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
 ) -> Plan: ...
 
 @overload
@@ -269,6 +309,16 @@ def prepare(
 ) -> Prepared: ...
 
 @overload
+def prepare(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
+) -> Prepared: ...
+
+@overload
+def prepare(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Prepared: ...
+
+@overload
 def run(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> Result: ...
@@ -311,6 +361,16 @@ def run(
 @overload
 def run(
     operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[MoeTokenUnpermuteGradComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[SwiGluComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[SwiGluGradComputed]
 ) -> Result: ...
 
 def embedding_dense_backward(
@@ -357,3 +417,13 @@ def moe_token_unpermute_grad(
     permuted_tokens: Array | None, unpermuted_tokens_grad: Array, sorted_indices: Array, probs: Array | None = ..., padded_mode: bool = ..., restore_shape: str | Sequence[int] | None = ...,
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
 ) -> tuple[NDArray[Any], NDArray[Any] | None]: ...
+
+def swi_glu(
+    x: Array, dim: SupportsIndex = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> NDArray[Any]: ...
+
+def swi_glu_grad(
+    y_grad: Array, x: Array, dim: SupportsIndex = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> NDArray[Any]: ...

@@ -124,6 +124,15 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         ("moe_token_unpermute_grad",),
         kernels_of_families=((ASCEND_950, ("moe_finalize_routing_v2_grad",)),),
     ),
+    OperatorEntry(
+        "swi_glu", "SwiGlu", ("swi_glu",), kernels_of_families=((ASCEND_950, ("swi_glu",)),)
+    ),
+    OperatorEntry(
+        "swi_glu_grad",
+        "SwiGluGrad",
+        ("swi_glu_grad",),
+        kernels_of_families=((ASCEND_950, ("swi_glu_grad",)),),
+    ),
 )
 """The operators of the package."""
 

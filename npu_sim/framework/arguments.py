@@ -50,7 +50,8 @@ class Tensor:
     optional
         Whether a call may leave it out.
     samples
-        Axis along which samples lie, for what changes when a batch does; None when it has none.
+        Axis along which samples lie, for what changes when a batch does, or a function of the
+        arguments that returns it; None when it has none.
     addresses
         Whether its values are addresses for kernels, as indices and labels are. A run then uses a
         copy: other threads cannot change values between check and use.
@@ -62,7 +63,7 @@ class Tensor:
     dtype: str = ""
     document: str = ""
     optional: bool = False
-    samples: int | None = None
+    samples: int | Callable[[Mapping[str, Any]], int | None] | None = None
     addresses: bool = False
 
     @property
@@ -73,6 +74,10 @@ class Tensor:
     def pattern(self, arguments: Mapping[str, Any]) -> str:
         """Return the pattern of its axes, which attributes may decide."""
         return self.shape(arguments) if callable(self.shape) else self.shape
+
+    def sample_axis(self, arguments: Mapping[str, Any]) -> int | None:
+        """Return the axis along which samples lie, which attributes may decide."""
+        return self.samples(arguments) if callable(self.samples) else self.samples
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,7 @@ PLURALS = {
     "sample": "samples",
     "sorted row": "sorted rows",
     "tap": "taps",
+    "tile": "tiles",
     "time step": "time steps",
     "token": "tokens",
     "weight row": "weight rows",

@@ -36,10 +36,9 @@ class FixedCall:
 
     def arguments(self, changed: Mapping[str, Value] | None = None) -> dict[str, Any]:
         """Return the arguments of the call, some values changed."""
-        arguments = {
-            **self.attributes,
-            **call_with(self.operator, {**self.values, **(changed or {})}, self.groups),
-        }
+        values = {**self.values, **(changed or {})}
+        built = call_with(self.operator, values, self.groups, self.attributes)
+        arguments = {**self.attributes, **built}
         for name, (contiguous, storage_format) in self.marks.items():
             if isinstance(arguments.get(name), TensorSpec):
                 arguments[name] = replace(

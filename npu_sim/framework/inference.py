@@ -245,13 +245,16 @@ def call_with(
     operator: Operator,
     values: Mapping[str, Value],
     groups: Mapping[str, patterns.Shape] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of a call with these values of axes.
 
-    ``groups`` are the axes of a given call; its tensors keep their ranks.
+    ``groups`` are the axes of a given call; its tensors keep their ranks. ``attributes`` are those
+    of its arguments that are not axes; patterns may depend on them.
     """
+    stated = {**(attributes or {}), **values}
     sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
-    needed = {name for tensor in operator.inputs for name in patterns.names(tensor.pattern(values))}
+    needed = {name for tensor in operator.inputs for name in patterns.names(tensor.pattern(stated))}
     swept = {derived.name: derived.swept for derived in operator.derived}
 
     def size(name: str) -> int:
@@ -263,7 +266,7 @@ def call_with(
     call: dict[str, Any] = {}
     for tensor in operator.inputs:
         if is_given.get(tensor.name, not tensor.optional):
-            shape = patterns.build(tensor.pattern(values), sizes, groups)
+            shape = patterns.build(tensor.pattern(stated), sizes, groups)
             dtype = str(values.get(tensor.dtype, tensor.dtype))
             call[tensor.name] = TensorSpec(shape, dtype)
     named = {axis.name for axis in operator.axes}

@@ -3,8 +3,8 @@
 Tokens of a pattern:
 
 - a name is one axis; ``2*col`` and ``col//2`` are one axis of a multiple or a part of that size;
-- ``row*`` is any number of axes, ``col+`` one or more; their product is the size, and they are the
-  same axes in every tensor;
+- ``row*`` is any number of axes, ``col+`` one or more, ``row{2}`` exactly two; their product is the
+  size, and they are the same axes in every tensor;
 - ``rows~`` is one or more axes with so many elements, in any shape; when implied, they are the axes
   that ``rows*`` has elsewhere;
 - ``1col`` is as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any
@@ -23,12 +23,15 @@ from math import prod
 from typing import NamedTuple
 
 from npu_sim.language import Text
+from npu_sim.status import UsageError
 
 Shape = tuple[int, ...]
 
 _ONES = ("1", "1?", "1*")
+_COUNTED = "{}"
 _KINDS = ("", "*", "+", "~", *_ONES)
 _TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
+_COUNTED_AXES = re.compile(r"([A-Za-z_]\w*)\{(\d)\}")
 _RELATED = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*)(?://([1-9]\d*))?")
 
 
@@ -37,10 +40,10 @@ class Token(NamedTuple):
 
     name: str
     kind: str
-    """``""``, ``*``, ``+`` or ``~`` as in a pattern, and ``1``, ``1?`` or ``1*`` for ones."""
+    """``""``, ``*``, ``+``, ``~`` or ``{}`` as in a pattern, ``1``, ``1?`` or ``1*`` for ones."""
     times: int = 1
     over: int = 1
-    """A single axis has ``size * times // over`` elements."""
+    """A single axis has ``size * times // over`` elements; ``{}`` is ``times`` axes."""
 
     @property
     def text(self) -> str:
@@ -77,15 +80,19 @@ def parse(pattern: str) -> tuple[Token, ...]:
             times, name, over = related.groups(default="1")
             tokens.append(Token(name, "", int(times), int(over)))
             continue
+        if counted := _COUNTED_AXES.fullmatch(text):
+            tokens.append(Token(counted[1], _COUNTED, int(counted[2])))
+            continue
         match = _TOKEN.fullmatch(text)
         kind = match[1] + match[3] if match else "?"
         if match is None or kind not in _KINDS:
             raise PatternError(
                 Text(
-                    "{text} in {pattern} is not an axis; write name, name*, name+, name~, 1name, "
-                    "1name?, 1name*, 2*name or name//2",
+                    "{text} in {pattern} is not an axis; write name, name*, name+, name~, "
+                    "{counted}, 1name, 1name?, 1name*, 2*name or name//2",
                     text=repr(text),
                     pattern=repr(pattern),
+                    counted="name{2}",
                 )
             )
         tokens.append(Token(match[2], kind))
@@ -176,7 +183,11 @@ def _spans(
     """
     tokens, lengths_known = parse(pattern), iter(known)
     lengths = [
-        1 if token.kind == "" else next(lengths_known) if token.kind in ("*", "+", "1") else None
+        _fixed_length(token)
+        if token.kind in ("", _COUNTED)
+        else next(lengths_known)
+        if token.kind in ("*", "+", "1")
+        else None
         for token in tokens
     ]
     open_places = [place for place, length in enumerate(lengths) if length is None]
@@ -195,6 +206,10 @@ def _spans(
     return tuple(zip(tokens, [0, *ends], ends, strict=False))
 
 
+def _fixed_length(token: Token) -> int:
+    return token.times if token.kind == _COUNTED else 1
+
+
 def build(
     pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] | None = None
 ) -> Shape:
@@ -203,7 +218,12 @@ def build(
     - ``values``: sizes by name.
     - ``groups``: axes of groups; where their product is not the size, :func:`reshape` fits them.
 
-    Raises KeyError for a size that is not known.
+    Raises
+    ------
+    KeyError
+        For a size that is not known.
+    UsageError
+        For a size other than 1 that is to be the product of no axes.
     """
     shape: list[int] = []
     for token in parse(pattern):
@@ -211,6 +231,15 @@ def build(
             shape.append(token.axis(int(values[token.name])))
             continue
         known = (groups or {}).get(token.name)
+        if token.kind == _COUNTED:
+            axes = reshape(known or (1,) * token.times, values[token.name])
+            if len(axes) != token.times:
+                message = Text(
+                    "{name} = {size}: the call has no axis of it", token, size=values[token.name]
+                )
+                raise UsageError(token.name, message, f"{token.name} = 1")
+            shape += axes
+            continue
         if token.kind in _ONES:
             shape += [1] * (1 if known is None else len(known)) if token.kind != "1*" else []
         elif known is not None and (token.kind in ("*", "+") or (token.kind == "~" and known)):
@@ -245,8 +274,9 @@ def text(pattern: str) -> str:
         "1": "1 ...",
         "1?": "1 ...",
         "1*": "1 ...",
+        _COUNTED: "{} ...",
     }
-    tokens = parse(pattern)
+    tokens = [token for token in parse(pattern) if token.kind != _COUNTED or token.times]
     if not tokens:
         return "scalar"
     axes = [words[token.kind].format(token.name) if token.kind else token.text for token in tokens]

@@ -281,3 +281,40 @@ class MoeTokenUnpermuteGradNatural(TypedDict):
     num_topk: NotRequired[Any]
     hidden: NotRequired[Any]
     tokens: NotRequired[Any]
+
+class SwiGluDescribed(TypedDict):
+    x: Described
+    dim: NotRequired[SupportsIndex]
+    out: NotRequired[Described]
+
+class SwiGluComputed(TypedDict):
+    x: Array
+    dim: NotRequired[SupportsIndex]
+
+class SwiGluNatural(TypedDict):
+    x: NotRequired[Any]
+    dim: NotRequired[Any]
+    out: NotRequired[Any]
+    dtype: NotRequired[Any]
+    col: NotRequired[Any]
+    row: NotRequired[Any]
+
+class SwiGluGradDescribed(TypedDict):
+    y_grad: NotRequired[Described]
+    x: NotRequired[Described]
+    dim: NotRequired[SupportsIndex]
+    out: NotRequired[Described]
+
+class SwiGluGradComputed(TypedDict):
+    y_grad: Array
+    x: Array
+    dim: NotRequired[SupportsIndex]
+
+class SwiGluGradNatural(TypedDict):
+    y_grad: NotRequired[Any]
+    x: NotRequired[Any]
+    dim: NotRequired[Any]
+    out: NotRequired[Any]
+    dtype: NotRequired[Any]
+    col: NotRequired[Any]
+    row: NotRequired[Any]

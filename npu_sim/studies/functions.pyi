@@ -11,7 +11,7 @@ from npu_sim.studies.determinism import DeterminismStudy
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import PrecisionStudy
 
-from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed
+from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed, SwiGluComputed, SwiGluGradComputed
 
 __all__: list[str]
 
@@ -61,6 +61,16 @@ def certificate(
 ) -> list[Certificate]: ...
 
 @overload
+def certificate(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluComputed]
+) -> list[Certificate]: ...
+
+@overload
+def certificate(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradComputed]
+) -> list[Certificate]: ...
+
+@overload
 def determinism(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> DeterminismStudy: ...
@@ -106,6 +116,16 @@ def determinism(
 ) -> DeterminismStudy: ...
 
 @overload
+def determinism(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[SwiGluComputed]
+) -> DeterminismStudy: ...
+
+@overload
+def determinism(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradComputed]
+) -> DeterminismStudy: ...
+
+@overload
 def invariance(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> InvarianceStudy: ...
@@ -151,6 +171,16 @@ def invariance(
 ) -> InvarianceStudy: ...
 
 @overload
+def invariance(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluComputed]
+) -> InvarianceStudy: ...
+
+@overload
+def invariance(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradComputed]
+) -> InvarianceStudy: ...
+
+@overload
 def precision(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> PrecisionStudy: ...
@@ -193,4 +223,14 @@ def precision(
 @overload
 def precision(
     operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradComputed]
 ) -> PrecisionStudy: ...

@@ -170,8 +170,9 @@ def _changes_of(base: StudyCall) -> Changes:
 
 def _sample_axes(base: StudyCall) -> dict[str, int]:
     """Return the axis of the samples, for inputs and results that have one."""
-    inputs = {tensor.name: tensor.samples for tensor in base.operator.inputs}
-    results = {tensor.output: tensor.samples for tensor in base.operator.outputs}
+    operator, arguments = base.operator, base.arguments
+    inputs = {tensor.name: tensor.sample_axis(arguments) for tensor in operator.inputs}
+    results = {tensor.output: tensor.sample_axis(arguments) for tensor in operator.outputs}
     return {name: axis for name, axis in (inputs | results).items() if axis is not None}
 
 

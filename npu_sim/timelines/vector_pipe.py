@@ -50,11 +50,12 @@ START_UP = MappingProxyType(
         "or": 12.40,
         "div": 29.09,
         "square root": 29.00,
+        "exp": 28.04,
     }
 )
 """Cycles before the first repeat, from the cost table of the vendor's public fusion compiler (page,
 "Start-up, cycles"). Casts of bf16 use the value of fp16, which is a model."""
-CYCLES_PER_REPEAT = MappingProxyType({"sum of a repeat": 7, "div": 2, "square root": 2})
+CYCLES_PER_REPEAT = MappingProxyType({"sum of a repeat": 7, "div": 2, "square root": 2, "exp": 2})
 """Published rates other than one cycle per repeat (page, "Cycles per repeat")."""
 
 

@@ -117,6 +117,23 @@ def rms_norm(
     }
 
 
+def swi_glu(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
+    return {
+        "x": tensor(rows, 2 * columns, kind=kind),
+        "dim": -1,
+        "out": tensor(rows, columns, kind=kind),
+    }
+
+
+def swi_glu_grad(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
+    return {
+        "yGrad": tensor(rows, columns, kind=kind),
+        "x": tensor(rows, 2 * columns, kind=kind),
+        "dim": -1,
+        "out": tensor(rows, 2 * columns, kind=kind),
+    }
+
+
 def cross_entropy(
     kind: int = FP32,
     rows: int = 60,
@@ -210,6 +227,8 @@ CALLS = {
     "moe_token_permute_grad": moe,
     "moe_token_unpermute": unpermute,
     "moe_token_unpermute_grad": unpermute_grad,
+    "swi_glu": swi_glu,
+    "swi_glu_grad": swi_glu_grad,
 }
 
 

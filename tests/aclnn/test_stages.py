@@ -47,6 +47,8 @@ PROTOTYPES = {
     "embedding_dense_backward": "grad indices numWeights paddingIdx scaleGradByFreq out",
     "conv_tbc_backward": "self input weight bias pad cubeMathType gradInput gradWeight gradBias",
     "rms_norm": "x gamma epsilon yOut rstdOut",
+    "swi_glu": "x dim out",
+    "swi_glu_grad": "yGrad x dim out",
     "rms_norm_grad": "dy x rstd gamma dxOut dgammaOut",
     "cross_entropy_loss_grad": (
         "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction "

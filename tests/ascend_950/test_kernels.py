@@ -18,6 +18,8 @@ ATTRIBUTES = {
     "moe_token_permute": ("num_out_tokens",),
     "moe_token_permute_grad": ("num_topk",),
     "embedding_dense_backward": ("num_weights", "padding_idx", "scale_grad_by_freq"),
+    "swi_glu": ("dim",),
+    "swi_glu_grad": ("dim",),
 }
 """Attributes of a call that the files state, by operator."""
 ULPS = {"cross_entropy_loss_grad": 2}

@@ -106,6 +106,14 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
         (call["dy"], None),
         (gradient["dx"], gradient["dgamma"]),
     )
+    call = calls.swi_glu_grad(20, 32, "bf16")
+    writer.call(
+        "NPU.npu_swiglu.0",
+        (call["x"],),
+        (run("swi_glu", {"x": call["x"]})["out"],),
+        (call["y_grad"],),
+        (run("swi_glu_grad", call)["out"],),
+    )
     call = calls.permutation(20, 4, 16, "bf16")
     forward = run("moe_token_permute", call)
     permuted, places = forward["permuted_tokens"], forward["sorted_indices"]

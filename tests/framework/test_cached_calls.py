@@ -75,7 +75,8 @@ def test_cached_and_uncached_checks_agree(name):
     first = [answer(check_uncached, declared, values, profile) for values in calls]
     for _ in range(2):
         assert [answer(check, declared, values, profile) for values in calls] == first
-    assert {len(outcome) for outcome in first} == {4, 5}, "some calls run, others are refused"
+    runs, is_refused = {4}, {5} if name != "swi_glu" else set()  # which takes all sizes and dtypes
+    assert {len(outcome) for outcome in first} == runs | is_refused
 
 
 def test_a_checked_call_is_cached():

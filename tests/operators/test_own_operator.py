@@ -166,13 +166,13 @@ def test_the_explorer_offers_it():
     assert "scale_rows" in done.stdout
 
 
-SWI_GLU = ROOT / "examples" / "swi_glu_grad"
-SWI_GLU_COMMANDS = re.findall(r"^npu-sim (.*)$", (SWI_GLU / "README.md").read_text("utf-8"), re.M)
+REGLU = ROOT / "examples" / "reglu_grad"
+REGLU_COMMANDS = re.findall(r"^npu-sim (.*)$", (REGLU / "README.md").read_text("utf-8"), re.M)
 
 
 @pytest.mark.long
 def test_every_command_of_a_readme_answers():
-    questions = {line: line.split() for line in SWI_GLU_COMMANDS}
+    questions = {line: line.split() for line in REGLU_COMMANDS}
     answers = ask(questions)
     assert len(answers) == 11
     assert {line: code for line, (code, _) in answers.items() if code} == {}

@@ -44,6 +44,13 @@ def rms_norm(
     }
 
 
+def swi_glu_grad(rows: int, columns: int, dtype: str = "fp32", seed: int = 0) -> dict[str, Any]:
+    """A gradient of SwiGlu."""
+    rng = np.random.default_rng(seed)
+    x, y_grad = rng.standard_normal((rows, 2 * columns)), rng.standard_normal((rows, columns))
+    return {"x": x.astype(DTYPES[dtype]), "y_grad": y_grad.astype(DTYPES[dtype])}
+
+
 def rms_norm_forward(
     rows: int,
     columns: int,

@@ -108,6 +108,19 @@ def test_what_cannot_be_decoded_is_an_error(kernel, words, release, argument):
     assert error.value.argument == argument
 
 
+@pytest.mark.parametrize("release", ["8.3", "9.1"])
+@pytest.mark.parametrize("kernel", ["SwiGlu", "SwiGluGrad"])
+def test_the_structure_of_swi_glu(kernel, release):
+    laid = layout(find_structure(kernel), release)
+    assert laid.bytes == 80
+    assert [(member.name, member.offset) for member in laid.members] == [
+        *(("is32BAligned", 0), ("isDoubleBuffer", 4), ("rowLen", 8), ("colLen", 16)),
+        *(("baseRowLen", 24), ("baseColLen", 28), ("activateLeft", 32), ("biasIsEmpty", 36)),
+        *(("quantScaleIsEmpty", 40), ("activateScaleIsEmpty", 44), ("swiColLen", 48)),
+        *(("perRowLen", 56), ("modRowLen", 64), ("usedCoreNum", 72)),
+    ]
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the data beside the repository")
 def test_layouts_and_vectors_of_the_public_sources():
     layouts = json.loads((SHARED / "tiling_layouts.json").read_text())
@@ -119,7 +132,7 @@ def test_layouts_and_vectors_of_the_public_sources():
             assert [tuple(member) for member in laid.members] == [
                 (one["name"], one["type"], one["offset"]) for one in public["fields"]
             ]
-    assert set(layouts) == {one.kernel for one in structures()}
+    assert {one.kernel for one in structures()} - set(layouts) == {"SwiGlu", "SwiGluGrad"}
     for line in (SHARED / "tiling_vectors.jsonl").read_text().splitlines():
         vector = json.loads(line)
         decoded = decode_tiling(vector["kernel"], vector["words"], release=vector["release"])

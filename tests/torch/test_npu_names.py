@@ -16,11 +16,13 @@ from npu_sim.torch import (  # noqa: E402
     npu_moe_token_permute,
     npu_moe_token_unpermute,
     npu_rms_norm,
+    npu_swiglu,
 )
 from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
 
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",
+    npu_swiglu: "self dim=-1",
     npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
     npu_moe_token_unpermute: (
         "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None"
@@ -160,3 +162,15 @@ def test_the_forward_has_the_statuses_of_the_product(call, argument):
     with pytest.raises(npu_sim.AclnnError) as raised:
         call(torch.randn(4, 6, requires_grad=True))
     assert (raised.value.status, raised.value.argument) == (561002, argument)
+
+
+@pytest.mark.parametrize("dim", [-1, 0, 1])
+def test_swiglu_and_its_gradient(dim):
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    result = npu_swiglu(x, dim)
+    (ours,) = torch.autograd.grad(result.square().sum(), x)
+    a, b = x.chunk(2, dim)
+    expected = functional.silu(a) * b
+    (theirs,) = torch.autograd.grad(expected.square().sum(), x)
+    assert torch.allclose(result, expected)
+    assert torch.allclose(ours, theirs)

@@ -8,7 +8,7 @@ torch = pytest.importorskip(
 
 from torch import func  # noqa: E402
 from torch.autograd import forward_ad, functional  # noqa: E402
-from torch.nn.functional import cross_entropy, embedding, rms_norm  # noqa: E402
+from torch.nn.functional import cross_entropy, embedding, rms_norm, silu  # noqa: E402
 
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.torch.operators import differentiable_functions  # noqa: E402
@@ -37,6 +37,11 @@ def unpermuted(rows, probs):
 
 def normalised(x, gamma):
     return rms_norm(x, (16,), gamma, 1e-6)
+
+
+def gated(x):
+    a, b = x.chunk(2, -1)
+    return silu(a) * b
 
 
 NORM = normal(3, 2, 16), normal(16)
@@ -86,6 +91,7 @@ FUNCTIONS = {
         unpermuted,
         ROWS,
     ),
+    "npu_swiglu": (simulated.npu_swiglu, gated, (normal(3, 8),)),
 }
 
 
@@ -178,7 +184,8 @@ def test_a_derivative_is_right_or_refused_by_name(name, transform):
     except NotImplementedError as error:
         message = str(error)
     if value is None:
-        assert f"npu_sim::{name.removeprefix('npu_').removesuffix('_loss')}" in message
+        operator = name.removeprefix("npu_").removesuffix("_loss").replace("swiglu", "swi_glu")
+        assert f"npu_sim::{operator}" in message
     else:
         assert_close(value, MAY_BE_REFUSED[transform](theirs, tensors))
 

@@ -84,6 +84,39 @@ def exp_moderate(x: Any) -> Any:
     return _polynomial(x, shifted - _MODERATE_POWER) * power_of_two(shifted)
 
 
+_LOG2_E_FP64 = 1.4426950408889634
+_MINUS_LN2_HIGH_FP64, _MINUS_LN2_LOW_FP64 = -0.6931471805599453, -2.3190468138462996e-17
+_FP64_POWER = 1.5 * 2.0**52 + 1023
+_HIGHEST_FP64, _LOWEST_BESIDE_ONE = 89.0, -40.0
+"""e^89 is inf in fp32; e^-40 is lost when 1 is added in fp32."""
+
+
+@device_function
+def exp_plus_one(x: np.float32) -> np.float32:
+    """Return fp32(e^x) + 1 in fp32, with e^x computed in fp64, in a form that LLVM vectorises.
+
+    e^x is within 2e-15 of the exact value, so that the fp32 number is the nearest one but for a few
+    arguments in 10^8. The polynomial interpolates (e^r - 1 - r) / r^2 in the Chebyshev nodes of
+    |r| <= ln2/2.
+    """
+    wide = np.float64(x)
+    wide = _HIGHEST_FP64 if wide > _HIGHEST_FP64 else wide
+    wide = _LOWEST_BESIDE_ONE if wide < _LOWEST_BESIDE_ONE else wide
+    shifted = multiply_add(wide, _LOG2_E_FP64, _FP64_POWER)
+    k = shifted - _FP64_POWER
+    r = multiply_add(k, _MINUS_LN2_LOW_FP64, multiply_add(k, _MINUS_LN2_HIGH_FP64, wide))
+    tail = multiply_add(2.7613810696022455e-07, r, 2.762512018118723e-06)
+    tail = multiply_add(tail, r, 2.4801536381780756e-05)
+    tail = multiply_add(tail, r, 0.0001984120872424167)
+    tail = multiply_add(tail, r, 0.0013888888905885)
+    tail = multiply_add(tail, r, 0.00833333335373355)
+    tail = multiply_add(tail, r, 0.04166666666665135)
+    tail = multiply_add(tail, r, 0.16666666666648283)
+    tail = multiply_add(tail, r, 0.5)
+    power = multiply_add(r * r, tail, 1.0 + r) * power_of_two(shifted)
+    return np.float32(power) + _ONE
+
+
 @device_function
 def exp_rounded(x: np.float32) -> np.float32:
     """Return exp(x) computed in fp64, where cancellation would turn 1 ulp into many."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
+    I64,
     LINE_BYTES,
     Emitted,
     LanesType,
@@ -47,6 +48,8 @@ from npu_sim.numbers.scalars import has_features, has_half_conversions, narrow, 
 Stored = NDArray[Any]
 Values = NDArray[np.float32]
 Patterns = NDArray[np.signedinteger[Any]]
+
+FP64_MANTISSA_BITS = 52
 
 NO_BLOCK = 1 << 62
 """Length of a block, longer than any array, where the processor cannot convert the elements."""
@@ -87,7 +90,12 @@ def stream_numbers(array: Stored, index: int, values: Values) -> None:
 
 
 def power_of_two(shifted: Any) -> Any:
-    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number."""
+    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number.
+
+    Of a fp64 number from 1.5 * 2^52 + 1023 + n.
+    """
+    if shifted.dtype == np.float64:
+        return (shifted.view(np.uint64) << np.uint64(FP64_MANTISSA_BITS)).view(np.float64)
     return (shifted.view(np.uint32) << np.uint32(FP32_MANTISSA_BITS)).view(np.float32)
 
 
@@ -207,6 +215,8 @@ def _stream_numbers(typing_context: Any, array: Any, index: Any, values: Any) ->
 def _power_of_two(typing_context: Any, shifted: Any) -> Emitted | None:
     vector = isinstance(shifted, LanesType)
     integer, places = I32, I32(FP32_MANTISSA_BITS)
+    if shifted == types.float64:
+        integer, places = I64, I64(FP64_MANTISSA_BITS)
     if vector:
         integer = ir.VectorType(I32, shifted.count)
         places = constant_vector(I32, shifted.count, FP32_MANTISSA_BITS)
@@ -215,7 +225,8 @@ def _power_of_two(typing_context: Any, shifted: Any) -> Emitted | None:
         bits = builder.shl(builder.bitcast(arguments[0], integer), places)
         return builder.bitcast(bits, arguments[0].type)
 
-    return (shifted(shifted), generate) if vector or shifted == types.float32 else None
+    known = vector or shifted in (types.float32, types.float64)
+    return (shifted(shifted), generate) if known else None
 
 
 @intrinsic

@@ -8,6 +8,7 @@ calls ``fmaf`` in C.
 
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -168,12 +169,15 @@ for _function, _instruction in (
 
 
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c of float32 numbers or arrays with one rounding.
+    """Return a * b + c of float32 numbers or arrays, or of float64 numbers, with one rounding.
 
     The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo
     and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second
     rounding, to fp32, gives the correctly rounded result.
     """
+    if isinstance(a, float):  # also a NumPy float64
+        exact = Fraction(a) * Fraction(b) + Fraction(c) if np.isfinite([a, b, c]).all() else None
+        return np.float64(a * b + c if exact is None else float(exact))
     with np.errstate(all="ignore"):
         product = np.multiply(a, b, dtype=np.float64)
         addend = np.broadcast_to(np.asarray(c, np.float64), product.shape)
@@ -188,13 +192,14 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic
 def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None:
-    result = types.float32 if a == b == c == types.float32 else common_lanes((a, b, c))
+    scalars = {types.float32: "llvm.fma.f32", types.float64: "llvm.fma.f64"}
+    result = a if a == b == c and a in scalars else common_lanes((a, b, c))
     if result is None:
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        values, name = arguments, "llvm.fma.f32"
-        if result != types.float32:
+        values, name = arguments, scalars.get(result, "")
+        if not name:
             values = as_lanes(builder, result, signature.args, arguments)
             name = f"llvm.fma.v{result.count}f32"
         kind = values[0].type
@@ -207,4 +212,4 @@ def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None
 
 
 multiply_add = fused_multiply_add if config.DISABLE_JIT else _multiply_add
-"""Fused multiply-add in kernels, of fp32 numbers and lanes."""
+"""Fused multiply-add in kernels, of fp32 numbers and lanes, and of fp64 numbers."""

@@ -14,6 +14,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
@@ -28,7 +29,15 @@ from npu_sim.kernels.vectors.lane_type import (
     require_elements,
     splat_numbers,
 )
-from npu_sim.kernels.vectors.lanes import Stored, Values, emit_load, narrow_lanes
+from npu_sim.kernels.vectors.lanes import (
+    Stored,
+    Values,
+    emit_load,
+    narrow_lanes,
+    store,
+    stream,
+    to_next_line,
+)
 from npu_sim.numbers.scalars import has_features, narrow, widen
 
 
@@ -242,3 +251,34 @@ def _store_some(
 
 if not config.DISABLE_JIT:
     load_like, load_some, store_some, merge = _load_like, _load_some, _store_some, _merge
+
+
+@device_function
+def store_rounded(values: Values, out: Stored, streams: bool) -> None:
+    """Round fp32 numbers once to the storage type of ``out``.
+
+    With ``streams``, use non-temporal stores for whole cache lines;
+    `npu_sim.kernels.vectors.lanes.end_streams` must follow.
+    """
+    line = LINE_BYTES // out.itemsize
+    if out.size < line:
+        for column in range(out.size):
+            out[column] = narrow(values[column], out)
+        return
+    if not streams:
+        for begin in range(0, out.size, line):
+            # The last vector may overlap the previous one; both write the same values.
+            column = min(begin, out.size - line)
+            store(out, column, load_like(values, column, out))
+        return
+    first = to_next_line(out, 0)
+    end = first + (out.size - first) // line * line
+    for column in range(first, end, line):
+        stream(out, column, load_like(values, column, out))
+    for side in range(2):  # partial lines, which are shared with neighbouring rows
+        column, begin, stop = end, 0, out.size - end
+        if side == 0:
+            column, begin, stop = first - line, line - first, line
+        if begin < stop:
+            part = load_some(values, column, begin, stop, out)
+            store_some(out, column, part, begin, stop)

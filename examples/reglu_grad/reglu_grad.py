@@ -1,9 +1,9 @@
-"""SwiGluGrad: the gradient of y = silu(a) * b, where x = (a | b) along its last axis.
+"""RegluGrad: the gradient of y = relu(a) * b, where x = (a | b) along its last axis.
 
-    s = 1 / (1 + exp(-a));  da = dy * b * s * (1 + a * (1 - s));  db = dy * a * s;  dx = (da | db)
+    da = dy * b where a > 0, else 0;  db = dy * max(a, 0);  dx = (da | db)
 
 Rows are split over the vector cores; each core computes them in groups that fit the Unified Buffer.
-A model: the tiling of the product's operator is not described here.
+A model: the product has no such operator.
 """
 
 import numpy as np
@@ -58,13 +58,12 @@ def tile(row: Any, device: Device, rules: Any) -> Tiling:
 
 @kernel
 def rows_of_core(core, dy, x, core_rows, dx):
-    one, columns = np.float32(1), dy.shape[1]
+    zero, columns = np.float32(0), dy.shape[1]
     for row in range(core * core_rows, min((core + 1) * core_rows, dy.shape[0])):
         for column in range(columns):
             a, b = x[row, column], x[row, columns + column]
-            s = one / (one + np.exp(-a))
-            dx[row, column] = dy[row, column] * b * s * (one + a * (one - s))
-            dx[row, columns + column] = dy[row, column] * a * s
+            dx[row, column] = dy[row, column] * b if a > zero else zero
+            dx[row, columns + column] = dy[row, column] * max(a, zero)
 
 
 def compute(run: Any) -> None:
@@ -113,9 +112,9 @@ def program(plan: Any) -> Program:
         elements = rows * columns
         copies = Copy(size * elements, elements), Copy(2 * size * elements, 2 * elements)
         work = (
-            Instruction("exp_ln_sqrt_div", "float32", elements, times=2),
-            Instruction("adds_muls_maxs_mins", "float32", elements, times=3),
-            Instruction("add_sub_mul_max_min", "float32", elements, times=6),
+            Instruction("compare_compares_select", "float32", elements, times=2),
+            Instruction("adds_muls_maxs_mins", "float32", elements),
+            Instruction("add_sub_mul_max_min", "float32", elements, times=2),
         )
         return (vector_tile(copies, work, copies[1:]),)
 
@@ -129,14 +128,13 @@ def program(plan: Any) -> Program:
 def formula(arguments: Any, tensors: Any, precision: Any) -> dict[str, Any]:
     dy, x = tensors["dy"].astype(precision), tensors["x"].astype(precision)
     a, b = np.split(x, 2, axis=-1)
-    s = 1 / (1 + np.exp(-a))
-    return {"dx": np.concatenate((dy * b * s * (1 + a * (1 - s)), dy * a * s), axis=-1)}
+    return {"dx": np.concatenate((np.where(a > 0, dy * b, 0), dy * np.maximum(a, 0)), axis=-1)}
 
 
 OPERATOR = Operator(
-    name="swi_glu_grad",
-    title="SwiGluGrad",
-    summary="Gradient of silu(a) * b, where a and b are the halves of x.",
+    name="reglu_grad",
+    title="RegluGrad",
+    summary="Gradient of relu(a) * b, where a and b are the halves of x.",
     arguments=(
         Tensor("dy", "row* col", "gradient of the result", "dtype", samples=0),
         Tensor("x", "row* 2*col", "a and b, side by side", "dtype", samples=0),

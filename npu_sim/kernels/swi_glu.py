@@ -1,0 +1,208 @@
+"""SwiGlu and its gradient: out = a / (1 + exp(-a)) * b, where a and b are the halves of a row of x.
+
+Elements are independent, so threads split pieces of rows evenly, regardless of the simulated core
+split. The order of the operations of an element depends on the dtype and, in the gradient, on the
+product. Ascend 950 loses subnormal results of its division (``flushes``).
+
+Slow reference with the order of operations: ``tests/reference/swi_glu.py``.
+
+Source: specification pages ``swi_glu``, ``swi_glu_grad`` and ``swi_glu_950``, section "Kernel".
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import thread_scratch, threads_for
+from npu_sim.kernels.vectors.exponential import exp_plus_one
+from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
+from npu_sim.kernels.vectors.lanes_edges import store_rounded
+from npu_sim.numbers.scalars import widen
+
+PIECE_COLUMNS = 2048
+"""Columns of a piece; it stays in the L1 cache between computing and rounding."""
+FP32, SIXTEEN_BITS, FUSED = 0, 1, 2
+"""Orders of operations of the gradient: A2's for fp32 and for 16 bits, and that of Ascend 950."""
+
+ROOT_DISTANCE = np.float32(1e-3)
+SMALLEST_NORMAL = np.float32(2.0**-126)
+_ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
+Floats = NDArray[np.float32]
+Counts = NDArray[np.int64]
+"""Of every chunk the number of low values, of gates, and of values near the root."""
+
+
+class Limits(NamedTuple):
+    """Values of a that are counted; nan counts none."""
+
+    low: np.float32
+    """Finite values below it."""
+    gate: np.float32
+    """An infinite value besides -inf."""
+    root: np.float32
+    """Values within `ROOT_DISTANCE` of it."""
+
+
+class Halves(NamedTuple):
+    """Tensors of a call as (rows, columns); ``x`` and ``x_grad`` have two columns for each."""
+
+    x: NDArray[Any]
+    y_grad: NDArray[Any]
+    x_grad: NDArray[Any]
+
+
+@device_function
+def _divided(numerator: np.float32, d: np.float32, flushes: bool) -> np.float32:
+    """Return a quotient; with ``flushes``, a subnormal one becomes a zero of its sign."""
+    quotient = numerator / d
+    return quotient * _ZERO if flushes and abs(quotient) < SMALLEST_NORMAL else quotient
+
+
+@device_function
+def _forward_of_fp32(a, b, flushes: bool, out: Floats) -> None:
+    for column in range(a.size):
+        s = _divided(_ONE, exp_plus_one(-a[column]), flushes)
+        out[column] = (s * a[column]) * b[column]
+
+
+@device_function
+def _forward_of_16_bits(a, b, flushes: bool, out: Floats) -> None:
+    for column in range(a.size):
+        wide = widen(a[column])
+        out[column] = _divided(wide, exp_plus_one(-wide), flushes) * widen(b[column])
+
+
+@device_function
+def _gradient_of_fp32(a, b, grad, out_a: Floats, out_b: Floats) -> None:
+    for column in range(a.size):
+        s = _ONE / exp_plus_one(-a[column])
+        t = (s * (_ONE - s)) * a[column] + s
+        out_b[column] = (s * a[column]) * grad[column]
+        out_a[column] = (t * b[column]) * grad[column]
+
+
+@device_function
+def _gradient_of_16_bits(a, b, grad, out_a: Floats, out_b: Floats) -> None:
+    for column in range(a.size):
+        wide, g = widen(a[column]), widen(grad[column])
+        s = _ONE / exp_plus_one(-wide)
+        t = (s * (_ONE - s)) * wide + s
+        out_b[column] = (s * wide) * g
+        out_a[column] = (t * g) * widen(b[column])
+
+
+@device_function
+def _gradient_of_950(a, b, grad, out_a: Floats, out_b: Floats) -> None:
+    for column in range(a.size):
+        wide, g = widen(a[column]), widen(grad[column])
+        s = _divided(_ONE, exp_plus_one(-wide), True)
+        gs = g * s
+        out_b[column] = gs * wide
+        out_a[column] = (((_ONE - s) * wide + _ONE) * gs) * widen(b[column])
+
+
+@device_function
+def _count(a, limits: Limits, counts: Counts) -> None:
+    """Add the numbers of the values in ``a`` that `Limits` names."""
+    low, gates, near = 0, 0, 0
+    for column in range(a.size):
+        value = widen(a[column])
+        low += (value < limits.low) & (value > -_INFINITY)
+        gates += (value == -_INFINITY) | (value == limits.gate)
+        near += abs(value - limits.root) < ROOT_DISTANCE
+    counts[0] += low
+    counts[1] += gates
+    counts[2] += near
+
+
+@kernel
+def _forward(
+    chunk: int,
+    x,
+    flushes: bool,
+    streams: bool,
+    limits: Limits,
+    scratch: Floats,
+    counts: Counts,
+    out,
+) -> None:
+    """Compute a chunk of the pieces of all rows."""
+    columns, chunks = out.shape[1], len(scratch)
+    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
+    all_pieces = out.shape[0] * pieces
+    for number in range(all_pieces * chunk // chunks, all_pieces * (chunk + 1) // chunks):
+        row = number // pieces
+        begin = (number - row * pieces) * PIECE_COLUMNS
+        end = min(begin + PIECE_COLUMNS, columns)
+        a, b = x[row, begin:end], x[row, columns + begin : columns + end]
+        values = scratch[chunk, : end - begin]
+        _count(a, limits, counts[chunk])
+        if x.itemsize == 4:
+            _forward_of_fp32(a, b, flushes, values)
+        else:
+            _forward_of_16_bits(a, b, flushes, values)
+        store_rounded(values, out[row, begin:end], streams)
+    end_streams()
+
+
+@kernel
+def _gradient(
+    chunk: int,
+    halves: Halves,
+    order: int,
+    streams: bool,
+    limits: Limits,
+    scratch: Floats,
+    counts: Counts,
+) -> None:
+    """Compute a chunk of the pieces of all rows."""
+    x, y_grad, x_grad = halves
+    columns, chunks = y_grad.shape[1], len(scratch)
+    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
+    all_pieces = y_grad.shape[0] * pieces
+    for number in range(all_pieces * chunk // chunks, all_pieces * (chunk + 1) // chunks):
+        row = number // pieces
+        begin = (number - row * pieces) * PIECE_COLUMNS
+        end = min(begin + PIECE_COLUMNS, columns)
+        a, b = x[row, begin:end], x[row, columns + begin : columns + end]
+        grad = y_grad[row, begin:end]
+        _count(a, limits, counts[chunk])
+        out_a, out_b = scratch[chunk, 0, : end - begin], scratch[chunk, 1, : end - begin]
+        if order == FUSED:
+            _gradient_of_950(a, b, grad, out_a, out_b)
+        elif order == SIXTEEN_BITS:
+            _gradient_of_16_bits(a, b, grad, out_a, out_b)
+        else:
+            _gradient_of_fp32(a, b, grad, out_a, out_b)
+        store_rounded(out_a, x_grad[row, begin:end], streams)
+        store_rounded(out_b, x_grad[row, columns + begin : columns + end], streams)
+    end_streams()
+
+
+def swi_glu(x: NDArray[Any], flushes: bool, limits: Limits, out: NDArray[Any]) -> list[int]:
+    """Compute out (rows, columns) from x (rows, 2 * columns), storage arrays of one dtype.
+
+    Returns the numbers of the values of a that ``limits`` names, in its order.
+    """
+    threads = threads_for(x.nbytes + out.nbytes)
+    scratch = thread_scratch(threads, PIECE_COLUMNS)
+    counts, streams = np.zeros((threads, 3), np.int64), out.nbytes > STREAM_BYTES
+    _forward.over(threads, x, flushes, streams, limits, scratch, counts, out)
+    return [int(count) for count in counts.sum(axis=0)]
+
+
+def swi_glu_grad(
+    x: NDArray[Any], y_grad: NDArray[Any], order: int, limits: Limits, x_grad: NDArray[Any]
+) -> list[int]:
+    """Compute x_grad, of the shape of x (rows, 2 * columns), from y_grad (rows, columns).
+
+    ``order`` is one of `FP32`, `SIXTEEN_BITS` and `FUSED`. Returns counts as `swi_glu` does.
+    """
+    threads = threads_for(x.nbytes + y_grad.nbytes + x_grad.nbytes)
+    scratch = thread_scratch(threads, 2, PIECE_COLUMNS)
+    counts, streams = np.zeros((threads, 3), np.int64), x_grad.nbytes > STREAM_BYTES
+    halves = Halves(x, y_grad, x_grad)
+    _gradient.over(threads, halves, order, streams, limits, scratch, counts)
+    return [int(count) for count in counts.sum(axis=0)]

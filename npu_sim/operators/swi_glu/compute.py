@@ -1,0 +1,95 @@
+"""SwiGlu: computation, formula and generated data; the warnings on data are SwiGluGrad's too.
+
+Source: specification pages ``swi_glu`` and ``swi_glu_grad``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.execution import unsupported_values
+from npu_sim.numbers.values import normal
+from npu_sim.plans.model import Caveat, caveat
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+OVERFLOWS_BELOW = np.float32(-88.72283)
+"""Below this, exp(-a) is inf in fp32 (page, "Special values")."""
+NONE = np.float32(np.nan)
+"""A limit that no value meets."""
+
+
+def compute(run: "Run") -> None:
+    """Compute out in the order of operations of A2 and A3."""
+    compute_forward(run, OVERFLOWS_BELOW, flushes=False)
+
+
+def compute_forward(run: "Run", overflows_below: np.float32, *, flushes: bool) -> None:
+    """Compute out; ``flushes``: division loses subnormal results."""
+    with run.watch.stage("load"):
+        from npu_sim.kernels.swi_glu import Limits, swi_glu
+    rows, columns = run.case.row.row, run.case.row.col
+    with run.watch.stage("compute"):
+        x = run.stored("x").reshape(rows, 2 * columns)
+        limits = Limits(overflows_below, NONE, NONE)
+        counts = swi_glu(x, flushes, limits, run.written("out").reshape(rows, columns))
+    run.caveats = data_caveats(run, counts)
+
+
+def data_caveats(run: "Run", counts: list[int]) -> tuple[Caveat, ...]:
+    """Return the warnings of a run that depend on data; ``counts`` are those of the kernel."""
+    unsupported = unsupported_values(run.tensors) if run.case.profile.saturates else ()
+    return (*unsupported, *_found(*counts))
+
+
+def _found(low: int, infinite: int, near: int) -> Iterator[Caveat]:
+    """Yield the warnings on so many elements."""
+    if low:
+        yield caveat(
+            "exp_overflows",
+            "x",
+            "{found} finite elements of the first half are so low that exp(-a) overflows: their "
+            "result is a zero, or nan where the other factor is inf",
+            found=low,
+        )
+    if infinite:
+        yield caveat(
+            "infinite_gate",
+            "x",
+            "{found} elements of the first half are infinite: a result is nan, not its limit",
+            found=infinite,
+        )
+    if near:
+        yield caveat(
+            "cancels",
+            "x",
+            "{found} elements of the first half are within 0.001 of -1.2784645, where the gradient "
+            "cancels: its relative error in fp32 has no bound",
+            found=near,
+        )
+
+
+def halves_of(arguments: Any, x: np.ndarray, precision: np.dtype[Any]) -> list[np.ndarray]:
+    """Return both halves of x along dim."""
+    return np.split(x.astype(precision), 2, axis=int(arguments.dim))
+
+
+def sigmoid(a: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-a))."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-a)))
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return out by its formula (page, "Formula")."""
+    a, b = halves_of(arguments, tensors["x"], precision)
+    return {"out": a * sigmoid(a) * b}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return activations of order 1."""
+    return {"x": normal(np.random.default_rng(seed), arguments.x)}

@@ -1,0 +1,206 @@
+"""SwiGlu: silu of one half of x times the other half.
+
+Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks that SwiGluGrad
+shares are here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Profile
+from npu_sim.framework import checks
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
+from npu_sim.framework.case import Inspection
+from npu_sim.framework.operator import Assumed, Operator
+from npu_sim.language import Text, joined
+from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
+from npu_sim.status import INNER_FAILURE, INVALID, TILING_FAILURE, AclnnError, Status
+from npu_sim.tiling import swi_glu as tiler
+from npu_sim.tiling.common import MAX_RANK, SYSTEM_WORKSPACE_BYTES, align
+
+LAST = -1
+"""Default of dim."""
+
+
+def whole(arguments: Mapping[str, Any]) -> str:
+    """Return the axes of x: rows, then the axis that is split, then axes within it."""
+    return _axes(arguments, "2*")
+
+
+def half(arguments: Mapping[str, Any]) -> str:
+    """Return the axes of a tensor whose axis ``dim`` is half as long as that of x."""
+    return _axes(arguments, "")
+
+
+def _axes(arguments: Mapping[str, Any], times: str) -> str:
+    dim = arguments.get("dim", LAST)
+    is_axis = type(dim) is int and -MAX_RANK <= dim < MAX_RANK
+    if not is_axis or dim == LAST:
+        return f"row* {times}col"
+    if dim < 0:
+        return f"row* {times}split inner{{{-dim - 1}}}"
+    return f"row{{{dim}}} {times}split inner*"
+
+
+def sample_axis(arguments: Mapping[str, Any]) -> int | None:
+    """Return the axis of samples: the first, unless it is split."""
+    return None if arguments["dim"] in (0, -arguments["x"].rank) else 0
+
+
+def dtypes(profile: Profile) -> Sequence[str]:
+    """Return the dtypes of a product."""
+    return profile.product.dtypes
+
+
+def check_dim(call: Inspection) -> None:
+    """Check that dim is an axis of x (page, "Contract" 3); rank 0 is refused by the next check."""
+    dim, rank = int(call.arguments.dim), call.specs["x"].rank
+    if rank and not -rank <= dim < rank:
+        message = Text(
+            "dim = {dim} is no axis of x, which has {rank}; by the public sources a device returns "
+            "561002, as the planner is the first to look at dim",
+            dim=dim,
+            rank=rank,
+        )
+        raise AclnnError(INVALID, "dim", message, f"{-rank} <= dim <= {rank - 1}")
+
+
+def check_even(call: Inspection) -> None:
+    """Check that the axis can be halved (page, "Contract" 5 and "Warnings")."""
+    x, dim = call.specs["x"], int(call.arguments.dim)
+    if x.shape[dim] % 2 == 0:
+        return
+    message: str = Text("x {x} has an odd axis dim = {dim}", x=x, dim=dim)
+    behind = x.shape[dim % x.rank :]
+    if any(size % 2 == 0 for size in behind):
+        planned = Text(
+            "the planner of A2 and A3 takes it, as the axes from dim on have an even product; it "
+            "splits rows within the axis, and writes behind the end of out (odd_split_axis)"
+        )
+        message = joined((message, planned), ": ")
+    hint = Text("an even size, such as {size}", size=x.shape[dim] + 1)
+    raise AclnnError(TILING_FAILURE, "x", message, hint)
+
+
+def sizes_message(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for sizes that the Atlas inference series does not take."""
+    size, step = call.specs["x"].itemsize, tiler.INFERENCE_ROW_BYTES
+    message = Text(
+        "half a row of x has {col} elements of {size} bytes, in {row} rows; {title} takes no empty "
+        "x, and only multiples of {step} bytes",
+        col=call.size("col"),
+        row=call.size("row"),
+        size=size,
+        title=call.profile.product.title,
+        step=step,
+    )
+    nearest = align(max(call.size("col") * size, 1), step) // size
+    return message, Text(
+        "{nearest} elements, or any multiple of {least}", nearest=nearest, least=step // size
+    )
+
+
+def check_dense_output(call: Inspection) -> None:
+    """Check that out is contiguous (page, "Contract")."""
+    for output in call.operator.outputs:
+        spec = call.specs.get(output.name)
+        if spec is not None and not spec.contiguous:
+            message = Text(
+                "{name} is not contiguous; the product does not look at its strides, and writes it "
+                "densely from its first element on",
+                output,
+            )
+            raise AclnnError(
+                INVALID, output.name, message, Text("pass a contiguous {name}", output)
+            )
+
+
+def refuse_strided(call: Inspection, status: Status = INNER_FAILURE) -> None:
+    """Refuse strided inputs where the definition does not ask for their copy (page, "Releases")."""
+    for tensor in call.operator.inputs:
+        if not call.specs[tensor.name].contiguous:
+            message = Text(
+                "{name} is not contiguous, and release {release} has no copy of it on {title}: the "
+                "second stage fails",
+                name=tensor.name,
+                release=call.profile.release,
+                title=call.profile.product.title,
+            )
+            hint = Text("pass a contiguous copy of {name}", name=tensor.name)
+            raise AclnnError(status, tensor.name, message, hint)
+
+
+def check_strided(call: Inspection) -> None:
+    """Refuse a strided x on the Atlas inference series up to release 8.5."""
+    is_inference = call.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE
+    if is_inference and call.rules.inference_copies_strided == 0:
+        refuse_strided(call)
+
+
+DIM = Attribute("dim", int, "axis of x that is split into halves", LAST)
+AXES: tuple[Axis, ...] = (
+    Word("dtype", "dtype of all tensors", FLOAT_DTYPES, "bfloat16"),
+    Number(
+        "col",
+        "columns: half the product of the axes of x from dim on",
+        3072,
+        unit="column",
+        aliases=("columns", "cols"),
+        read="split * inner",
+    ),
+    Number("row", "rows: product of the axes before dim", 4096, unit="row", aliases=("rows",)),
+)
+DERIVED = (Derived("split", "col"), Derived("inner", "max(col // max(split, 1), 1)"))
+"""Half of the axis dim, and the product of the axes behind it, where dim is not the last axis."""
+ASSUMED = (
+    Assumed("system_workspace_bytes", SYSTEM_WORKSPACE_BYTES, "specification page swi_glu, Tiling"),
+)
+
+OPERATOR = Operator(
+    name="swi_glu",
+    title="SwiGlu",
+    summary="Multiply silu of one half of x with the other half, as the product does.",
+    arguments=(
+        Tensor(
+            "x",
+            whole,
+            "input, (..., 2*n, ...): both halves along axis dim",
+            "dtype",
+            samples=sample_axis,
+        ),
+        DIM,
+        Output(
+            "out",
+            half,
+            "silu(first half) * second half, (..., n, ...)",
+            "dtype",
+            samples=sample_axis,
+        ),
+    ),
+    axes=AXES,
+    derived=DERIVED,
+    checks=(
+        checks.Given(),
+        checks.Supported(),
+        checks.Dtypes("x", dtypes),
+        checks.SameDtype("out", "x"),
+        checks.Formats(checks.PLAIN_FORMATS),
+        checks.Attributes("dim"),
+        check_dim,
+        checks.Ranks("x", 1, status=TILING_FAILURE),
+        check_even,
+        checks.Shapes("x out", TILING_FAILURE),
+        check_dense_output,
+        checks.Fits(tiler.inference_takes, "x", sizes_message),
+        checks.NothingToDo("row * col == 0"),
+        check_strided,
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile,
+    assumed=ASSUMED,
+    evidence=Evidence.EXACT,
+    families=(ASCEND_950,),
+    package=__package__,
+)

@@ -1,0 +1,155 @@
+"""The plan of SwiGlu, and what SwiGluGrad's plan has in common with it.
+
+Source: specification pages ``swi_glu`` and ``swi_glu_grad``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import (
+    Condition,
+    Description,
+    core_works,
+    counted,
+    decision,
+    vector_plan,
+)
+from npu_sim.language import Text
+from npu_sim.operators.shared.normalised_rows import SYSTEM
+from npu_sim.plans.model import Caveat, caveat
+from npu_sim.tiling import swi_glu as tiler
+from npu_sim.tiling.common import alignment
+
+FEW_ELEMENTS = 4096
+"""Size of half of x from which on idle cores are worth a warning (page, "Warnings")."""
+
+
+def _is_aligned(row: Any, device: Any, rules: Any) -> bool:
+    return tiler.is_aligned(row)
+
+
+def _nearest_aligned(row: Any, device: Any, rules: Any) -> Iterator[int]:
+    """Yield the widths nearest to that of a call of which one is whole blocks, the other not."""
+    block = alignment(row.dtype)
+    if row.col % block == 0:
+        yield row.col + 1
+    else:
+        yield from sorted(
+            (row.col // block * block, row.col // block * block + block),
+            key=lambda col: abs(col - row.col),
+        )
+
+
+ALIGNED = Condition(
+    "aligned",
+    "col is a multiple of the elements of a block of 32 bytes",
+    _is_aligned,
+    "copies move whole blocks",
+    "rows are padded to whole blocks in the Unified Buffer",
+    ("col",),
+    candidates={"col": _nearest_aligned},
+)
+
+
+def one_buffer(tile: Any) -> Condition:
+    """Return the condition that a planner uses one buffer for every tensor."""
+
+    def holds(row: Any, device: Any, rules: Any) -> bool:
+        tiling = tile(row, device, rules)
+        return bool(tiling.status == 0 and not tiling.is_double_buffer)
+
+    return Condition(
+        "one buffer",
+        "every core would have two tiles with two buffers, and has one with one buffer",
+        holds,
+        "one larger tile on every core",
+        "two buffers: a tile is copied while the one before is computed",
+        ("row",),
+    )
+
+
+ONE_BUFFER = one_buffer(tiler.tile)
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    buffers = tiler.buffers(case.tiling, case.row.dtype)
+    return describe_tiles(case, buffers, (ALIGNED, ONE_BUFFER), caveats(case))
+
+
+def describe_tiles(
+    case: Case,
+    buffers: Mapping[str, int],
+    conditions: Iterable[Condition],
+    warnings: Iterable[Caveat],
+) -> Description:
+    """Return the description of a plan in which cores take tiles in turn."""
+    tiling = case.tiling
+    counts = [len(tiler.tiles_of_core(tiling, core)) for core in range(tiling.block_dim)]
+    values = {"row": case.row.row, "col": case.row.col}
+    return vector_plan(
+        case,
+        path="two buffers" if tiling.is_double_buffer else "one buffer",
+        path_reason=Text(
+            "tiles of {rows} x {columns}",
+            rows=counted(tiling.tile_rows, "row"),
+            columns=counted(tiling.tile_columns, "column"),
+        ),
+        per_core=Text(
+            "core c takes the tiles c, c + {cores}, ...; columns first", cores=tiling.block_dim
+        ),
+        buffers=buffers,
+        ranges=[(0, count) for count in counts],
+        unit="tile",
+        cores=lambda: core_works({"tiles": [(0, count) for count in counts]}),
+        workspace=(SYSTEM,),
+        conditions=lambda: [decision(case, condition, **values) for condition in conditions],
+        caveats=warnings,
+    )
+
+
+def caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan of either operator (page, "Warnings a plan gives")."""
+    yield from few_cores(case)
+    yield from strided_inputs(case)
+    tiling = case.tiling
+    if case.rules.checks_last_gap == 0 and tiler.wraps_last_gap(tiling, case.row):
+        yield caveat(
+            "tail_pitch_wraps",
+            "x",
+            "release {release}: the gap between the rows of the last {columns} columns does not "
+            "fit 16 bits; all their rows but the first are read from, and in the gradient written "
+            "to, wrong places; the simulator computes as if they were not. Another number of "
+            "columns or rows avoids it",
+            release=case.profile.release,
+            columns=tiling.columns % tiling.tile_columns,
+            not_modelled="*",
+        )
+
+
+def few_cores(case: Case) -> Iterator[Caveat]:
+    """Yield the warning that cores are idle."""
+    used, cores = case.tiling.block_dim, case.device.vector_cores
+    if used < cores and case.row.row * case.row.col >= FEW_ELEMENTS:
+        yield caveat(
+            "few_cores",
+            "x",
+            "{used} of {cores} cores work: more rows use more of them, also by another order of "
+            "the axes before and from dim on",
+            used=used,
+            cores=cores,
+        )
+
+
+def strided_inputs(case: Case) -> Iterator[Caveat]:
+    """Yield the warning that the product document does not allow what the definition takes."""
+    for copy in case.copies:
+        name = copy.inputs[0].name
+        yield caveat(
+            "strided_input",
+            name,
+            "{name} is not contiguous: the operator definition asks for a copy, which is launched "
+            "first; documents do not allow it for every input",
+            name=name,
+        )

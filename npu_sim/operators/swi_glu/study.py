@@ -1,0 +1,132 @@
+"""Studies of SwiGlu: what fusing changes, what is not published of its arithmetic, and dumps.
+
+There are no sums, and every element depends on its own a and b alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import numpy as np
+
+from npu_sim.framework.execution import Result
+from npu_sim.kernels.elementwise import narrow_array, ulp_distance, widen_array
+from npu_sim.language import Text
+from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.swi_glu.compute import formula, halves_of
+from npu_sim.orders.claims import Claim, OpenRule
+
+FP64 = np.dtype(np.float64)
+EXP_IN_FP32 = (
+    "exp and division in fp32 are taken as correctly rounded; values are possible that differ by a "
+    "few units in the last place of fp32"
+)
+RELATIVE, VANISHING = 2.0**-20, 2.0**-124
+"""Bounds of the difference that exp and division of 1 ulp make: relative to the result, and, where
+1 / (1 + exp(-a)) may be lost as a subnormal number, relative to a*b."""
+
+
+class UnfusedCall(StudyCall):
+    """The call as two kernels: silu(a) is rounded to the dtype before it is multiplied with b."""
+
+    def run(self) -> Result:
+        """Compute the call."""
+        dim = int(self.arguments.dim)
+        a, b = np.split(self.tensors["x"], 2, axis=dim)
+        ones = np.concatenate((a, np.ones_like(a)), axis=dim)
+        silu = StudyCall.run(self.with_tensors(x=ones))
+        product = widen_array(silu.outputs["out"]) * widen_array(b)
+        return Result({"out": narrow_array(product, b.dtype)}, silu.plan, silu.order_dependent)
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield nothing: no result is a sum."""
+    yield from ()
+
+
+def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
+    """Yield the call, and in 16 bits the call as two kernels."""
+    dtype = canonical_dtype(call.tensors["x"].dtype)
+    yield "fused", dtype, call
+    if dtype != "float32":
+        yield (
+            "silu rounded before the product",
+            dtype,
+            UnfusedCall(*(getattr(call, one.name) for one in fields(call))),
+        )
+
+
+def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
+    """Return what fusing changes (page, "Warnings", ``fused_differs``)."""
+    if dtype == "float32" or isinstance(call, UnfusedCall):
+        return []
+    fused, unfused = (one.run().outputs["out"] for _, _, one in variants(call))
+    distances = ulp_distance(fused, unfused, dtype)
+    share = np.count_nonzero(distances) / max(distances.size, 1)
+    note = Text(
+        "{percent} of the elements differ from silu(a) rounded to {dtype} before the product",
+        percent=f"{100 * share:.1f} %",
+        dtype=dtype,
+    )
+    return [("fused_differs", float(distances.max(initial=0)), note)]
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield the bound of out, which contains an exp and a division."""
+    if not call.case.empty:
+        a, b = halves_of(call.arguments, call.tensors["x"], FP64)
+        out = formula(call.arguments, call.tensors, FP64)["out"]
+        yield open_rule(first, out, np.abs(out) * RELATIVE + np.abs(a * b) * VANISHING)
+
+
+def open_rule(first: Result, exact: np.ndarray, radius: np.ndarray) -> OpenRule:
+    """Return the rule of ``out`` that allows all values within a radius, rounded to its dtype."""
+    dtype, tiny = canonical_dtype(first.outputs["out"].dtype), 2.0**-149
+    low, high = (
+        narrow_array((exact + side).astype(np.float32), dtype).astype(np.float64)
+        for side in (-radius - tiny, radius + tiny)
+    )
+    finite = np.isfinite(low) & np.isfinite(high)
+    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
+    return OpenRule("out", lowest, highest, EXP_IN_FP32)
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the single term of an element in float64."""
+    return [("silu(a)*b", float(formula(call.arguments, call.tensors, FP64)["out"][index]))]
+
+
+TOLERANCE = 1 + 2.0**-6
+"""Rounding of a result to 16 bits."""
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    return _arguments(wrapped), {"out": wrapped.output(0)}
+
+
+def _arguments(wrapped: WrappedCall) -> dict[str, object]:
+    return {"x": wrapped.tensor("self"), "dim": wrapped.pick("dim", dim=-1)["dim"]}
+
+
+def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
+    yield from contradictions(results, arguments["x"].largest ** 2)
+
+
+def contradictions(results: Values, limit: float) -> Iterator[str]:
+    """Yield whether ``out`` exceeds a bound that its inputs set."""
+    out = results.get("out")
+    if (
+        isinstance(out, DumpedTensor)
+        and np.isfinite(out.largest)
+        and out.largest > limit * TOLERANCE
+    ):
+        yield Text(
+            "out has the value {value}; at most {limit} is possible with these inputs",
+            value=f"{out.largest:.4g}",
+            limit=f"{limit:.4g}",
+        )
+
+
+FUNCTION = Function(("npu_swiglu",), ("self", "dim"), ("self",))
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)

@@ -1,0 +1,1 @@
+"""SwiGluGrad: declaration, plan, computation, timeline and studies."""

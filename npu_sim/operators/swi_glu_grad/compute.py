@@ -1,0 +1,62 @@
+"""SwiGluGrad: computation, formula and generated data.
+
+Source: specification page ``swi_glu_grad``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.numbers.values import normal
+from npu_sim.operators.swi_glu.compute import (
+    NONE,
+    OVERFLOWS_BELOW,
+    data_caveats,
+    halves_of,
+    sigmoid,
+)
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+ROOT = np.float32(-1.2784645)
+"""Where the derivative of silu is 0 (page, "Kernel")."""
+
+
+def compute(run: "Run") -> None:
+    """Compute out in the order of operations of A2 and A3."""
+    from npu_sim.kernels.swi_glu import FP32, SIXTEEN_BITS
+
+    order = FP32 if run.case.specs["x"].dtype == "float32" else SIXTEEN_BITS
+    compute_gradient(run, order, OVERFLOWS_BELOW)
+
+
+def compute_gradient(run: "Run", order: int, overflows_below: np.float32) -> None:
+    """Compute out in one of the kernel's orders of operations."""
+    with run.watch.stage("load"):
+        from npu_sim.kernels.swi_glu import Limits, swi_glu_grad
+    rows, columns = run.case.row.row, run.case.row.col
+    with run.watch.stage("compute"):
+        whole, half = (rows, 2 * columns), (rows, columns)
+        x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
+        root = ROOT if x.dtype == np.float32 else NONE
+        limits = Limits(overflows_below, np.float32(np.inf), root)
+        counts = swi_glu_grad(x, y_grad, order, limits, run.written("out").reshape(whole))
+    run.caveats = data_caveats(run, counts)
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return out by its formula (page, "Formula")."""
+    a, b = halves_of(arguments, tensors["x"], precision)
+    grad, s = tensors["y_grad"].astype(precision), sigmoid(a)
+    halves = (grad * (s + s * (1 - s) * a) * b, grad * s * a)
+    return {"out": np.concatenate(halves, axis=int(arguments.dim))}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return activations and gradients of order 1."""
+    random = np.random.default_rng(seed)
+    return {"x": normal(random, arguments.x), "y_grad": normal(random, arguments.y_grad)}

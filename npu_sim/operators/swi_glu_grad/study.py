@@ -1,0 +1,63 @@
+"""Studies of SwiGluGrad: what is not published of its arithmetic, and dumps. There are no sums."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from npu_sim.framework.execution import Result
+from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.swi_glu.compute import halves_of, sigmoid
+from npu_sim.operators.swi_glu.study import (
+    FP64,
+    FUNCTION,
+    RELATIVE,
+    VANISHING,
+    claims,
+    contradictions,
+    open_rule,
+)
+from npu_sim.operators.swi_glu_grad.compute import formula
+from npu_sim.orders.claims import OpenRule
+
+__all__ = ["claims"]
+STEEPEST = 1.1
+"""Bound of the derivative of silu, which is at most 1.0998."""
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield the bound of out, which contains an exp and a division.
+
+    In the half of a, 1 - s is taken from a rounded s, and the two terms may cancel.
+    """
+    if call.case.empty:
+        return
+    a, b = halves_of(call.arguments, call.tensors["x"], FP64)
+    grad, s = call.tensors["y_grad"].astype(FP64), sigmoid(a)
+    terms_of_a = 2 * (s + np.abs(s * (1 - s) * a) + s * np.abs(a)) * RELATIVE
+    radius_a = np.abs(grad * b) * (terms_of_a + (1 + np.abs(a)) * VANISHING)
+    radius_b = np.abs(grad * a) * (s * RELATIVE + VANISHING)
+    radius = np.concatenate((radius_a, radius_b), axis=int(call.arguments.dim))
+    yield open_rule(first, formula(call.arguments, call.tensors, FP64)["out"], radius)
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the single term of an element in float64."""
+    return [("gradient", float(formula(call.arguments, call.tensors, FP64)["out"][index]))]
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    arguments = {
+        "x": wrapped.tensor("self"),
+        "dim": wrapped.pick("dim", dim=-1)["dim"],
+        "y_grad": wrapped.output_gradient(),
+    }
+    return arguments, {"out": wrapped.gradients.get("self")}
+
+
+def _contradictions(arguments: Values, results: Values) -> Iterator[str]:
+    limit = STEEPEST * arguments["y_grad"].largest * arguments["x"].largest
+    yield from contradictions(results, limit)
+
+
+IN_DUMPS = InDumps((FUNCTION,), _in_dump, contradictions=_contradictions)

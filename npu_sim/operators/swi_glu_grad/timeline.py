@@ -1,0 +1,47 @@
+"""Timeline of SwiGluGrad: its instructions on a tile; the rest is SwiGlu's.
+
+Source: specification page ``swi_glu_grad``, "Vector instructions of a tile".
+"""
+
+from npu_sim.operators.swi_glu.timeline import TileLists, tile_instructions, tiles_program
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.program import Program, Step
+from npu_sim.timelines.vector_pipe import NARROWING, WIDENING, InstructionLists
+
+BACKWARD = TileLists(
+    (),
+    (
+        *(("muls",), ("exp",), ("adds",), ("duplicate",), ("div", "temp", "s")),
+        *(("mul", "s", "a"), ("mul", "out_b", "y_grad"), ("muls",), ("adds",)),
+        *(("mul", "s", "temp"), ("mul", "out_a", "a"), ("muls",), ("add", "out_a", "s")),
+        *(("mul", "out_a", "b"), ("mul", "out_a", "y_grad")),
+    ),
+    (
+        *((WIDENING,), ("muls",), ("exp",), ("adds",), ("duplicate",), ("div", "temp", "s")),
+        *(("mul", "s", "a_fp32"), (WIDENING,), ("mul", "result", "y_grad_fp32"), (NARROWING,)),
+        *(("muls",), ("adds",), ("mul", "s", "temp"), ("mul", "result", "a_fp32"), ("muls",)),
+        *(("add", "result", "s"), (WIDENING,), ("mul", "result", "y_grad_fp32")),
+        *(("mul", "result", "a_fp32"), (NARROWING,)),
+    ),
+    Step(
+        "tile",
+        "rows {rows}, columns {columns}: out_b = s*a*grad; out_a = (s*(1-s)*a + s)*b*grad, with "
+        "s = 1/(1 + exp(-a))",
+        ("x", "y_grad", "x"),
+        ("out", "out"),
+        live=(
+            *("a", "b", "y_grad", "out_a", "out_b"),
+            *("temp", "s", "a_fp32", "y_grad_fp32", "result"),
+        ),
+    ),
+)
+
+
+def program(plan: Plan) -> Program:
+    """Return the work of every core."""
+    return tiles_program(plan, BACKWARD)
+
+
+def instructions(plan: Plan) -> InstructionLists:
+    """Return the vector instructions of every core; bf16 was compared with a device."""
+    return tile_instructions(plan, BACKWARD)

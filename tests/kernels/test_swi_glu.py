@@ -1,0 +1,125 @@
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.kernels import swi_glu as kernels
+from npu_sim.kernels.vectors.exponential import exp_plus_one
+from npu_sim.numbers.storage import storage_view
+from tests.golden import DATA
+from tests.reference import swi_glu as reference
+
+F = np.float32
+BF16 = np.dtype(ml_dtypes.bfloat16)
+NONE = kernels.Limits(F(np.nan), F(np.nan), F(np.nan))
+FILES = sorted(path.stem for path in (DATA / "kernels").glob("swi_glu*.npz"))
+SHAPES = [(1, 1), (3, 7), (5, 64), (2, 2047), (3, 2048), (2, 2049), (1, 6001)]
+SPECIAL = F([np.nan, np.inf, -np.inf, 0, -0.0, 88.73, -88.73, -87.4, -86, 1e-40, -1e-40, 200, -200])
+
+
+def same(got, expected):
+    """Same bits, nan anywhere standing for any nan."""
+    nan = np.isnan(expected.astype(F))
+    kind = np.uint16 if got.itemsize == 2 else np.uint32
+    return np.array_equal(np.isnan(got.astype(F)), nan) and np.array_equal(
+        got.view(kind)[~nan], expected.view(kind)[~nan]
+    )
+
+
+def values(array):
+    return array.view(BF16) if array.dtype == np.uint16 else array
+
+
+def draw(rows, columns, dtype, seed=0):
+    """Random numbers of several magnitudes, with special ones among them."""
+    random = np.random.default_rng([rows, columns, seed])
+    x = random.standard_normal((rows, columns), F) * F(8) ** random.integers(-2, 3, (rows, columns))
+    places = random.random(x.shape) < 0.02
+    x[places] = random.choice(SPECIAL, places.sum())
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_golden_results_bit_for_bit(name):
+    with np.load(DATA / "kernels" / f"{name}.npz") as file:
+        meta = json.loads(str(file["meta"]))
+        inputs = {key[3:]: values(file[key]) for key in file.files if key.startswith("in_")}
+        expected = values(file["out_out"])
+    result = npu_sim.run(meta["op"], soc=meta["soc"], dim=meta["dim"], **inputs)
+    assert result.plan.tiling_key == meta["tiling_key"]
+    assert result.plan.block_dim == meta["block_dim"]
+    assert result.plan.tiling["isDoubleBuffer"] == meta["isDoubleBuffer"]
+    assert same(result.outputs["out"], expected)
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+@pytest.mark.parametrize("dtype", [F, np.float16, BF16], ids=str)
+def test_forward_like_the_reference(dtype, flushes):
+    for rows, columns in SHAPES:
+        x = draw(rows, 2 * columns, dtype)
+        out = np.empty((rows, columns), dtype)
+        kernels.swi_glu(storage_view(x), flushes, NONE, storage_view(out))
+        a, b = x[:, :columns].astype(F), x[:, columns:].astype(F)
+        with np.errstate(over="ignore"):
+            expected = reference.forward(a, b, is_fp32=dtype is F, flushes=flushes).astype(dtype)
+        assert same(out, expected)
+
+
+@pytest.mark.parametrize("order", [None, kernels.FUSED])
+@pytest.mark.parametrize("dtype", [F, np.float16, BF16], ids=str)
+def test_gradient_like_the_reference(dtype, order):
+    own = kernels.FP32 if dtype is F else kernels.SIXTEEN_BITS
+    for rows, columns in SHAPES:
+        x, grad = draw(rows, 2 * columns, dtype), draw(rows, columns, dtype, 1)
+        out = np.empty_like(x)
+        stored = map(storage_view, (x, grad))
+        kernels.swi_glu_grad(*stored, own if order is None else order, NONE, storage_view(out))
+        a, b = x[:, :columns].astype(F), x[:, columns:].astype(F)
+        halves = reference.gradient(
+            a, b, grad.astype(F), is_fp32=dtype is F, flushes=order is not None
+        )
+        with np.errstate(over="ignore"):
+            assert same(out, np.concatenate(halves, axis=1).astype(dtype))
+
+
+def test_large_results_have_the_bits_of_small_ones():
+    """Large results are written with non-temporal stores; rows begin within cache lines."""
+    x = np.random.default_rng(0).standard_normal((1200, 2 * 3001), F)
+    whole, rows = np.empty((1200, 3001), F), np.empty((1200, 3001), F)
+    kernels.swi_glu(x, False, NONE, whole)
+    for row in range(1200):
+        kernels.swi_glu(x[row : row + 1], False, NONE, rows[row : row + 1])
+    assert whole.nbytes > 1 << 23
+    assert np.array_equal(whole, rows)
+
+
+def test_counts_name_values_of_the_first_half_only():
+    x = np.zeros((3, 8), F)
+    x[0, :4] = [-90, -88, -np.inf, np.inf]
+    x[1, :4] = [-1.2784, np.nan, -200, -1.28]
+    x[:, 4:] = -np.inf
+    limits = kernels.Limits(F(-88.72283), F(np.inf), F(-1.2784645))
+    out = np.empty((3, 4), F)
+    assert kernels.swi_glu(x, False, limits, out) == [2, 2, 1]
+    assert kernels.swi_glu_grad(x, out, kernels.FP32, limits, np.empty_like(x)) == [2, 2, 1]
+
+
+@pytest.mark.long
+def test_exp_is_rounded_correctly_nearly_everywhere():
+    from npu_sim.kernels.engine.compile import kernel
+
+    @kernel
+    def apply(chunk, x, out):
+        for index in range(x.size):
+            out[index] = exp_plus_one(x[index])
+
+    random = np.random.default_rng(0)
+    x = np.concatenate((random.uniform(-30, 89, 1 << 20), random.standard_normal(1 << 20)))
+    x, out = x.astype(F), np.empty(x.size, F)
+    apply.over(1, x, out)
+    with np.errstate(over="ignore"):
+        exact = np.exp(x.astype(np.float64)).astype(F) + F(1)
+    assert np.count_nonzero(out != exact) <= 1
