@@ -4,8 +4,7 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.operators.shared.experiment import Caveat, Numbers
-from npu_sim.operators.shared.study import study_call
+from npu_sim.operators.shared.study import Caveat, Numbers, study_call
 from npu_sim.operators.swi_glu.study import causes
 
 ELEMENTS = 1 << 16
