@@ -40,7 +40,7 @@ def random_bits(seed, count):
 
 
 def floating(bits, dtype, special):
-    """Return numbers of magnitude 1/8 to 2 as stored bits; with ``special`` also inf, nan, -0 ..."""
+    """Return numbers of magnitude 1/8 to 2 as bits; with ``special`` also inf, nan, -0 ..."""
     unsigned, exponent_bits, mantissa_bits = LAYOUTS[dtype]
     bias = (1 << (exponent_bits - 1)) - 1
     sign = bits >> np.uint64(63)

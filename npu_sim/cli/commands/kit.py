@@ -16,13 +16,13 @@ Calls = Annotated[
     str | None,
     typer.Argument(
         metavar="[CALLS]",
-        help="File of calls, such as npu-sim record writes; without it, small calls that take every "
-        "path of every operator that the SoC has and torch_npu reaches.",
+        help="File of calls, such as npu-sim record writes; without it, small calls that take "
+        "every path of every operator that the SoC has and torch_npu reaches.",
     ),
 ]
 EPILOGS = {
-    "kit": "Copy the folder to the machine with the device, run python run_on_device.py there, copy "
-    "it back, then npu-sim kit --check FOLDER. Exit code 1: something is not as planned."
+    "kit": "Copy the folder to the machine with the device, run python run_on_device.py there, "
+    "copy it back, then npu-sim kit --check FOLDER. Exit code 1: something is not as planned."
 }
 
 
