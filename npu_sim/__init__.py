@@ -72,6 +72,8 @@ _NAMES = {
     "npu_sim.questions.profile_comparison": ("compare_profiles",),
     "npu_sim.failures.diagnosis": ("diagnose",),
     "npu_sim.dumps.reading": ("read_dump",),
+    "npu_sim.device_kit.check": ("check_kit",),
+    "npu_sim.device_kit.folder": ("kit",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
     "npu_sim.tiling.structures": ("decode_tiling",),
     "npu_sim.verdicts.verify": ("verify",),

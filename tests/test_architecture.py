@@ -36,6 +36,7 @@ LOADERS = {
 KNOWS_OPERATORS = {
     "npu_sim.registry": "the list of operators",
     "npu_sim.cli.commands.demo": "the demonstration of one operator",
+    "npu_sim.device_kit.run_on_device": "the torch call of every operator, for the device",
     "npu_sim.cli.commands.preflight": "an example in the help",
 }
 """Modules of no operator that name one, and why."""

@@ -21,6 +21,7 @@ HEADINGS = {
     "Compare": ("diff", "limits", "timeline"),
     "Many calls": ("model", "record", "preflight", "sweep", "profile"),
     "Numbers": ("verify", "study", "caveats"),
+    "Your device": ("kit",),
     "Failures": ("diagnose", "dump"),
     "Own operators": ("new-operator",),
 }

@@ -1,0 +1,497 @@
+"""Judging what a device computed: bits by ``verify``, status and cores by plans, time by bounds."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import Profile, all_socs, load_profile
+from npu_sim.device_kit.choice import Progress
+from npu_sim.device_kit.folder import CALLS_FILE
+from npu_sim.device_kit.run_on_device import SCHEMA, checksum, make_input
+from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
+from npu_sim.files.reading import read_limited
+from npu_sim.files.schemas import schema
+from npu_sim.files.tensors import read_tensor
+from npu_sim.files.writing import write_text
+from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
+from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.operators import plan
+from npu_sim.operators.timelines import is_timed, timeline
+from npu_sim.plans.answers import Printed
+from npu_sim.plans.model import Plan
+from npu_sim.registry import load_operator
+from npu_sim.status import AclnnError, UsageError, without_internal_frames
+from npu_sim.timelines.model import VectorEstimate
+from npu_sim.verdicts.verify import verify
+
+MOST_BYTES = 64 << 20
+"""Largest JSON file that is read."""
+STATUS = re.compile(r"\b([135]6[0-9]{4})\b")
+"""A status of ``aclnn`` in an error text."""
+CONFIRMED = ("equal", "reachable")
+EVIDENCE_FILE = "evidence.jsonl"
+HINT = "the folder that npu-sim kit wrote, with results/ and device.json from the device"
+
+
+@dataclass(frozen=True)
+class ModeCheck:
+    """One call in one mode.
+
+    Attributes
+    ----------
+    number, operator, deterministic
+        The call.
+    arguments
+        The call as text.
+    path, kernel, tiling_key
+        What was planned; empty for a refused call.
+    verdict
+        ``equal``, ``reachable``, ``undecided`` or ``unreachable``: the worst of all runs;
+        ``not run`` for an error, ``not judged`` where nothing can be said.
+    status, planned_status
+        Status of the device, None for an error without one; and of the plan.
+    impossible
+        Number of impossible elements by output.
+    cores, planned_cores
+        Cores of the planned kernel, None if not measured.
+    us, bound_us, estimate_error
+        Measured time of the planned kernel, its lower bound, and the relative error of the estimate
+        of its vector pipe; None without.
+    findings
+        Sentences on what is not as planned.
+    results
+        SHA-256 of the outputs by name, of the first run.
+    """
+
+    number: int
+    operator: str
+    deterministic: bool
+    arguments: str
+    path: str = ""
+    kernel: str = ""
+    tiling_key: int | None = None
+    verdict: str = "not judged"
+    status: int | None = 0
+    planned_status: int = 0
+    impossible: Mapping[str, int] | None = None
+    cores: int | None = None
+    planned_cores: int | None = None
+    us: float | None = None
+    bound_us: float | None = None
+    estimate_error: float | None = None
+    findings: tuple[str, ...] = ()
+    results: Mapping[str, str] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the check as plain data."""
+        return {**vars(self), "findings": list(self.findings)}
+
+
+@dataclass(frozen=True, repr=False)
+class KitCheck(Printed):
+    """What the results of a device show.
+
+    Attributes
+    ----------
+    folder
+        Folder of the kit.
+    soc, release
+        Device that the kit was made for.
+    device
+        SoC and versions that the script recorded.
+    modes
+        Every call in every mode.
+    missing
+        Numbers of the calls without results.
+    findings
+        Sentences that concern the whole device.
+    """
+
+    folder: str
+    soc: str
+    release: str
+    device: Mapping[str, str]
+    modes: tuple[ModeCheck, ...]
+    missing: tuple[int, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Number of calls and modes by verdict."""
+        names = ("equal", "reachable", "undecided", "unreachable", "not run", "not judged")
+        return {name: sum(mode.verdict == name for mode in self.modes) for name in names}
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether anything is not as planned."""
+        return bool(self.findings or self.missing) or any(mode.findings for mode in self.modes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data, the form ``--json`` prints."""
+        return {
+            "folder": self.folder,
+            "soc": self.soc,
+            "release": self.release,
+            "device": dict(self.device),
+            "counts": self.counts,
+            "contradicted": self.contradicted,
+            "findings": list(self.findings),
+            "missing": list(self.missing),
+            "calls": [mode.as_dict() for mode in self.modes],
+        }
+
+
+@without_internal_frames
+def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitCheck:
+    """Judge what ``run_on_device.py`` wrote into the folder of a kit, and write ``evidence.jsonl``.
+
+    Bits are judged as by :func:`npu_sim.verify`, status and cores by the plans, time by the bounds.
+
+    Parameters
+    ----------
+    folder
+        Folder of the kit.
+    progress
+        Called with the stage and the fraction done.
+
+    Raises
+    ------
+    UsageError
+        When the folder is not a kit, or has no results.
+    """
+    place = Path(folder)
+    kit, device = _json(place / "kit.json"), _json(place / "device.json")
+    if kit.get("schema") != SCHEMA or device.get("schema") != SCHEMA:
+        message = Text(
+            "{folder}: not a kit of this version, {schema}", folder=folder, schema=SCHEMA
+        )
+        raise UsageError("folder", message, "make a new kit with npu-sim kit")
+    profile = load_profile(None, str(kit["soc"]), str(kit["release"]))
+    lines = _lines(place / CALLS_FILE)
+    modes: list[ModeCheck] = []
+    missing = []
+    for done, line in enumerate(lines):
+        if progress is not None:
+            progress("judging results", done / len(lines))
+        results = place / "results" / f"{line['number']:03d}"
+        if not (results / "done.json").is_file():
+            missing.append(line["number"])
+            continue
+        modes += _JudgedCall(line, results, profile).modes()
+    if not modes:
+        message = Text("{folder}: no results of a device", folder=folder)
+        raise UsageError("folder", message, "run run_on_device.py of the folder on a device")
+    answer = KitCheck(
+        folder=str(folder),
+        soc=profile.soc,
+        release=profile.release,
+        device={name: str(value) for name, value in device.items() if name != "schema"},
+        modes=tuple(modes),
+        missing=tuple(missing),
+        findings=tuple(_device_findings(profile, device, lines, modes)),
+    )
+    text = "".join(json.dumps(record) + "\n" for record in evidence(answer, lines))
+    write_text(place / EVIDENCE_FILE, text)
+    return answer
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file; raises UsageError for anything else."""
+    try:
+        value = json.loads(read_limited("folder", path, MOST_BYTES, HINT))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError("folder", Text("{path}: not a JSON object", path=path), HINT)
+    return value
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    text = read_limited("folder", path, MOST_BYTES, HINT)
+    try:
+        return [json.loads(line) for line in text.splitlines()]
+    except (ValueError, RecursionError):
+        raise UsageError("folder", Text("{path}: a line is not JSON", path=path), HINT) from None
+
+
+def _device_findings(
+    profile: Profile, device: Mapping[str, Any], lines: list[dict[str, Any]], modes: list[ModeCheck]
+) -> Iterator[str]:
+    """Yield what is wrong with the device as a whole: another SoC, by its name or by its cores."""
+    soc = profile.product.soc_named(str(device.get("soc")))
+    if soc != profile.soc:
+        yield Text(
+            "the results are of {soc}, the kit was made for {wanted}",
+            soc=device.get("soc"),
+            wanted=profile.soc,
+        )
+    measured = {
+        (mode.number, mode.deterministic): mode.cores for mode in modes if mode.cores is not None
+    }
+    if all(mode.cores == mode.planned_cores for mode in modes if mode.cores is not None):
+        return
+    fitting = [
+        other.soc
+        for other in all_socs(profile.name)
+        if other.soc != profile.soc
+        and _cores(lines, other.with_release(profile.release), measured) == measured
+    ]
+    if fitting:
+        yield Text("the cores of all kernels are those of {socs}", socs=", ".join(fitting))
+
+
+def _cores(
+    lines: list[dict[str, Any]], profile: Profile, wanted: Mapping[tuple[int, bool], int | None]
+) -> dict[tuple[int, bool], int | None]:
+    """Return the cores that calls and modes have on a SoC."""
+    planned = {}
+    for line in lines:
+        for deterministic in (False, True):
+            if (line["number"], deterministic) in wanted:
+                made = _plan(line, profile, deterministic)
+                cores = made.block_dim if isinstance(made, Plan) else None
+                planned[line["number"], deterministic] = cores
+    return planned
+
+
+def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call without data."""
+    operator: Operator = load_operator(line["operator"])
+    specs = {
+        name: f"{'x'.join(map(str, tensor['shape'])) or 'scalar'}:{tensor['dtype']}"
+        for name, tensor in line["inputs"].items()
+        if name in operator.input_names
+    }
+    return {**line.get("derived", {}), **specs, **line["attributes"]}
+
+
+def _plan(line: Mapping[str, Any], profile: Profile, deterministic: bool) -> Plan | AclnnError:
+    """Return the plan of a call, or the error with which the product refuses it."""
+    try:
+        return plan(
+            line["operator"], product=profile, deterministic=deterministic, **_arguments(line)
+        )
+    except AclnnError as error:
+        return error
+
+
+@dataclass(frozen=True)
+class _JudgedCall:
+    """One call of a kit with the results of a device."""
+
+    line: Mapping[str, Any]
+    folder: Path
+    profile: Profile
+
+    @cached_property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The inputs that the device made, and those alone."""
+        return {name: make_input(tensor) for name, tensor in self.line["inputs"].items()}
+
+    def modes(self) -> Iterator[ModeCheck]:
+        """Yield the check of each mode."""
+        done = _json(self.folder / "done.json")
+        if "crashed" in done:
+            yield self._mode(False, verdict="not run", status=None, findings=(done["crashed"],))
+            return
+        made = {name: checksum(array) for name, array in self.inputs.items()}
+        if done.get("inputs") != made:
+            other = ", ".join(
+                name for name in made if done.get("inputs", {}).get(name) != made[name]
+            )
+            finding = Text("the results are of other inputs: {names}", names=other)
+            yield self._mode(False, findings=(finding,))
+            return
+        for mode, deterministic in zip(done["modes"], (False, True), strict=False):
+            if mode.get("deterministic") is not deterministic:
+                unset = "the determinism switch was not set as planned"
+                yield self._mode(deterministic, findings=(unset,))
+            else:
+                yield self._judged(mode, deterministic)
+
+    def _mode(self, deterministic: bool, **fields: Any) -> ModeCheck:
+        arguments = ", ".join(f"{name} {value}" for name, value in _arguments(self.line).items())
+        return ModeCheck(
+            self.line["number"], self.line["operator"], deterministic, arguments, **fields
+        )
+
+    def _judged(self, mode: Mapping[str, Any], deterministic: bool) -> ModeCheck:
+        planned = _plan(self.line, self.profile, deterministic)
+        if isinstance(planned, AclnnError):
+            return self._refused(mode, deterministic, int(planned.status))
+        place = self.folder / ("on" if deterministic else "off")
+        fields: dict[str, Any] = {
+            "path": str(planned.path),
+            "kernel": planned.kernel,
+            "tiling_key": planned.tiling_key,
+            "planned_cores": planned.block_dim,
+        }
+        findings: list[str] = []
+        if "error" in mode:
+            found = STATUS.search(mode["error"])
+            fields |= {"verdict": "not run", "status": int(found[1]) if found else None}
+            finding = Text("expected success, the device refused it: {error}", error=mode["error"])
+            findings.append(finding)
+        elif self._measure(place, planned, fields, findings):
+            self._judge_bits(mode, place, deterministic, fields, findings)
+        return self._mode(deterministic, findings=tuple(findings), **fields)
+
+    def _refused(self, mode: Mapping[str, Any], deterministic: bool, status: int) -> ModeCheck:
+        """Return the check of a call that is planned to be refused."""
+        found = STATUS.search(mode.get("error", ""))
+        measured = int(found[1]) if found else None
+        fields: dict[str, Any] = {"verdict": "not run", "planned_status": status}
+        if "error" not in mode:
+            finding = Text("expected a refusal with {status}, the device ran it", status=status)
+            return self._mode(deterministic, **fields, findings=(finding,))
+        if measured not in (None, status):
+            finding = Text(
+                "expected a refusal with {status}, the device gave {measured}",
+                status=status,
+                measured=measured,
+            )
+            return self._mode(deterministic, **fields, status=measured, findings=(finding,))
+        return self._mode(deterministic, **fields, status=measured)
+
+    def _measure(
+        self, place: Path, planned: Plan, fields: dict[str, Any], findings: list[str]
+    ) -> bool:
+        """Read cores and time of the planned kernel; return whether the call may be judged."""
+        profile_file = place / "kernel_details.csv"
+        if not profile_file.is_file() or not planned.kernel:
+            return True
+        launches = read_device_profile(profile_file)
+        own = [launch for launch in launches if launch.kernel == planned.kernel]
+        if not own:
+            kernels = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
+            findings.append(
+                Text(
+                    "torch chose {kernels}, not {planned}: nothing is judged",
+                    kernels=kernels or "no kernel",
+                    planned=planned.kernel,
+                )
+            )
+            return False
+        launch = own[-1]
+        fields |= {"cores": launch.block_dim, "us": launch.duration_us}
+        if launch.block_dim not in (None, planned.block_dim):
+            findings.append(
+                Text(
+                    "{cores} cores, planned {planned}",
+                    cores=launch.block_dim,
+                    planned=planned.block_dim,
+                )
+            )
+        if is_timed(planned):
+            self._time(planned, launch, fields, findings)
+        return True
+
+    def _time(
+        self, planned: Plan, launch: MeasuredLaunch, fields: dict[str, Any], findings: list[str]
+    ) -> None:
+        for bound in timeline(planned, self.profile).launches:
+            if bound.kernel != launch.kernel:
+                continue
+            fields["bound_us"] = bound.us
+            if launch.duration_us < bound.us:
+                findings.append(
+                    Text(
+                        "{measured:.3g} us are below the bound of {bound:.3g} us",
+                        measured=launch.duration_us,
+                        bound=bound.us,
+                    )
+                )
+            vector_us = launch.counter("aiv_vec_time")
+            if isinstance(bound.estimate, VectorEstimate) and vector_us:
+                fields["estimate_error"] = bound.estimate.vector_us / vector_us - 1
+
+    def _judge_bits(
+        self,
+        mode: Mapping[str, Any],
+        place: Path,
+        deterministic: bool,
+        fields: dict[str, Any],
+        findings: list[str],
+    ) -> None:
+        """Verify the results of every different run, and keep the worst verdict."""
+        order = (*CONFIRMED, "undecided", "unreachable")
+        for run in mode["runs"]:
+            results = self._results(place / run["folder"], run)
+            arguments: dict[str, Any] = {**self._tensors(results), **self.line["attributes"]}
+            answer = verify(
+                self.line["operator"],
+                product=self.profile,
+                deterministic=deterministic,
+                explain=False,
+                **arguments,
+            )
+            worst = fields.get("verdict", "equal")
+            fields["verdict"] = max(worst, answer.status, key=order.index)
+            fields.setdefault("results", dict(run["results"]))
+            impossible = {
+                name: output.counts["unreachable"]
+                for name, output in answer.outputs.items()
+                if output.counts["unreachable"]
+            }
+            if impossible:
+                fields["impossible"] = impossible
+                for name, count in impossible.items():
+                    of = answer.outputs[name].elements.size
+                    findings.append(
+                        Text(
+                            "{output}: {count} of {of} elements are impossible",
+                            output=name,
+                            count=count,
+                            of=of,
+                        )
+                    )
+        if deterministic and len(mode["runs"]) > 1:
+            findings.append("runs with deterministic computation on differ")
+
+    def _results(self, folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Read the results of a run; raises UsageError for one that is damaged."""
+        results = {}
+        for name, digest in run["results"].items():
+            array = read_tensor("folder", str(folder / f"{name}.npy"))
+            if checksum(array) != digest:
+                message = Text("{path}: not what the script wrote", path=folder / f"{name}.npy")
+                raise UsageError("folder", message, "copy the results again")
+            output, _, dtype = name.partition(".")
+            results[output] = array.view(numpy_dtype(dtype)) if dtype else array
+        return results
+
+    def _tensors(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return inputs and outputs of the operator, in their dtypes."""
+        operator: Operator = load_operator(self.line["operator"])
+        given = {
+            name: array.view(numpy_dtype(self.line["inputs"][name]["dtype"]))
+            for name, array in self.inputs.items()
+        }
+        known = (*operator.input_names, *operator.result_names)
+        return {name: array for name, array in {**given, **results}.items() if name in known}
+
+
+def evidence(answer: KitCheck, lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the records of ``evidence.jsonl``: a line for every call and mode."""
+    calls = {line["number"]: line for line in lines}
+    for mode in answer.modes:
+        line = calls[mode.number]
+        yield {
+            "schema": schema("evidence"),
+            "soc": answer.soc,
+            "release": answer.release,
+            "device": dict(answer.device),
+            **{name: line[name] for name in ("operator", "inputs", "attributes")},
+            **{
+                name: value
+                for name, value in mode.as_dict().items()
+                if name not in ("arguments", "number", "operator")
+            },
+        }

@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+"""Run the calls of calls.jsonl on an Ascend NPU and write results/ and device.json beside them.
+
+Needs Python 3.8, numpy, torch and torch_npu. Stopped and started again, it goes on where it was.
+Inputs are not shipped: they are computed from seeds, with integer operations only, so that every
+machine has the same bits. Nothing is written outside this folder, and no names of hosts, users or
+paths are recorded. ``npu-sim kit --check FOLDER`` reads the results.
+"""
+
+import argparse
+import glob
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+
+SCHEMA = "npu_sim.device_kit/1"
+HERE = os.path.dirname(os.path.abspath(__file__))
+STORED = {"bfloat16": "uint16", "bool": "uint8"}
+"""dtypes that .npy files hold as integers of the same size."""
+LAYOUTS = {"float32": ("uint32", 8, 23), "float16": ("uint16", 5, 10), "bfloat16": ("uint16", 8, 7)}
+"""Unsigned dtype, exponent bits and mantissa bits of a floating-point dtype."""
+
+
+# --- inputs -------------------------------------------------------------------------------------
+
+
+def random_bits(seed, count):
+    """Return ``count`` uint64 numbers of splitmix64 for the positions of a tensor."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        state = np.uint64(seed) + (np.arange(count, dtype=np.uint64) + np.uint64(1)) * step
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def floating(bits, dtype, special):
+    """Return numbers of magnitude 1/8 to 2 as bits; with ``special`` also inf, nan, -0 ..."""
+    unsigned, exponent_bits, mantissa_bits = LAYOUTS[dtype]
+    bias = (1 << (exponent_bits - 1)) - 1
+    sign = bits >> np.uint64(63)
+    exponent = np.uint64(bias - 3) + (bits >> np.uint64(40)) % np.uint64(4)
+    mantissa = bits & np.uint64((1 << mantissa_bits) - 1)
+    sign_place = exponent_bits + mantissa_bits
+    stored = sign << np.uint64(sign_place) | exponent << np.uint64(mantissa_bits) | mantissa
+    if special:
+        infinity = ((1 << exponent_bits) - 1) << mantissa_bits
+        negative = 1 << sign_place
+        values = (
+            infinity,
+            infinity | negative,
+            infinity | 1 << (mantissa_bits - 1),
+            negative,
+            0,
+            1,
+            negative | 3,
+        )
+        for place, value in enumerate(values):
+            stored[5 * place + 2 :: 64] = np.uint64(value)
+    return stored.astype(unsigned)
+
+
+def make_input(tensor):
+    """Return one input of a call as a NumPy array; bfloat16 as uint16."""
+    shape, dtype = tuple(tensor["shape"]), tensor["dtype"]
+    count = int(np.prod(shape, dtype=np.int64))
+    bits = random_bits(tensor["seed"], count)
+    kind = tensor["values"]
+    if kind == "permutation":
+        values = np.argsort(bits, kind="stable").astype(dtype)
+    elif kind == "below":
+        values = (bits % np.uint64(max(tensor["below"], 1))).astype(dtype)
+    else:
+        values = floating(bits, dtype, kind == "special")
+        values = values if dtype == "bfloat16" else values.view(dtype)
+    return values.reshape(shape)
+
+
+def checksum(array):
+    """Return the SHA-256 of an array's bytes in little-endian order."""
+    return hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
+
+
+# --- calls: from the operator to its function in torch ------------------------------------------
+
+
+def rms_norm(torch, npu, t, a):
+    y, rstd = npu.npu_rms_norm(t["x"], t["gamma"], a["epsilon"])
+    return {"y": y, "rstd": rstd}
+
+
+def rms_norm_grad(torch, npu, t, a):
+    x, gamma = t["x"].requires_grad_(), t["gamma"].requires_grad_()
+    y, rstd = npu.npu_rms_norm(x, gamma, 1e-6)
+    dx, dgamma = torch.autograd.grad(y, (x, gamma), t["dy"])
+    return {"dx": dx, "dgamma": dgamma, "rstd": rstd}
+
+
+def embedding_dense_backward(torch, npu, t, a):
+    grad = torch.ops.aten.embedding_dense_backward(
+        t["grad"], t["indices"], a["num_weights"], -1, a["scale_grad_by_freq"]
+    )
+    return {"grad_weight": grad}
+
+
+def conv_tbc_backward(torch, npu, t, a):
+    npu.npu.conv.allow_hf32 = a["cube_math_type"] == 1
+    names = ("grad_output", "input", "weight", "bias")
+    results = torch.ops.aten.conv_tbc_backward(*[t[name] for name in names], a["pad"])
+    return dict(zip(("grad_input", "grad_weight", "grad_bias"), results))
+
+
+def cross_entropy_loss_grad(torch, npu, t, a):
+    x = t["logits"].requires_grad_()
+    loss, log_prob, _, _ = npu.npu_cross_entropy_loss(
+        x, t["target"], t.get("weight"), a["reduction"], a["ignore_index"]
+    )
+    (grad,) = torch.autograd.grad(loss, x, t["grad_loss"].reshape(loss.shape))
+    return {"x_grad": grad, "log_prob": log_prob}
+
+
+def moe_token_permute(torch, npu, t, a):
+    names = ("permuted_tokens", "sorted_indices")
+    kept = a["num_out_tokens"] or None
+    return dict(zip(names, npu.npu_moe_token_permute(t["tokens"], t["indices"], kept)))
+
+
+def moe_token_permute_grad(torch, npu, t, a):
+    tokens = t["tokens"].requires_grad_()
+    permuted, sorted_indices = npu.npu_moe_token_permute(tokens, t["experts"])
+    (grad,) = torch.autograd.grad(permuted, tokens, t["permuted_output_grad"])
+    return {"input_grad": grad, "sorted_indices": sorted_indices}
+
+
+def moe_token_unpermute(torch, npu, t, a):
+    tokens = npu.npu_moe_token_unpermute(t["permuted_tokens"], t["sorted_indices"], t.get("probs"))
+    return {"unpermuted_tokens": tokens}
+
+
+def moe_token_unpermute_grad(torch, npu, t, a):
+    wanted = {"permuted_tokens_grad": t["permuted_tokens"].requires_grad_()}
+    if "probs" in t:
+        wanted["probs_grad"] = t["probs"].requires_grad_()
+    tokens = npu.npu_moe_token_unpermute(t["permuted_tokens"], t["sorted_indices"], t.get("probs"))
+    gradients = torch.autograd.grad(tokens, tuple(wanted.values()), t["unpermuted_tokens_grad"])
+    return dict(zip(wanted, gradients))
+
+
+class Call:
+    """How torch reaches an operator.
+
+    Attributes
+    ----------
+    run
+        ``run(torch, torch_npu, tensors, attributes)`` returns the results, and the inputs of the
+        operator that the device computed, by name.
+    values
+        Values of inputs that are not floating point: ``permutation``, a number, or the name of a
+        size below which they lie.
+    derived
+        Inputs of the operator that the device computes.
+    given
+        Inputs of the torch call that are not inputs of the operator: their axes, dtype (or the
+        axis that states it) and ``values``.
+    reach
+        Values of axes that torch can choose.
+    by_gradient
+        Whether torch calls the operator only as the gradient of another one, which may refuse a
+        call first.
+    """
+
+    def __init__(self, run, values=None, derived=(), given=None, reach=None, by_gradient=False):
+        self.run, self.values, self.derived = run, values or {}, derived
+        self.given, self.reach, self.by_gradient = given or {}, reach or {}, by_gradient
+
+
+EXPERTS = 64
+"""Expert numbers are drawn below this."""
+INTEGERS = ("int32", "int64")
+CALLS = {
+    "rms_norm": Call(rms_norm),
+    "rms_norm_grad": Call(rms_norm_grad, derived=("rstd",), by_gradient=True),
+    "embedding_dense_backward": Call(
+        embedding_dense_backward, {"indices": "num_weights"}, reach={"indices_dtype": INTEGERS}
+    ),
+    "conv_tbc_backward": Call(conv_tbc_backward, reach={"cube_math_type": ("0", "1")}),
+    "cross_entropy_loss_grad": Call(
+        cross_entropy_loss_grad,
+        {"target": "C"},
+        ("log_prob",),
+        {"logits": ("N C", "dtype", None)},
+        by_gradient=True,
+    ),
+    "moe_token_permute": Call(
+        moe_token_permute, {"indices": EXPERTS}, reach={"dtype": tuple(LAYOUTS)}
+    ),
+    "moe_token_permute_grad": Call(
+        moe_token_permute_grad,
+        derived=("sorted_indices",),
+        given={
+            "tokens": ("tokens hidden", "dtype", None),
+            "experts": ("tokens num_topk", "int32", EXPERTS),
+        },
+        by_gradient=True,
+    ),
+    "moe_token_unpermute": Call(moe_token_unpermute, {"sorted_indices": "permutation"}),
+    "moe_token_unpermute_grad": Call(
+        moe_token_unpermute_grad, {"sorted_indices": "permutation"}, reach={"has_tokens": (True,)}
+    ),
+}
+"""Operators that torch_npu reaches."""
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+def to_device(torch, array, dtype):
+    """Return an array as a tensor on the device."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).npu()
+    return torch.from_numpy(array).npu()
+
+
+def to_array(torch, tensor):
+    """Return a tensor as a NumPy array; bfloat16 as uint16."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    return tensor.numpy()
+
+
+def compute(torch, npu, call, arrays):
+    """Run one call; return its results as arrays by name, with ``.bfloat16`` where they are."""
+    tensors = {
+        name: to_device(torch, array, call["inputs"][name]["dtype"])
+        for name, array in arrays.items()
+    }
+    results = CALLS[call["operator"]].run(torch, npu, tensors, call["attributes"])
+    npu.npu.synchronize()
+    return {
+        name + (".bfloat16" if tensor.dtype == torch.bfloat16 else ""): to_array(torch, tensor)
+        for name, tensor in results.items()
+        if tensor is not None
+    }
+
+
+def profiled(npu, folder, work):
+    """Run ``work`` under the profiler and copy its kernel_details.csv into a folder."""
+    with tempfile.TemporaryDirectory() as traces:
+        handler = npu.profiler.tensorboard_trace_handler(traces)
+        activities = [npu.profiler.ProfilerActivity.NPU]
+        with npu.profiler.profile(activities=activities, on_trace_ready=handler):
+            work()
+        found = glob.glob(os.path.join(traces, "**", "kernel_details.csv"), recursive=True)
+        if found:
+            shutil.copy(found[0], os.path.join(folder, "kernel_details.csv"))
+
+
+def run_call(torch, npu, call, folder, runs, profiles):
+    """Run a call in both modes and write its results into a folder; return what was done."""
+    arrays = {name: make_input(tensor) for name, tensor in call["inputs"].items()}
+    modes = []
+    for deterministic, times in ((False, runs), (True, max(runs - 1, 1))):
+        torch.use_deterministic_algorithms(deterministic)
+        mode = {"deterministic": torch.are_deterministic_algorithms_enabled(), "runs": []}
+        modes.append(mode)
+        place = os.path.join(folder, "on" if deterministic else "off")
+        os.makedirs(place)
+        try:
+            for number in range(times):
+                add_run(mode["runs"], compute(torch, npu, call, arrays), place, number)
+            if profiles:
+                profiled(npu, place, lambda: compute(torch, npu, call, arrays))
+        except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+            mode["error"] = "%s: %s" % (type(error).__name__, error)
+    return {"inputs": {name: checksum(array) for name, array in arrays.items()}, "modes": modes}
+
+
+def add_run(runs, results, place, number):
+    """Write the results of a run; of equal runs only the first is stored, with a count."""
+    digest = {name: checksum(array) for name, array in results.items()}
+    for earlier in runs:
+        if earlier["results"] == digest:
+            earlier["count"] += 1
+            return
+    folder = os.path.join(place, "run%d" % number)
+    os.makedirs(folder)
+    for name, array in results.items():
+        np.save(os.path.join(folder, name + ".npy"), array)
+    runs.append({"folder": os.path.basename(folder), "count": 1, "results": digest})
+
+
+def write_json(path, value):
+    """Write a JSON file whole or not at all."""
+    with open(path + ".part", "w") as file:
+        json.dump(value, file, indent=1)
+        file.write("\n")
+    os.replace(path + ".part", path)
+
+
+def describe_device(torch, npu):
+    """Return SoC and versions."""
+    try:
+        cann = npu.npu.utils.get_cann_version()
+    except Exception as error:  # an older torch_npu, or a toolkit without the file
+        cann = "unknown (%s)" % type(error).__name__
+    return {
+        "schema": SCHEMA,
+        "soc": npu.npu.get_device_name(0),
+        "cann": cann,
+        "torch": torch.__version__,
+        "torch_npu": npu.__version__,
+        "numpy": np.__version__,
+        "python": sys.version.split()[0],
+    }
+
+
+def start_over(folder):
+    """Return whether a call is to be run: it has no results yet. What was left half done goes."""
+    if os.path.exists(os.path.join(folder, "done.json")):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    return True
+
+
+def main():
+    """Run the calls that have no results yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="OPERATOR", help="calls of this operator")
+    parser.add_argument("--runs", type=int, default=3, help="runs of a call (default: 3)")
+    parser.add_argument("--no-profile", action="store_true", help="do not use the profiler")
+    arguments = parser.parse_args()
+    try:
+        import torch
+        import torch_npu
+    except ImportError as error:
+        sys.exit("run_on_device.py needs torch and torch_npu on a machine with an NPU: %s" % error)
+    if arguments.runs < 1:
+        sys.exit("--runs %d: at least 1" % arguments.runs)
+    with open(os.path.join(HERE, "calls.jsonl")) as file:
+        calls = [json.loads(line) for line in file if line.strip()]
+    write_json(os.path.join(HERE, "device.json"), describe_device(torch, torch_npu))
+    crashed = os.path.join(HERE, "running.json")
+    refused = 0
+    for call in calls:
+        folder = os.path.join(HERE, "results", "%03d" % call["number"])
+        if arguments.only not in (None, call["operator"]):
+            continue
+        if os.path.exists(crashed) and json.load(open(crashed))["number"] == call["number"]:
+            os.makedirs(folder, exist_ok=True)
+            write_json(
+                os.path.join(folder, "done.json"), {"crashed": "the process ended in this call"}
+            )
+            os.remove(crashed)
+        if not start_over(folder):
+            continue
+        write_json(crashed, {"number": call["number"]})
+        try:
+            done = run_call(
+                torch, torch_npu, call, folder, arguments.runs, not arguments.no_profile
+            )
+        except KeyboardInterrupt:
+            os.remove(crashed)
+            sys.exit(
+                "stopped at call %d of %d; start again to go on" % (call["number"], len(calls))
+            )
+        write_json(os.path.join(folder, "done.json"), done)
+        os.remove(crashed)
+        errors = [mode["error"] for mode in done["modes"] if "error" in mode]
+        refused += bool(errors)
+        print(
+            "%d of %d %s%s"
+            % (call["number"], len(calls), call["operator"], ": refused" if errors else ""),
+            flush=True,
+        )
+    print(
+        "done: %d calls, %d with errors; results/ and device.json are for npu-sim kit --check"
+        % (len(calls), refused)
+    )
+
+
+if __name__ == "__main__":
+    main()

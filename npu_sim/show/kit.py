@@ -1,0 +1,146 @@
+"""The device kit: what was written, and what a device's results show, as text and as a report."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+
+from npu_sim.device_kit.check import KitCheck, ModeCheck
+from npu_sim.device_kit.folder import Kit
+from npu_sim.language import Text, joined, say
+from npu_sim.show.layout import Paragraph, Table, lines_table, stack
+from npu_sim.show.reports.document import Document, Section
+
+HEADINGS = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
+MOST_FINDINGS = 20
+"""Findings that the text lists; the report has all."""
+MIB = 1 << 20
+
+
+def kit_view(answer: Kit) -> RenderableType:
+    """Return what was written, and what to do with it."""
+    written = Text(
+        "kit: {calls} calls of {operators} operators, {mib:.0f} MiB of inputs made on the device",
+        calls=sum(answer.calls.values()),
+        operators=len(answer.calls),
+        mib=answer.bytes / MIB,
+    )
+    following = Text(
+        "next: copy {folder} to a machine with an {soc} and torch_npu, run: python "
+        "run_on_device.py; then npu-sim kit --check {folder}",
+        answer,
+    )
+    parts: list[RenderableType] = [Paragraph(written, "bold")]
+    if answer.left_out:
+        count = Text("left out: {count} lines", count=len(answer.left_out))
+        parts += [Paragraph(count), *(Paragraph(text, indent=2) for text in answer.left_out[:5])]
+    return stack(*parts, Paragraph(following))
+
+
+def headline(answer: KitCheck) -> str:
+    """Return device, versions and the number of calls."""
+    return Text(
+        "{soc}, CANN {cann}, torch_npu {torch_npu}: {calls} calls",
+        soc=answer.device.get("soc", "?"),
+        cann=answer.device.get("cann", "?"),
+        torch_npu=answer.device.get("torch_npu", "?"),
+        calls=len({mode.number for mode in answer.modes}),
+    )
+
+
+def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
+    """Yield bits, cores, status and time in one line each."""
+    counts = answer.counts
+    yield (
+        Text("bits"),
+        Text(
+            "{confirmed} as computed or reachable, {open} undecided, {impossible} impossible, "
+            "{not_run} not run, {not_judged} not judged",
+            confirmed=counts["equal"] + counts["reachable"],
+            open=counts["undecided"],
+            impossible=counts["unreachable"],
+            not_run=counts["not run"],
+            not_judged=counts["not judged"],
+        ),
+    )
+    measured = [mode for mode in answer.modes if mode.cores is not None]
+    as_planned = sum(mode.cores == mode.planned_cores for mode in measured)
+    yield Text("cores"), _of(as_planned, len(measured))
+    known = [mode for mode in answer.modes if mode.status is not None]
+    yield Text("status"), _of(sum(m.status == m.planned_status for m in known), len(known))
+    timed = [mode for mode in answer.modes if mode.us is not None and mode.bound_us]
+    below = sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed)
+    text = Text("{below} of {of} below their bound", below=below, of=len(timed))
+    errors = [mode.estimate_error for mode in timed if mode.estimate_error is not None]
+    if errors:
+        text = Text(
+            "{text}; vector estimates {low:+.0%} to {high:+.0%}",
+            text=text,
+            low=min(errors),
+            high=max(errors),
+        )
+    yield Text("time"), text
+    if answer.missing:
+        numbers = joined([str(number) for number in answer.missing[:MOST_FINDINGS]], ", ")
+        yield Text("missing"), Text("no results of the calls {numbers}", numbers=numbers)
+
+
+def _of(count: int, of: int) -> str:
+    return Text("{count} of {of} as planned", count=count, of=of) if of else Text("not measured")
+
+
+def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
+    """Return what is not as planned: the call, and a sentence."""
+    return [
+        *((Text("device"), finding) for finding in answer.findings),
+        *(
+            (Text("call {number}", mode), _finding(mode, finding))
+            for mode in answer.modes
+            for finding in mode.findings
+        ),
+    ]
+
+
+def _finding(mode: ModeCheck, finding: str) -> str:
+    name = "{operator} {arguments}, deterministic: {finding}"
+    if not mode.deterministic:
+        name = "{operator} {arguments}: {finding}"
+    return Text(name, mode, finding=finding)
+
+
+def check_view(answer: KitCheck) -> RenderableType:
+    """Return the verdicts as text, with what is not as planned."""
+    found = findings_of(answer)
+    parts: list[RenderableType] = [
+        Paragraph(headline(answer), "bold"),
+        lines_table(lines_of(answer)),
+    ]
+    if found:
+        parts += ["", lines_table(found[:MOST_FINDINGS])]
+    if len(found) > MOST_FINDINGS:
+        parts.append(Text("{count} more: --report", count=len(found) - MOST_FINDINGS))
+    parts.append(Text("written: {folder}/evidence.jsonl", answer))
+    return stack(*parts)
+
+
+def check_document(answer: KitCheck) -> Document:
+    """Return the report: the verdicts, what is not as planned, and every call."""
+    rows = [
+        (
+            mode.number,
+            mode.operator,
+            say("on") if mode.deterministic else say("off"),
+            say(mode.verdict),
+            "" if mode.cores is None else f"{mode.cores} / {mode.planned_cores}",
+            "" if mode.us is None else f"{mode.us:.3g} us",
+            "" if not mode.bound_us else f"{mode.bound_us:.3g} us",
+            mode.path,
+        )
+        for mode in answer.modes
+    ]
+    sections = [Section(say("Verdicts"), (lines_table(lines_of(answer)),))]
+    if found := findings_of(answer):
+        sections.append(Section(say("Not as planned"), (lines_table(found),)))
+    sections.append(Section(say("Calls"), (Table(HEADINGS, rows),)))
+    outcome = "bad" if answer.contradicted else "good"
+    title = headline(answer)
+    return Document(title, title, tuple(sections), "", outcome)
