@@ -1,7 +1,7 @@
 """Caveats of the product documents as experiments: ``npu-sim caveats NAME``.
 
 An experiment generates small data, runs the simulator, and returns the numbers that show the
-effect. The experiments of an operator are in the module ``caveats`` of its package.
+effect. The experiments of an operator are in the module ``study`` or ``caveats`` of its package.
 """
 
 from importlib import import_module
@@ -12,12 +12,16 @@ from npu_sim.operators.shared.experiment import Caveat
 from npu_sim.registry import OPERATORS
 from npu_sim.status import UsageError, closest
 
-_HOMES = [f"npu_sim.operators.{entry.name}.caveats" for entry in OPERATORS]
+_HOMES = [
+    f"npu_sim.operators.{entry.name}.{module}"
+    for entry in OPERATORS
+    for module in ("study", "caveats")
+]
 CAVEATS: tuple[Caveat, ...] = tuple(
     caveat
     for home in _HOMES
     if find_spec(home) is not None
-    for caveat in import_module(home).CAVEATS
+    for caveat in getattr(import_module(home), "CAVEATS", ())
 )
 
 

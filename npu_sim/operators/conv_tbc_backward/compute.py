@@ -14,7 +14,7 @@ from npu_sim.framework.case import Case
 from npu_sim.numbers.formats import ORDERED_ADDITIONS
 from npu_sim.numbers.storage import storage_view
 from npu_sim.numbers.values import normal
-from npu_sim.operators.conv_tbc_backward.launches import (
+from npu_sim.operators.conv_tbc_backward.plan import (
     computed_in,
     converts_to_fp16,
     elementwise_gradients,

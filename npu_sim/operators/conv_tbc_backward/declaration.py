@@ -10,7 +10,7 @@ from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.conv_tbc_backward.launches import (
+from npu_sim.operators.conv_tbc_backward.plan import (
     CUBE_MATH_TYPES,
     compute_codes,
     compute_dtype,

@@ -17,7 +17,7 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, itemsize
-from npu_sim.operators.conv_tbc_backward.launches import INPUT_KERNEL, WEIGHT_KERNEL
+from npu_sim.operators.conv_tbc_backward.plan import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling

@@ -19,7 +19,7 @@ from npu_sim.framework.describing import Condition, Description, decision, vecto
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.cross_entropy_loss_grad import contract
+from npu_sim.operators.cross_entropy_loss_grad import declaration
 from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
 from npu_sim.operators.cross_entropy_loss_grad.timeline import tensor_views
 from npu_sim.operators.shared.study import StudyCall
@@ -429,7 +429,7 @@ def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
 
 def check_reduction(call: Inspection) -> None:
     """Refuse an unknown reduction: 561002, by the planner."""
-    contract.check_reduction(call, TILING_FAILURE)
+    declaration.check_reduction(call, TILING_FAILURE)
 
 
 def check_loss_dtype(call: Inspection) -> None:
@@ -456,27 +456,32 @@ TARGET = Tensor(
 )
 FIELDS: dict[str, Any] = {
     "arguments": tuple(
-        TARGET if argument.name == "target" else argument for argument in contract.ARGUMENTS
+        TARGET if argument.name == "target" else argument for argument in declaration.ARGUMENTS
     ),
-    "axes": (*contract.AXES, Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64")),
+    "axes": (
+        *declaration.AXES,
+        Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64"),
+    ),
     "checks": (
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("grad_loss log_prob", contract.float_dtypes),
+        checks.Dtypes("grad_loss log_prob", declaration.float_dtypes),
         checks.Dtypes("target", tiler.TARGET_DTYPES),
         checks.Dtypes("weight", ("float32",)),
         checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
-        checks.Dtypes("out", contract.float_dtypes),
+        checks.Dtypes("out", declaration.float_dtypes),
         checks.SameDtype("out", "log_prob"),
         checks.Formats(checks.ND),
-        contract.check_unsupported,
+        declaration.check_unsupported,
         checks.Attributes("ignore_index"),
         check_reduction,
         checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
         checks.Shapes("log_prob", TILING_FAILURE),
         checks.Shapes("target weight grad_loss out", TILING_FAILURE),
         check_loss_dtype,
-        checks.Holds("ignore_index < C or C == 0", "ignore_index", contract.label_message, INVALID),
+        checks.Holds(
+            "ignore_index < C or C == 0", "ignore_index", declaration.label_message, INVALID
+        ),
     ),
     "tiling": tiler.Tiling,
     "tile": tiler.tile_row,

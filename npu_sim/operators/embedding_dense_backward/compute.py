@@ -14,7 +14,7 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.execution import runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
-from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD, rows_per_flush
+from npu_sim.operators.embedding_dense_backward.plan import KERNEL_GRAD, rows_per_flush
 from npu_sim.tiling import embedding_dense_backward as v2
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from npu_sim.framework.describing import Condition, Description, decision, ub_me
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.rms_norm_grad import contract
+from npu_sim.operators.rms_norm_grad import declaration
 from npu_sim.operators.rms_norm_grad.study import dgamma_outside, mean_outside
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.operators.shared.study import StudyCall
@@ -515,7 +515,7 @@ MOST_ROWS = 2**31 - 1
 
 def check_shapes(call: Inspection) -> None:
     """Check the shapes in the order of the product's planner; tensors may have no rows."""
-    contract.check_shapes(call, takes_no_rows=True)
+    declaration.check_shapes(call, takes_no_rows=True)
 
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
@@ -531,7 +531,7 @@ FIELDS: dict[str, Any] = {
         checks.Given(),
         checks.Supported(),
         checks.Contiguous(),
-        checks.DtypeTable("dy x rstd gamma dx dgamma", contract.dtype_rows),
+        checks.DtypeTable("dy x rstd gamma dx dgamma", declaration.dtype_rows),
         checks.Formats(checks.PLAIN_FORMATS, status=TILING_FAILURE),
         check_shapes,
         checks.Ranks("rstd", 0, status=TILING_FAILURE),
