@@ -20,8 +20,11 @@ from npu_sim.operators.conv_tbc_backward.plan import (
     elementwise_gradients,
 )
 from npu_sim.tiling.conv_tbc_backward import problem_of, weight_additions, weight_depends_on_arrival
-from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import tail_split
-from npu_sim.tiling.conv_tbc_backward.problem import ROUTE_MATMUL, ROUTE_PLANNER
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
+    ROUTE_MATMUL,
+    ROUTE_PLANNER,
+    tail_split,
+)
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run

@@ -20,7 +20,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
 from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER
 from npu_sim.tiling import conv_tbc_backward as tiler
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import BUFFER_NAMES
+from npu_sim.tiling.conv_tbc_backward import BUFFER_NAMES
 
 DTYPES = ("float16", "float32", "bfloat16")
 PLAIN_OR_NCL = ("ND", "NCL")

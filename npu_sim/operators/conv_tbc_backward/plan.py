@@ -44,26 +44,19 @@ from npu_sim.tiling.conv_tbc_backward import (
     COMPUTE_DTYPES,
     MATH_TYPES,
     TRAINING_SERIES_UNKNOWN,
-    is_split,
-    problem_of,
-    tile_row,
-    weight_depends_on_arrival,
-)
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import (
     CubeProduct,
     CubeTiling,
     block_range,
     grad_input_product,
     grad_weight_product,
+    is_split,
     other_bytes,
+    problem_of,
     self_bytes,
+    tile_row,
+    weight_depends_on_arrival,
 )
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
-    DeterministicTiling,
-    TailSplit,
-    tail_split,
-)
-from npu_sim.tiling.conv_tbc_backward.problem import (
     BIAS_UNIT_ROWS,
     CHANNEL_BLOCK_BYTES,
     CUBE_EDGE,
@@ -73,6 +66,8 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     ROUTE_NAMES,
     ROUTE_PLANNER,
     ConvTbcProblem,
+    DeterministicTiling,
+    TailSplit,
     gate_bytes,
     gate_row_bytes,
     is_plannable,
@@ -80,6 +75,7 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     on_white_list,
     output_time,
     published_planner_takes,
+    tail_split,
 )
 from npu_sim.tiling.fields import vendor_fields
 

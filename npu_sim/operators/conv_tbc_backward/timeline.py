@@ -20,8 +20,8 @@ from npu_sim.numbers.formats import TensorSpec, itemsize
 from npu_sim.operators.conv_tbc_backward.plan import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import ceil_div
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling
-from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES
+from npu_sim.tiling.conv_tbc_backward import CubeTiling
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import CHANNEL_BLOCK_BYTES
 from npu_sim.timelines.program import (
     CUBE_PIPES,
     Copy,
