@@ -42,13 +42,12 @@ def _negative_time_message(call: Inspection) -> tuple[str, str]:
 
 
 def _matrix_shape_message(call: Inspection) -> tuple[str, str]:
-    message = Text(
+    return Text(
         "pad 0 and K = T = {size}: refused on {title} at release {release}",
         size=call.size("K"),
         title=call.profile.title,
         release=call.profile.release,
-    )
-    return message, "pad >= 1 or K < T, or a later release"
+    ), "pad >= 1 or K < T, or a later release"
 
 
 def _math_type_message(call: Inspection) -> tuple[str, str]:

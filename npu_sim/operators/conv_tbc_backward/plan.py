@@ -22,7 +22,7 @@ from npu_sim.framework.describing import (
     kernel_parts,
 )
 from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import ORDERED_ADDITIONS
+from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -44,7 +44,6 @@ from npu_sim.tiling.conv_tbc_backward import (
     COMPUTE_DTYPES,
     MATH_TYPES,
     TRAINING_SERIES_UNKNOWN,
-    CubeProduct,
     CubeTiling,
     block_range,
     grad_input_product,
@@ -52,7 +51,6 @@ from npu_sim.tiling.conv_tbc_backward import (
     is_split,
     other_bytes,
     problem_of,
-    self_bytes,
     tile_row,
     weight_depends_on_arrival,
 )
@@ -60,18 +58,17 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     BIAS_UNIT_ROWS,
     CHANNEL_BLOCK_BYTES,
     CUBE_EDGE,
+    L0_BUFFERS,
     ROUTE_GATE_FAILED,
     ROUTE_MATMUL,
     ROUTE_MODEL,
     ROUTE_NAMES,
     ROUTE_PLANNER,
-    ConvTbcProblem,
     DeterministicTiling,
     TailSplit,
     gate_bytes,
     gate_row_bytes,
     is_plannable,
-    multiplies_elements,
     on_white_list,
     output_time,
     published_planner_takes,
@@ -83,27 +80,19 @@ ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")
 INPUT_KERNEL, WEIGHT_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 """Kernels of both gradients in cube layout; types of the vendor's operators with these layouts."""
-TRANSPOSE_BYTES = 1024
-"""Workspace of every Transpose (page: published for an older release, still declared)."""
-PUBLISHED_BEFORE = "published for an older release"
 
 CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
 """The vendor's names of the values of cubeMathType."""
+COMPUTED_IN = (("float32",), ("hf32", "float16"), ("float16",), ("hf32",))
+"""Dtypes of the cube unit for fp32 tensors by cubeMathType, the preferred one first."""
 CONTRACTIONS = {"gradInput": "Cout", "gradWeight": "B"}
 """Axis that the matrix product of each gradient sums over."""
 
 
 def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...]) -> str | None:
     """Return the dtype of the cube unit; None where the product refuses the combination."""
-    if dtype == "float16" or cube_math_type == 2:
-        return "float16" if "float16" in cube_dtypes else None
-    if dtype == "bfloat16":
-        return "bfloat16" if "bfloat16" in cube_dtypes else None
-    if cube_math_type == 0:
-        return "float32" if "float32" in cube_dtypes else None
-    if "hf32" in cube_dtypes:
-        return "hf32"
-    return "float16" if cube_math_type == 1 and "float16" in cube_dtypes else None
+    taken = (dtype,) if dtype != "float32" and cube_math_type != 2 else COMPUTED_IN[cube_math_type]
+    return next((name for name in taken if name in cube_dtypes), None)
 
 
 def compute_codes(profile: Profile) -> int:
@@ -132,12 +121,12 @@ def computed_in(case: Case) -> str:
 def elementwise_gradients(case: Case) -> tuple[str, ...]:
     """Return the gradients computed element by element, not as matrix products.
 
-    These are gradInput for Cout == 1 and gradWeight for B == 1.
+    These are gradInput for Cout == 1 and gradWeight for B == 1 (page, "What runs").
     """
     return tuple(
         name
         for name, axis in CONTRACTIONS.items()
-        if multiplies_elements(case.tiling.route, getattr(case.row, axis))
+        if case.tiling.route == ROUTE_MATMUL and getattr(case.row, axis) == 1
     )
 
 
@@ -169,15 +158,6 @@ def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
     )
 
 
-def _weight_kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:
-    """Return the workspace of the gradWeight kernel; only the published planner has one."""
-    if case.tiling.route != ROUTE_PLANNER:
-        return ()
-    slots = case.tiling.workspace_bytes - case.device.system_workspace_bytes
-    sizes = {"slots of split tiles": slots} if case.tiling.published.stream_k else {}
-    return kernel_parts(case, sizes)
-
-
 class _Executor:
     """Collects the launches in order."""
 
@@ -204,7 +184,7 @@ class _Executor:
     def transpose(self, source: LaunchTensor, output: LaunchTensor) -> LaunchTensor:
         """Append a Transpose, which has its own workspace."""
         name = Text("Transpose to {name}", name=output.name)
-        part = _part(name, TRANSPOSE_BYTES, Evidence.MODEL, PUBLISHED_BEFORE)
+        part = _part(name, 1024, Evidence.MODEL, "published for an older release")
         return self.run("Transpose", (source,), output, part)
 
     def cast(self, source: LaunchTensor, name: str, dtype: str) -> LaunchTensor:
@@ -239,18 +219,15 @@ class _Executor:
         self.run("ReduceSum", (transposed["self"],), self.case.tensor("grad_bias"), *parts)
         return transposed
 
-    def transpose_results(self, grad_input: LaunchTensor, grad_weight: LaunchTensor) -> None:
-        """Append the transposes back, which write the outputs of the call."""
-        self.transpose(grad_input, self.case.tensor("grad_input"))
-        self.transpose(grad_weight, self.case.tensor("grad_weight"))
-
 
 def launches_of(case: Case) -> tuple[Launch, ...]:
     """Return the launches of a call, in launch order (page ``workspace``, "ConvTbcBackward")."""
     executor = _Executor(case)
     transposed = executor.transposed_operands()
     gradients = _products if case.tiling.route == ROUTE_MATMUL else _convolutions
-    executor.transpose_results(*gradients(executor, transposed))
+    results = gradients(executor, transposed)
+    for result, output in zip(results, ("grad_input", "grad_weight"), strict=True):
+        executor.transpose(result, case.tensor(output))
     return tuple(executor.launches)
 
 
@@ -288,8 +265,13 @@ def _convolutions(
     if not case.deterministic:
         note = "its size is a model; whether deterministic mode clears as well is not published"
         executor.run("MemSet", (), result, is_node=False, evidence=model, note=note)
-    operands, parts = (laid_out["self"], laid_out["input"]), _weight_kernel_parts(case)
-    block_dim = tiling.grad_weight.block_dim
+    operands, block_dim = (laid_out["self"], laid_out["input"]), tiling.grad_weight.block_dim
+    parts: tuple[WorkspacePart, ...] = ()
+    if tiling.route == ROUTE_PLANNER:  # the only one whose workspace is published
+        slots = tiling.workspace_bytes - case.device.system_workspace_bytes
+        parts = kernel_parts(
+            case, {"slots of split tiles": slots if tiling.published.stream_k else 0}
+        )
     executor.run(WEIGHT_KERNEL, operands, result, *parts, block_dim=block_dim, evidence=model)
     output = intermediate("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32")
     plain = executor.run("TransData", (result,), output)
@@ -381,8 +363,12 @@ def tail_of(case: Case) -> TailSplit | None:
 def _planner_ranges(case: Case) -> dict[str, list[Range]]:
     tiling, tail, batch = case.tiling.published, tail_of(case), case.row.B
     whole = tiling.tiles if tail is None else tail.first
-    cores = range(min(tiling.block_dim, whole))
-    ranges = {"gradWeight tiles": [(0, ceil_div(whole - core, tiling.block_dim)) for core in cores]}
+    ranges = {
+        "gradWeight tiles": [
+            (0, ceil_div(whole - core, tiling.block_dim))
+            for core in range(min(tiling.block_dim, whole))
+        ]
+    }
     if tail is None:
         return ranges
     shared = [
@@ -457,67 +443,39 @@ def planner_note(case: Case) -> str:
     )
 
 
-Parts = dict[str, tuple[tuple[str, int, int], ...]]
-"""Name, bytes and number of buffers of every allocation, by memory."""
-
-
-def _memories(phase: str, device: Device, parts: Parts, evidence: Evidence) -> tuple[Memory, ...]:
-    capacities = {
-        "L0A": device.l0a_bytes,
-        "L0B": device.l0b_bytes,
-        "L0C": device.l0c_bytes,
-        "L1": device.l1_bytes,
+def _memories(case: Case, gradient: str) -> Iterator[Memory]:
+    """Yield L0A, L0B, L0C and L1 of a gradient."""
+    problem, evidence = problem_of(case.row, case.rules), Evidence.MODEL
+    tiling: CubeTiling | DeterministicTiling = case.tiling.input_model
+    other, cube = "weight", grad_input_product(problem)
+    if gradient == "gradWeight":
+        tiling, other, cube = case.tiling.weight_model, "input", grad_weight_product(problem)
+    if gradient == "gradWeight" and case.tiling.route == ROUTE_PLANNER:
+        tiling, evidence = case.tiling.published, Evidence.EXACT
+    buffers = tiling.l1_buffers
+    if isinstance(tiling, CubeTiling):
+        other_l1 = buffers * other_bytes(cube, tiling.base_n, tiling.length_l1)
+    else:
+        other_l1 = buffers * tiling.x_l1_elements * problem.element_bytes
+    parts = {
+        "L0A": (("self tile", tiling.l0a_bytes, L0_BUFFERS),),
+        "L0B": ((Text("{other} tile", other=other), tiling.l0b_bytes, L0_BUFFERS),),
+        "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
+        "L1": (("self", tiling.l1_bytes - other_l1, buffers), (other, other_l1, buffers)),
     }
-    return tuple(
-        Memory(
-            name=memory,
-            phase=phase,
-            capacity_bytes=capacity,
-            allocations=tuple(_allocation(*part) for part in parts[memory]),
+    for name, areas in parts.items():
+        yield Memory(
+            name=name,
+            phase=gradient,
+            capacity_bytes=getattr(case.device, f"{name.lower()}_bytes"),
+            allocations=tuple(
+                Allocation(
+                    name=area, bytes=size, note="two buffers" if number == 2 else "one buffer"
+                )
+                for area, size, number in areas
+            ),
             evidence=evidence,
         )
-        for memory, capacity in capacities.items()
-    )
-
-
-def _allocation(name: str, size: int, buffers: int) -> Allocation:
-    return Allocation(name=name, bytes=size, note="two buffers" if buffers == 2 else "one buffer")
-
-
-def model_memories(
-    phase: str, tiling: CubeTiling, problem: ConvTbcProblem, device: Device
-) -> tuple[Memory, ...]:
-    """Return L0A, L0B, L0C and L1 of a gradient planned by the model."""
-    product: CubeProduct
-    if phase == "gradInput":
-        product, other = grad_input_product(problem), "weight"
-    else:
-        product, other = grad_weight_product(problem), "input"
-    buffers = tiling.l1_buffers
-    own_l1 = buffers * self_bytes(product, tiling.base_m, tiling.length_l1)
-    other_l1 = buffers * other_bytes(product, tiling.base_n, tiling.length_l1)
-    parts: Parts = {
-        "L0A": (("self tile", tiling.l0a_bytes, tiling.l0a_buffers),),
-        "L0B": ((Text("{other} tile", other=other), tiling.l0b_bytes, tiling.l0b_buffers),),
-        "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
-        "L1": (("self", own_l1, buffers), (other, other_l1, buffers)),
-    }
-    return _memories(phase, device, parts, Evidence.MODEL)
-
-
-def planner_memories(
-    tiling: DeterministicTiling, problem: ConvTbcProblem, device: Device
-) -> tuple[Memory, ...]:
-    """Return L0A, L0B, L0C and L1 of gradWeight planned by the published rule."""
-    buffers = tiling.l1_buffers
-    input_l1 = tiling.x_l1_elements * problem.element_bytes * buffers
-    parts: Parts = {
-        "L0A": (("self tile", tiling.l0a_bytes, 2),),
-        "L0B": (("input tile", tiling.l0b_bytes, 2),),
-        "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
-        "L1": (("self", tiling.l1_bytes - input_l1, buffers), ("input", input_l1, buffers)),
-    }
-    return _memories("gradWeight", device, parts, Evidence.EXACT)
 
 
 PATHS = {
@@ -526,7 +484,6 @@ PATHS = {
     ROUTE_GATE_FAILED: "convolution, gradWeight without a split over cores",
     ROUTE_MODEL: "convolution",
 }
-COMPUTE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "hf32": "hf32"}
 
 
 def describe_empty(case: Case) -> Description:
@@ -573,7 +530,7 @@ def _path(case: Case) -> str:
     return Text(
         "{paths} in {compute_names}",
         paths=PATHS[case.tiling.route],
-        compute_names=COMPUTE_NAMES[computed_in(case)],
+        compute_names=SHORT_NAMES.get(computed_in(case), "hf32"),
     )
 
 
@@ -604,9 +561,8 @@ def _matmul_description(case: Case) -> Description:
 
 
 def _convolution_description(case: Case) -> Description:
-    tiling, problem, device = case.tiling, problem_of(case.row, case.rules), case.device
-    input_model, published = tiling.input_model, tiling.route == ROUTE_PLANNER
-    weight_model = tiling.weight_model
+    tiling, published = case.tiling, case.tiling.route == ROUTE_PLANNER
+    input_model, weight_model = tiling.input_model, tiling.weight_model
     return Description(
         path=_path(case),
         kernel="gradInput and gradWeight on the cube unit, gradBias on vector cores",
@@ -627,14 +583,7 @@ def _convolution_description(case: Case) -> Description:
             "gradWeight": vendor_fields(tiling.published) if published else weight_model._asdict(),
         },
         cores=lambda: core_works(core_ranges(case), tiling.block_dim),
-        memories=lambda: (
-            *model_memories("gradInput", input_model, problem, device),
-            *(
-                planner_memories(tiling.published, problem, device)
-                if published
-                else model_memories("gradWeight", weight_model, problem, device)
-            ),
-        ),
+        memories=lambda: (*_memories(case, "gradInput"), *_memories(case, "gradWeight")),
         evidence=Evidence.MODEL,
     )
 
@@ -642,17 +591,14 @@ def _convolution_description(case: Case) -> Description:
 def _order(case: Case) -> tuple[OutputOrder, ...]:
     weight_is_fixed = not weight_depends_on_arrival(case.row, case.tiling)
     bias_is_fixed = case.tiling.bias_cores < ORDERED_ADDITIONS
+    reason = "one accumulator for every element, no split across cores"
+    if "gradInput" in elementwise_gradients(case):
+        reason = "one product for every element, nothing is added"
     return (
-        OutputOrder(output="grad_input", fixed=True, reason=_input_order(case)),
+        OutputOrder(output="grad_input", fixed=True, reason=reason),
         OutputOrder(output="grad_weight", fixed=weight_is_fixed, reason=_weight_order(case)),
         OutputOrder(output="grad_bias", fixed=bias_is_fixed, reason=_bias_order(case)),
     )
-
-
-def _input_order(case: Case) -> str:
-    if "gradInput" in elementwise_gradients(case):
-        return "one product for every element, nothing is added"
-    return "one accumulator for every element, no split across cores"
 
 
 def _bias_order(case: Case) -> str:
@@ -733,7 +679,6 @@ def _decisions(case: Case) -> Iterator[Decision]:
     else:
         yield from _weight_decisions(case)
     if not is_a2_a3:
-        cores = case.tiling.bias_cores
         shared = Condition(
             "gradBias split over cores",
             Text(
@@ -741,7 +686,7 @@ def _decisions(case: Case) -> Iterator[Decision]:
                 bias_unit_rows=BIAS_UNIT_ROWS,
             ),
             lambda row, device, rules: tile_row(row, device, rules).bias_cores > 1,
-            Text("{cores} cores add to every element atomically", cores=cores),
+            Text("{cores} cores add to every element atomically", cores=case.tiling.bias_cores),
             "one core adds every element",
         )
         dtype, switch = case.specs["input"].dtype, case.deterministic
@@ -772,15 +717,18 @@ def _compute_decision(case: Case) -> Decision:
 
 def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
     """Return the decision for a matrix product that may have a contraction of length 1."""
-    condition = Condition(
-        Text("{gradient} element by element", gradient=gradient),
-        f"{axis} == 1",
-        lambda row, device, rules: getattr(row, axis) <= 1,
-        "every product of elements is rounded once, to the dtype of the operands",
-        "a matrix product on the cube unit",
-        (axis,),
+    return decision(
+        case,
+        Condition(
+            Text("{gradient} element by element", gradient=gradient),
+            f"{axis} == 1",
+            lambda row, device, rules: getattr(row, axis) <= 1,
+            "every product of elements is rounded once, to the dtype of the operands",
+            "a matrix product on the cube unit",
+            (axis,),
+        ),
+        **{axis: getattr(case.row, axis)},
     )
-    return decision(case, condition, **{axis: getattr(case.row, axis)})
 
 
 def _is_white_listed(case: Case) -> bool:
@@ -794,15 +742,18 @@ def _weight_decisions(case: Case) -> Iterator[Decision]:
         "no output depends on timing",
         "cores may share a gradWeight tile and add atomically",
     )
-    deterministic = Condition(
-        "deterministic",
-        "deterministic",
-        lambda row, device, rules: row.deterministic == 1,
-        fixed,
-        fixed if _is_white_listed(case) else shared,
-        ("deterministic",),
+    yield decision(
+        case,
+        Condition(
+            "deterministic",
+            "deterministic",
+            lambda row, device, rules: row.deterministic == 1,
+            fixed,
+            fixed if _is_white_listed(case) else shared,
+            ("deterministic",),
+        ),
+        deterministic=case.deterministic,
     )
-    yield decision(case, deterministic, deterministic=case.deterministic)
     if case.deterministic and route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
         smallest = gate_bytes(problem_of(row, case.rules))
         sizes = {"smallest operands in L1": smallest, "L1": case.device.l1_bytes}
@@ -896,8 +847,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "the deterministic planner does not take this shape: gradWeight is planned by the "
             "model, one core for every tile",
         )
-    on_a2_a3 = case.profile.npu_arch == NPU_ARCH_A2_A3
-    if case.deterministic and on_a2_a3 and route == ROUTE_MODEL:
+    if case.deterministic and (case.profile.npu_arch == NPU_ARCH_A2_A3) and route == ROUTE_MODEL:
         yield caveat(
             "deterministic_planner_unpublished",
             "deterministic",

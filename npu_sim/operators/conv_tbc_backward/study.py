@@ -185,8 +185,7 @@ def _rounded(array: np.ndarray, operand: int) -> np.ndarray:
         return round_to_hf32(wide)
     if operand == kernels.EXACT:
         return wide
-    saturate = operand == kernels.TO_FP16_SATURATED
-    return widen_array(narrow_array(wide, "float16", saturate=saturate))
+    return widen_array(narrow_array(wide, "float16", saturate=operand == kernels.TO_FP16_SATURATED))
 
 
 def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
@@ -262,18 +261,17 @@ def _conversion() -> Numbers:
 
 
 def _explain_conversion(numbers: Numbers) -> list[str]:
-    lines = [
-        Text(
-            "cubeMathType {name}: largest error of gradWeight {grad_weight} of its largest, of "
-            "gradBias {grad_bias}",
-            name=name,
-            grad_weight=f"{errors['grad_weight']:.1e}",
-            grad_bias=f"{errors['grad_bias']:.1e}",
-        )
-        for name, errors in numbers["relative_errors"].items()
-    ]
     return [
-        *lines,
+        *(
+            Text(
+                "cubeMathType {name}: largest error of gradWeight {grad_weight} of its largest, of "
+                "gradBias {grad_bias}",
+                name=name,
+                grad_weight=f"{errors['grad_weight']:.1e}",
+                grad_bias=f"{errors['grad_bias']:.1e}",
+            )
+            for name, errors in numbers["relative_errors"].items()
+        ),
         "hf32 keeps 11 bits after the point, fp16 keeps 10 and a narrow range; gradBias is never "
         "converted",
     ]

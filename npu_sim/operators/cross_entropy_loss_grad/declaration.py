@@ -42,13 +42,16 @@ def check_reduction(call: Inspection, status: Status) -> None:
     """Refuse an unknown reduction with ``status``."""
     reduction = call.arguments.reduction
     if reduction not in tiler.REDUCTIONS:
-        message = Text("reduction = {reduction} is not a reduction", reduction=shown(reduction))
-        hint = Text(
-            "reduction: {reductions}{hint}",
-            reductions=", ".join(tiler.REDUCTIONS),
-            hint=closest(reduction, tiler.REDUCTIONS),
+        raise AclnnError(
+            status,
+            "reduction",
+            Text("reduction = {reduction} is not a reduction", reduction=shown(reduction)),
+            Text(
+                "reduction: {reductions}{hint}",
+                reductions=", ".join(tiler.REDUCTIONS),
+                hint=closest(reduction, tiler.REDUCTIONS),
+            ),
         )
-        raise AclnnError(status, "reduction", message, hint)
 
 
 def check_unsupported(call: Inspection) -> None:
@@ -89,82 +92,6 @@ def label_message(call: Inspection) -> tuple[str, str]:
     )
 
 
-ARGUMENTS = (
-    Tensor(
-        "grad_loss",
-        loss_axes,
-        "gradient of the loss: a scalar or (1,) for mean and sum, (N,) for none",
-        "dtype",
-        samples=0,
-    ),
-    Tensor("log_prob", "N C", "log-softmax of the forward pass, (N, C)", "dtype", samples=0),
-    Tensor("target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True),
-    Tensor(
-        "weight",
-        "C",
-        "weight of every label, (C,), fp32",
-        "float32",
-        document="weightOptional",
-        optional=True,
-    ),
-    Attribute("reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"),
-    Attribute(
-        "ignore_index",
-        int,
-        "label whose rows get no gradient, below C; on Ascend 950 a negative one masks nothing",
-        -100,
-    ),
-    Attribute("label_smoothing", float, "not supported yet: 0", 0.0),
-    Attribute("lse_square_scale_for_zloss", float, "not supported yet: 0", 0.0),
-    Tensor(
-        "grad_zloss",
-        "",
-        "not supported yet: leave it out",
-        "float32",
-        document="gradZlossOptional",
-        optional=True,
-    ),
-    Tensor(
-        "lse_for_zloss",
-        "N",
-        "not supported yet: leave it out",
-        "float32",
-        document="lseForZlossOptional",
-        optional=True,
-    ),
-    Output(
-        "out",
-        "N C",
-        "gradient of the logits, (N, C)",
-        "dtype",
-        document="xGradOut",
-        samples=0,
-        result="x_grad",
-    ),
-)
-AXES = (
-    Word("dtype", "dtype of log_prob and grad_loss", FLOAT_DTYPES, "float32"),
-    Word("reduction", "reduction", tiler.REDUCTIONS, "mean"),
-    Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight"),
-    Number(
-        "ignore_index",
-        "ignore_index",
-        -100,
-        low=-INT64_MAX - 1,
-        high=INT64_MAX,
-        aliases=("ignoreIndex",),
-    ),
-    Number(
-        "C",
-        "classes, last axis of log_prob",
-        32000,
-        unit="column",
-        aliases=("classes", "col", "columns"),
-    ),
-    Number("N", "rows, first axis of log_prob", 4096, unit="row", aliases=("row", "rows")),
-)
-
-
 def check_options(call: Inspection) -> None:
     """Check the reduction and refuse options that the product does not support yet; 161002."""
     check_reduction(call, INVALID)
@@ -178,8 +105,84 @@ OPERATOR = Operator(
         "Compute the gradient of the cross-entropy loss with respect to its logits as the product "
         "does."
     ),
-    arguments=ARGUMENTS,
-    axes=AXES,
+    arguments=(
+        Tensor(
+            "grad_loss",
+            loss_axes,
+            "gradient of the loss: a scalar or (1,) for mean and sum, (N,) for none",
+            "dtype",
+            samples=0,
+        ),
+        Tensor("log_prob", "N C", "log-softmax of the forward pass, (N, C)", "dtype", samples=0),
+        Tensor(
+            "target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True
+        ),
+        Tensor(
+            "weight",
+            "C",
+            "weight of every label, (C,), fp32",
+            "float32",
+            document="weightOptional",
+            optional=True,
+        ),
+        Attribute(
+            "reduction", str, "reduction of the losses of the rows: none, mean or sum", "mean"
+        ),
+        Attribute(
+            "ignore_index",
+            int,
+            "label whose rows get no gradient, below C; on Ascend 950 a negative one masks nothing",
+            -100,
+        ),
+        Attribute("label_smoothing", float, "not supported yet: 0", 0.0),
+        Attribute("lse_square_scale_for_zloss", float, "not supported yet: 0", 0.0),
+        Tensor(
+            "grad_zloss",
+            "",
+            "not supported yet: leave it out",
+            "float32",
+            document="gradZlossOptional",
+            optional=True,
+        ),
+        Tensor(
+            "lse_for_zloss",
+            "N",
+            "not supported yet: leave it out",
+            "float32",
+            document="lseForZlossOptional",
+            optional=True,
+        ),
+        Output(
+            "out",
+            "N C",
+            "gradient of the logits, (N, C)",
+            "dtype",
+            document="xGradOut",
+            samples=0,
+            result="x_grad",
+        ),
+    ),
+    axes=(
+        Word("dtype", "dtype of log_prob and grad_loss", FLOAT_DTYPES, "float32"),
+        Word("reduction", "reduction", tiler.REDUCTIONS, "mean"),
+        Switch("weighted", "whether weight is given", aliases=("weight_given",), tensor="weight"),
+        Number(
+            "ignore_index",
+            "ignore_index",
+            -100,
+            low=-INT64_MAX - 1,
+            high=INT64_MAX,
+            aliases=("ignoreIndex",),
+        ),
+        Number(
+            "C",
+            "classes, last axis of log_prob",
+            32000,
+            unit="column",
+            aliases=("classes", "col", "columns"),
+        ),
+        Number("N", "rows, first axis of log_prob", 4096, unit="row", aliases=("row", "rows")),
+    ),
     checks=(
         checks.Given(),
         checks.Supported(),

@@ -162,11 +162,10 @@ def _label_aliasing() -> Numbers:
         "reduction": "sum",
         "ignore_index": ignored,
     }
-    gradient = run(OPERATOR, **call).outputs["x_grad"]
     return {
         "ignore_index": ignored,
         "labels": labels.tolist(),
-        "masked": [not row.any() for row in gradient],
+        "masked": [not row.any() for row in run(OPERATOR, **call).outputs["x_grad"]],
     }
 
 

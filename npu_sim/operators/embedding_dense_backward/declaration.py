@@ -25,17 +25,20 @@ def check_index_count(call: Inspection) -> None:
     """Check that there is one index for every row of grad, if grad has columns."""
     grad, indices = call.specs["grad"], call.specs["indices"]
     if call.size("dim") and call.size("rows") != indices.numel:
-        message = Text(
-            "indices {indices} has {numel} elements, grad {grad} has {size} rows",
-            indices=indices,
-            numel=indices.numel,
-            grad=grad,
-            size=call.size("rows"),
+        raise AclnnError(
+            INVALID,
+            "indices",
+            Text(
+                "indices {indices} has {numel} elements, grad {grad} has {size} rows",
+                indices=indices,
+                numel=indices.numel,
+                grad=grad,
+                size=call.size("rows"),
+            ),
+            Text(
+                "indices needs {size} elements: one for every row of grad", size=call.size("rows")
+            ),
         )
-        hint = Text(
-            "indices needs {size} elements: one for every row of grad", size=call.size("rows")
-        )
-        raise AclnnError(INVALID, "indices", message, hint)
 
 
 def _no_weights_message(call: Inspection) -> tuple[str, str]:
@@ -85,18 +88,21 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
 
 
 def _no_tiling_message(case: Case) -> tuple[str, str, str]:
-    message = Text(
-        "no row of dim {dim} fits the Unified Buffer of {product_title}: {ub_bytes} usable bytes",
-        dim=case.row.dim,
-        product_title=case.profile.title,
-        ub_bytes=case.device.ub_bytes,
+    return (
+        "grad",
+        Text(
+            "no row of dim {dim} fits the Unified Buffer of {product_title}: {ub_bytes} usable "
+            "bytes",
+            dim=case.row.dim,
+            product_title=case.profile.title,
+            ub_bytes=case.device.ub_bytes,
+        ),
+        Text(
+            "the kernel keeps {ub_reserved_bytes} bytes free: it needs a larger buffer or a "
+            "smaller dim",
+            ub_reserved_bytes=v2.UB_RESERVED_BYTES,
+        ),
     )
-    hint = Text(
-        "the kernel keeps {ub_reserved_bytes} bytes free: it needs a larger buffer or a "
-        "smaller dim",
-        ub_reserved_bytes=v2.UB_RESERVED_BYTES,
-    )
-    return "grad", message, hint
 
 
 OPERATOR = Operator(

@@ -13,6 +13,8 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
 from npu_sim.kernels.elementwise import ulp_distance
+from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
+from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
@@ -46,9 +48,6 @@ NAMED_ROWS = 6
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Yield the chunks of every order-dependent row of the gradient, some rows at a time."""
-    from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
-    from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
-
     case = call.case
     row = case.row
     cut = cut_of(case)
@@ -158,8 +157,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 
 def _tree_maker(call: StudyCall, in_order: np.ndarray) -> "TreeOfRow":
-    core_ends = _core_ends(call.case, in_order)
-    return lambda run: tree_of_row(call.case, run, call.order, core_ends)
+    return lambda run: tree_of_row(call.case, run, call.order, _core_ends(call.case, in_order))
 
 
 def claims_of_rows(
@@ -169,8 +167,6 @@ def claims_of_rows(
 
     It returns the function from a run to its tree, which returns None for a run without a claim.
     """
-    from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
-
     case = call.case
     if case.empty:
         return
@@ -242,8 +238,6 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
     """Return the errors of scaling, in ulp: reciprocal instead of division, and fp32 counters."""
-    from npu_sim.kernels.elementwise import ulp_distance
-
     if not call.arguments.scale_grad_by_freq:
         return []
     counts = np.bincount(_row_indices(call), minlength=golden.shape[0])
@@ -426,13 +420,11 @@ def _staged(
     return left_fold(chunks_of(slots, STAGE_CHUNK_SLOTS))
 
 
-DEFAULTS_IN_DUMP = {"padding_idx": -1, "scale_grad_by_freq": False}
-
-
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values] | None:
     """Return the gradient of a lookup, or a direct call; sparse gradients are another kernel."""
     if "num_weights" in wrapped.arguments:
-        call = wrapped.pick("grad", "indices", "num_weights", **DEFAULTS_IN_DUMP)
+        names = ("grad", "indices", "num_weights")
+        call = wrapped.pick(*names, padding_idx=-1, scale_grad_by_freq=False)
         return call, {"grad_weight": wrapped.output(0)}
     if wrapped.arguments.get("sparse"):
         return None
@@ -501,20 +493,18 @@ def _counter() -> Numbers:
 
 
 def _explain_counter(numbers: Numbers) -> list[str]:
-    lines = [
-        Text(
-            "from {exact_integers} on, 100 flushes of {name}: the count is {true_count}, the "
-            "fp32 counter {fp32_counter}",
-            exact_integers=EXACT_COUNT,
-            name=name,
-            **counter,
-        )
-        for name, counter in numbers["counters"].items()
-    ]
-    mean = f"{numbers['mean_of_ones']:.9g}"
-    rows = numbers["rows"]
+    mean, rows = f"{numbers['mean_of_ones']:.9g}", numbers["rows"]
     return [
-        *lines,
+        *(
+            Text(
+                "from {exact_integers} on, 100 flushes of {name}: the count is {true_count}, the "
+                "fp32 counter {fp32_counter}",
+                exact_integers=EXACT_COUNT,
+                name=name,
+                **counter,
+            )
+            for name, counter in numbers["counters"].items()
+        ),
         Text("the mean of {rows} ones comes out as {mean_of_ones}", rows=rows, mean_of_ones=mean),
     ]
 
@@ -523,10 +513,9 @@ def _sort_trick() -> Numbers:
     values = np.array([SORTABLE_ROWS - 1, 5, SORTABLE_ROWS + 1, 1000, SORTABLE_ROWS], np.int64)
     as_floats = values.astype(np.int32).view(np.float32)
     both = zip(np.sort(values).tolist(), as_floats[np.argsort(values)], strict=True)
-    ordered = {f"{a} < {b}": bool(x < y) for (a, x), (b, y) in pairwise(both)}
     return {
         "first_unsortable": SORTABLE_ROWS + 1,
-        "comparisons": ordered,
+        "comparisons": {f"{a} < {b}": bool(x < y) for (a, x), (b, y) in pairwise(both)},
         "bits_of_inf": int(np.float32(np.inf).view(np.int32)),
     }
 
@@ -535,12 +524,11 @@ def _explain_sort_trick(numbers: Numbers) -> list[str]:
     def grouped(comparison: str) -> str:
         return " < ".join(f"{int(number):,}" for number in comparison.split(" < "))
 
-    lines = [
-        Text("as fp32 bits, {name}: {bits}", name=grouped(name), bits="yes" if holds else "no")
-        for name, holds in numbers["comparisons"].items()
-    ]
     return [
-        *lines,
+        *(
+            Text("as fp32 bits, {name}: {bits}", name=grouped(name), bits="yes" if holds else "no")
+            for name, holds in numbers["comparisons"].items()
+        ),
         Text(
             "int32 indices are sorted as if their bits were fp32; {bits_of_inf} is +inf, and "
             "above it every pattern is nan",
@@ -709,19 +697,18 @@ def _merge_test() -> Numbers:
 
 
 def _explain_merge_test(numbers: Numbers) -> list[str]:
-    lines = [
-        Text(
-            "only the cores {core} and {next_core} share an index, which has {rows} rows of ones: "
-            "its sum is {found}",
-            core=pair,
-            next_core=pair + 1,
-            rows=numbers["rows_of_the_index"],
-            found=f"{found:g}",
-        )
-        for pair, found in numbers["sums"].items()
-    ]
     return [
-        *lines,
+        *(
+            Text(
+                "only the cores {core} and {next_core} share an index, which has {rows} rows of "
+                "ones: its sum is {found}",
+                core=pair,
+                next_core=pair + 1,
+                rows=numbers["rows_of_the_index"],
+                found=f"{found:g}",
+            )
+            for pair, found in numbers["sums"].items()
+        ),
         "whether neighbouring cores share an index is tested for cores 0 to 64 only, and without "
         "one the sums of the cores are not added; read in the public sources, not run on a device",
     ]

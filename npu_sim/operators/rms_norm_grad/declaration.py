@@ -6,7 +6,7 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 from collections.abc import Sequence
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950, Profile
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
@@ -29,13 +29,13 @@ DTYPE_ROWS = (
     ("bfloat16", "bfloat16", "float32", "bfloat16", "bfloat16", "float32"),
 )
 """dtypes of (dy, x, rstd, gamma, dx, dgamma) supported by A2 and A3 ("各产品支持数据类型说明")."""
-MIXED_PRODUCTS = (NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950)
-"""Architectures on which gamma may differ from x."""
+PLAIN_PRODUCTS = (NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN)
+"""Architectures on which gamma has the dtype of x."""
 
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
     """Return the supported dtype combinations."""
-    mixed = profile.npu_arch in MIXED_PRODUCTS
+    mixed = profile.npu_arch not in PLAIN_PRODUCTS
     return [
         row
         for row in DTYPE_ROWS
@@ -69,14 +69,13 @@ SIZE_LIMIT = 2**32
 def _wrap_message(name: str) -> Any:
     def message_of(call: Inspection) -> tuple[str, str]:
         size = call.size(name)
-        message = Text(
+        return Text(
             "{name} = {size}: the product computes it in 32 bits, where it would become "
             "{wrapped_size}",
             name=Verbatim(name),
             size=size,
             wrapped_size=size % SIZE_LIMIT,
-        )
-        return message, f"{name} <= {SIZE_LIMIT - 1}"
+        ), f"{name} <= {SIZE_LIMIT - 1}"
 
     return message_of
 
@@ -89,12 +88,11 @@ def _width_message(call: Inspection) -> tuple[str, str]:
         if below
         else f"{step}"
     )
-    message = Text(
+    return Text(
         "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
         columns=columns,
         step=step,
-    )
-    return message, Text("nearest: {nearest}", nearest=nearest)
+    ), Text("nearest: {nearest}", nearest=nearest)
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")

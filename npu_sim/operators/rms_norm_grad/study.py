@@ -10,6 +10,7 @@ import numpy as np
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
+from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
@@ -26,8 +27,6 @@ from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Yield the cores' contributions to dgamma, one part per piece of columns with one order."""
-    from npu_sim.kernels.rms_norm_grad import PIECES, contributions
-
     case = call.case
     split = split_of(case)
     shape = (case.row.row, case.row.col)
@@ -88,7 +87,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a column of dgamma for every piece, and of the row mean in dx."""
     case = call.case
     rows, columns = case.row.row, case.row.col
-    pieces = _is_in_pieces(case)
+    pieces = split_of(case).path == PIECES
     step = PIECE_COLUMNS if pieces else columns
     for key, begin in enumerate(range(0, columns, step)):
         width = min(step, columns - begin)
@@ -111,12 +110,6 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             tree=_mean_tree(case, pieces),
             outside=partial(mean_outside, call, case),
         )
-
-
-def _is_in_pieces(case: Case) -> bool:
-    from npu_sim.kernels.rms_norm_grad import PIECES
-
-    return split_of(case).path == PIECES
 
 
 def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, range]]:
@@ -142,8 +135,6 @@ def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree
 
 
 def _mean_tree(case: Case, pieces: bool) -> trees.Tree:
-    from npu_sim.kernels.rms_norm_grad import LANES
-
     columns: Sequence[int] = range(case.row.col)
     if pieces:
         tree = trees.left_fold(
@@ -207,17 +198,15 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     rstd = tensors["rstd"].astype(np.float64).reshape(-1)
     if output == "dgamma":
         column = int(np.ravel_multi_index(index, tensors["gamma"].shape))
-        values = dy[:, column] * x[:, column] * rstd
         return [
             (Text("dy*xh of row {row}", row=row), value)
-            for row, value in enumerate(values.tolist())
+            for row, value in enumerate((dy[:, column] * x[:, column] * rstd).tolist())
         ]
     row, column = divmod(int(np.ravel_multi_index(index, tensors["x"].shape)), gamma.size)
     normed = x[row] * rstd[row]
-    mean = float(np.mean(dy[row] * gamma * normed))
     return [
         ("dy*gamma*rstd", dy[row, column] * gamma[column] * rstd[row]),
-        ("-xh*mean*rstd", -normed[column] * mean * rstd[row]),
+        ("-xh*mean*rstd", -normed[column] * float(np.mean(dy[row] * gamma * normed)) * rstd[row]),
     ]
 
 
@@ -256,17 +245,17 @@ def _wrap() -> Numbers:
 
 
 def _explain_wrap(numbers: Numbers) -> list[str]:
-    lines = [
-        Text(
-            "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk {need_chunk}",
-            rows=numbers["rows"],
-            columns=columns,
-            **size,
-        )
-        for columns, size in numbers["columns"].items()
-    ]
     return [
-        *lines,
+        *(
+            Text(
+                "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk "
+                "{need_chunk}",
+                rows=numbers["rows"],
+                columns=columns,
+                **size,
+            )
+            for columns, size in numbers["columns"].items()
+        ),
         "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not "
         "cut into chunks",
     ]
@@ -290,16 +279,16 @@ def _last_column() -> Numbers:
 
 
 def _explain_last_column(numbers: Numbers) -> list[str]:
-    lines = [
-        Text(
-            "{columns} columns: a larger dy in the last one changes {count} other elements of dx",
-            columns=columns,
-            count=count,
-        )
-        for columns, count in numbers["different"].items()
-    ]
     return [
-        *lines,
+        *(
+            Text(
+                "{columns} columns: a larger dy in the last one changes {count} other elements of "
+                "dx",
+                columns=columns,
+                count=count,
+            )
+            for columns, count in numbers["different"].items()
+        ),
         "with 2^k + 1 columns, from 8193 on, the mean of a row leaves out the last column; read in "
         "the public sources, not run on a device",
     ]

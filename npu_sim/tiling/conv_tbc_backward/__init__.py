@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, itemsize
-from npu_sim.tiling.common import align, align_down, ceil_div
+from npu_sim.tiling.common import FP32, align, align_down, ceil_div
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     ACCUMULATOR_BYTES,
     CHANNEL_BLOCK_BYTES,
@@ -57,8 +57,8 @@ class CubeProduct(NamedTuple):
     """One gradient as a matrix product of M x N with a reduction, in elements of the cube layout.
 
     ``is_grad_weight`` is 1 for gradWeight (reduction = output time of one sample), 0 for gradInput
-    (reduction = taps x output channels, ``slices`` blocks of C0 output channels, each with all
-    taps).
+    (reduction = taps x output channels, in blocks of C0 output channels, each with all taps).
+    ``halo`` is that of :class:`CubeTiling`.
     """
 
     is_grad_weight: int
@@ -68,7 +68,7 @@ class CubeProduct(NamedTuple):
     m: int
     n: int
     reduction: int
-    slices: int
+    halo: int
 
 
 class CubeBase(NamedTuple):
@@ -92,7 +92,6 @@ class CubeBase(NamedTuple):
 def grad_input_product(problem: ConvTbcProblem) -> CubeProduct:
     """Return gradInput of one sample: rows are input time, columns input channels."""
     channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
-    slices = ceil_div(problem.out_channels, channel_block)
     return CubeProduct(
         is_grad_weight=0,
         taps=problem.taps,
@@ -100,8 +99,8 @@ def grad_input_product(problem: ConvTbcProblem) -> CubeProduct:
         channel_block=channel_block,
         m=problem.time,
         n=align(problem.in_channels, CUBE_EDGE),
-        reduction=problem.taps * slices * channel_block,
-        slices=slices,
+        reduction=problem.taps * ceil_div(problem.out_channels, channel_block) * channel_block,
+        halo=problem.taps - 1 - problem.pad,
     )
 
 
@@ -116,7 +115,7 @@ def grad_weight_product(problem: ConvTbcProblem) -> CubeProduct:
         m=align(problem.out_channels, CUBE_EDGE),
         n=problem.taps * align(problem.in_channels, channel_block),
         reduction=align(output_time(problem), channel_block),
-        slices=0,
+        halo=0,
     )
 
 
@@ -124,8 +123,11 @@ def self_bytes(product: CubeProduct, base_m: int, length: int) -> int:
     """Return the bytes of self in one buffer of L1: rows with halo (gradInput) or a tile."""
     if product.is_grad_weight:
         return base_m * length * product.element_bytes
-    slices = length // (product.taps * product.channel_block)
-    return slices * (base_m - 1 + product.taps) * CHANNEL_BLOCK_BYTES
+    return (
+        (length // (product.taps * product.channel_block))
+        * (base_m - 1 + product.taps)
+        * CHANNEL_BLOCK_BYTES
+    )
 
 
 def other_bytes(product: CubeProduct, base_n: int, length: int) -> int:
@@ -201,11 +203,6 @@ def fill_l1(
     if length > 0:
         return length, 2
     return longest_content(product, base_m, base_n, unit, device.l1_bytes), 1
-
-
-def no_base() -> CubeBase:
-    """Return the block of a call without elements."""
-    return CubeBase(0, 0, 0, 0, 0, 0, BUFFER_NONE, 0, 0)
 
 
 def halved(edge: int) -> int:
@@ -357,15 +354,6 @@ class CubeTiling(NamedTuple):
 NO_MODEL: CubeTiling = nothing(CubeTiling)
 
 
-class BlockWork(NamedTuple):
-    """Samples of a gradient, and the samples, reduction and halo of one block."""
-
-    samples: int
-    single_samples: int
-    single_reduction: int
-    halo: int
-
-
 class BlockRange(NamedTuple):
     """Half-open ranges of one block; ``reduction`` is time, for gradInput taps x channels."""
 
@@ -382,7 +370,7 @@ class BlockRange(NamedTuple):
 def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
     """Plan gradInput: every sample is a separate output, and the reduction is not split."""
     if not is_plannable(problem):
-        return failed(no_base())
+        return NO_MODEL
     product = grad_input_product(problem)
     base = choose_base(product, device)
     if base.shortage != BUFFER_NONE:
@@ -390,8 +378,9 @@ def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
     m_tiles = ceil_div(product.m, base.m)
     n_tiles = ceil_div(product.n, base.n)
     split = split_output(m_tiles, n_tiles, problem.batch, device.cube_cores)
-    work = BlockWork(problem.batch, 1, product.reduction, problem.taps - 1 - problem.pad)
-    return complete_tiling(product, base, split, work, device.cube_cores)
+    return complete_tiling(
+        product, base, split, problem.batch, 1, product.reduction, device.cube_cores
+    )
 
 
 def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: bool) -> CubeTiling:
@@ -407,7 +396,7 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
         planner failed).
     """
     if not is_plannable(problem):
-        return failed(no_base())
+        return NO_MODEL
     product = grad_weight_product(problem)
     base = choose_base(product, device)
     if base.shortage != BUFFER_NONE:
@@ -425,20 +414,27 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
         if cores_per_block > 1:
             steps = align(ceil_div(output_time(problem), cores_per_block), CUBE_EDGE)
             single_time = min(steps, product.reduction)
-    work = BlockWork(problem.batch, single_samples, single_time, 0)
-    return complete_tiling(product, base, split, work, device.cube_cores)
+    return complete_tiling(
+        product, base, split, problem.batch, single_samples, single_time, device.cube_cores
+    )
 
 
 def complete_tiling(
-    product: CubeProduct, base: CubeBase, split: OutputSplit, work: BlockWork, cores: int
+    product: CubeProduct,
+    base: CubeBase,
+    split: OutputSplit,
+    samples: int,
+    single_samples: int,
+    single_reduction: int,
+    cores: int,
 ) -> CubeTiling:
     """Return the tiling of a base block and a split over cores."""
     # A core with a part of the time axis loads, and stores in L1, no more than that.
-    base_k = min(base.k, align(work.single_reduction, product.channel_block))
-    length = min(base.l1_length, align(work.single_reduction, base_k))
+    base_k = min(base.k, align(single_reduction, product.channel_block))
+    length = min(base.l1_length, align(single_reduction, base_k))
     slices = 0 if product.is_grad_weight else length // (product.taps * product.channel_block)
-    sample_blocks = ceil_div(work.samples, work.single_samples)
-    time_blocks = ceil_div(product.reduction, work.single_reduction)
+    sample_blocks = ceil_div(samples, single_samples)
+    time_blocks = ceil_div(product.reduction, single_reduction)
     blocks = split.m_blocks * split.n_blocks * sample_blocks * time_blocks
     block_dim = min(blocks, cores)
     return CubeTiling(
@@ -449,15 +445,15 @@ def complete_tiling(
         m=product.m,
         n=product.n,
         reduction=product.reduction,
-        samples=work.samples,
-        halo=work.halo,
+        samples=samples,
+        halo=product.halo,
         base_m=base.m,
         base_n=base.n,
         base_k=base_k,
         single_m=base.m * ceil_div(ceil_div(product.m, base.m), split.m_blocks),
         single_n=base.n * ceil_div(ceil_div(product.n, base.n), split.n_blocks),
-        single_samples=work.single_samples,
-        single_reduction=work.single_reduction,
+        single_samples=single_samples,
+        single_reduction=single_reduction,
         steps_l1=ceil_div(length, base_k),
         slices_l1=slices,
         length_l1=length,
@@ -512,8 +508,6 @@ COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
 LAST_16_BIT = COMPUTE_DTYPES.index("bfloat16")
 COMPUTE_BITS = 3
 """Bits of a code in ``rules.compute``, which has a code for every dtype and cubeMathType."""
-FP32 = 0
-"""Code of the tensors' dtype."""
 MATH_TYPES = 4
 """Number of values of cubeMathType."""
 TRAINING_SERIES_UNKNOWN, TRAINING_SERIES_REFUSES = 0, 1
@@ -634,7 +628,9 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
             status = max(status, weight.status)
         cores = max(grad_input.block_dim, grad_weight.block_dim)
     rows = problem.batch * output_time(problem)
-    core_rows = max(bias_rows(rows, device.vector_cores) if shares_bias(row, device) else rows, 1)
+    # Several cores may add to gradBias: fp32, Atlas training series, default mode.
+    shares = device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
+    core_rows = max(bias_rows(rows, device.vector_cores) if shares else rows, 1)
     return Tiling(
         status=status,
         route=route,
@@ -674,11 +670,6 @@ def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) 
         l0c_bytes=tiling.l0c_bytes,
         l1_bytes=tiling.l1_bytes,
     )
-
-
-def shares_bias(row: Any, device: Device) -> bool:
-    """Return whether several cores add to gradBias: fp32, Atlas training series, default mode."""
-    return device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
 
 
 def is_split(tiling: Tiling) -> bool:

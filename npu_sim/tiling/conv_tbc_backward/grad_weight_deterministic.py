@@ -43,10 +43,9 @@ ROUTE_NAMES = ("none", "matmul", "planner", "gate_failed", "model")
 BIAS_UNIT_ROWS = 256
 """Fewest rows of self per core if several cores add to gradBias (model)."""
 
-PUBLISHED_L0_BYTES = 65536
-"""L0A and L0B that the published planner assumes: every A2 and A3 SoC has them."""
-PUBLISHED_L0C_BYTES = 131072
-"""L0C that the published planner assumes: its first base block, 256 x 128 in fp32, fills it."""
+PUBLISHED_L0_BYTES, PUBLISHED_L0C_BYTES = 65536, 131072
+"""L0A and L0B, and L0C, that the published planner assumes: every A2 and A3 SoC has them. Its first
+base block, 256 x 128 in fp32, fills L0C."""
 
 
 class ConvTbcProblem(NamedTuple):
@@ -89,14 +88,6 @@ def on_white_list(problem: ConvTbcProblem) -> bool:
         and problem.out_channels == 2
     )
     return problem.element_bytes == 4 and sizes and problem.taps == 4 and problem.pad == 0
-
-
-def multiplies_elements(route: int, contraction: int) -> bool:
-    """Return whether a gradient is the plain product of elements, Mul (page, "What runs").
-
-    ``contraction`` is Cout for gradInput and the batch for gradWeight.
-    """
-    return route == ROUTE_MATMUL and contraction == 1
 
 
 def bias_rows(rows: int, cores: int) -> int:
@@ -179,13 +170,11 @@ def gate_bytes(problem: ConvTbcProblem) -> int:
     return self_bytes + x_rows * row_bytes
 
 
-LONG_EDGE = 256
-SHORT_EDGE = 128
+LONG_EDGE, SHORT_EDGE = 256, 128
 """Edges of the first base block (page, step 1)."""
 DEEPEST = 16
 """Most base blocks in L1, both buffers together, that are tried (page, step 3)."""
 
-TILING_KEY = 4
 LONG_M = 128
 """Above this base m the block that avoids a sliver halves m instead of cutting it (page, step
 7)."""
@@ -201,21 +190,16 @@ class Extents(NamedTuple):
     k; ``l0_bytes`` the smaller of L0A and L0B.
     """
 
-    time: int
+    problem: ConvTbcProblem
+    device: Device
     output_time: int
-    batch: int
-    taps: int
-    element_bytes: int
     channel_block: int
     in_blocks: int
     m: int
     n: int
     k: int
     k_limit: int
-    cores: int
-    l1_bytes: int
     l0_bytes: int
-    l0c_bytes: int
 
 
 class BaseBlock(NamedTuple):
@@ -240,11 +224,9 @@ def extents_of(problem: ConvTbcProblem, device: Device) -> Extents:
     in_blocks = ceil_div(problem.in_channels, channel_block)
     k = align(output_time(problem), channel_block)
     return Extents(
-        time=problem.time,
+        problem=problem,
+        device=device,
         output_time=output_time(problem),
-        batch=problem.batch,
-        taps=problem.taps,
-        element_bytes=problem.element_bytes,
         channel_block=channel_block,
         in_blocks=in_blocks,
         # cout1 * C0 is the output channels aligned to 16 for both sizes of C0.
@@ -252,10 +234,7 @@ def extents_of(problem: ConvTbcProblem, device: Device) -> Extents:
         n=problem.taps * in_blocks * channel_block,
         k=k,
         k_limit=align(k, CUBE_EDGE),
-        cores=device.cube_cores,
-        l1_bytes=device.l1_bytes,
         l0_bytes=min(device.l0a_bytes, device.l0b_bytes),
-        l0c_bytes=device.l0c_bytes,
     )
 
 
@@ -283,26 +262,28 @@ def x_samples(extents: Extents, block: BaseBlock) -> int:
 
 def x_elements(extents: Extents, block: BaseBlock) -> int:
     """Elements of x in one buffer of L1, whole time axes of whole channel blocks; BL1 of step 2."""
-    columns = x_column_blocks(block.n, extents.taps, extents.channel_block)
-    return x_samples(extents, block) * extents.time * columns * extents.channel_block
+    columns = x_column_blocks(block.n, extents.problem.taps, extents.channel_block)
+    return x_samples(extents, block) * extents.problem.time * columns * extents.channel_block
 
 
 def l1_bytes_used(extents: Extents, block: BaseBlock) -> int:
     """Bytes of L1 for both operands and all buffers; the left side of F in step 2."""
     self_elements = block.steps * block.k * block.m
-    return (self_elements + x_elements(extents, block)) * extents.element_bytes * block.buffers
+    return (
+        (self_elements + x_elements(extents, block)) * extents.problem.element_bytes * block.buffers
+    )
 
 
 def fits_l1(extents: Extents, block: BaseBlock) -> bool:
     """Return whether the fit test F of step 2 passes."""
-    return l1_bytes_used(extents, block) <= extents.l1_bytes
+    return l1_bytes_used(extents, block) <= extents.device.l1_bytes
 
 
 def first_block(extents: Extents) -> BaseBlock:
     """Step 1: edges from the size of M, k from half of L0A and L0B."""
     m = LONG_EDGE if extents.m > SHORT_EDGE else SHORT_EDGE
     n = SHORT_EDGE if extents.m > SHORT_EDGE else LONG_EDGE
-    k = extents.l0_bytes // 2 // LONG_EDGE // extents.element_bytes
+    k = extents.l0_bytes // 2 // LONG_EDGE // extents.problem.element_bytes
     self_elements = k * m
     x_tile_elements = k * n
     m = min(m, align(extents.m, CUBE_EDGE))
@@ -348,15 +329,15 @@ def choose_base_block(extents: Extents) -> BaseBlock:
 
 def missing_bytes(extents: Extents, block: BaseBlock) -> int:
     """Return the bytes by which the block exceeds L1; gap of step 4."""
-    return max(0, l1_bytes_used(extents, block) - extents.l1_bytes)
+    return max(0, l1_bytes_used(extents, block) - extents.device.l1_bytes)
 
 
 def shrink(extents: Extents, block: BaseBlock) -> BaseBlock:
     """Step 4: ``block`` does not fit with one step and one buffer."""
-    columns = x_column_blocks(block.n, extents.taps, extents.channel_block)
-    edge_bytes = CUBE_EDGE * extents.element_bytes
+    columns = x_column_blocks(block.n, extents.problem.taps, extents.channel_block)
+    edge_bytes = CUBE_EDGE * extents.problem.element_bytes
     x_bytes = ceil_div(
-        columns * extents.channel_block * extents.time * edge_bytes, extents.output_time
+        columns * extents.channel_block * extents.problem.time * edge_bytes, extents.output_time
     )
     edges = ceil_div(missing_bytes(extents, block), edge_bytes * block.m + x_bytes)
     shorter = block.k - CUBE_EDGE * edges
@@ -389,16 +370,18 @@ def shrink_edges(extents: Extents, block: BaseBlock) -> BaseBlock:
         block = resized(block, block.m, block.n - CUBE_EDGE, block.k)
     if fits_l1(extents, block):
         return block
-    edge_bytes = CUBE_EDGE * extents.element_bytes
-    x_bytes = ceil_div(x_samples(extents, block) * extents.time * edge_bytes, extents.taps)
+    edge_bytes = CUBE_EDGE * extents.problem.element_bytes
+    x_bytes = ceil_div(
+        x_samples(extents, block) * extents.problem.time * edge_bytes, extents.problem.taps
+    )
     edges = ceil_div(missing_bytes(extents, block), block.k * edge_bytes + x_bytes)
     if block.m < CUBE_EDGE * (edges + 1):
         return resized(block, CUBE_EDGE, CUBE_EDGE, block.k)
     edge = block.m - CUBE_EDGE * edges
     block = resized(block, edge, edge, block.k)
     while block.m > CUBE_EDGE and not fits_l1(extents, block):
-        if x_column_blocks(block.m, extents.taps, extents.channel_block) < x_column_blocks(
-            block.n, extents.taps, extents.channel_block
+        if x_column_blocks(block.m, extents.problem.taps, extents.channel_block) < x_column_blocks(
+            block.n, extents.problem.taps, extents.channel_block
         ):
             block = resized(block, block.m, block.m, block.k)
         else:
@@ -408,13 +391,15 @@ def shrink_edges(extents: Extents, block: BaseBlock) -> BaseBlock:
 
 def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
     """Step 4c: enlarge m, then k, into the space that 4b left free."""
-    free = extents.l1_bytes - l1_bytes_used(extents, block)
+    free = extents.device.l1_bytes - l1_bytes_used(extents, block)
     # The product subtracts in unsigned 64 bits: a negative rest wraps to a huge number, which is
     # never the minimum.
     room = extents.m
     if free >= 0:
-        room = CUBE_EDGE * (free // (block.k * CUBE_EDGE * extents.element_bytes))
-    l0c_share = whole_edges(extents.l0c_bytes // extents.element_bytes // 2 // block.m)
+        room = CUBE_EDGE * (free // (block.k * CUBE_EDGE * extents.problem.element_bytes))
+    l0c_share = whole_edges(
+        extents.device.l0c_bytes // extents.problem.element_bytes // 2 // block.m
+    )
     block = resized(block, min(l0c_share, block.m + room, extents.m), block.n, block.k)
     longer = resized(block, block.m, block.n, block.k + CUBE_EDGE)
     while fits_l1(extents, block) and fits_l1(extents, longer):
@@ -424,7 +409,7 @@ def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
         # The bound of L0A and L0B is not applied on this path: a defect of the product.
         k = extents.k_limit
     else:
-        l0_share = extents.l0_bytes // extents.element_bytes // 2
+        l0_share = extents.l0_bytes // extents.problem.element_bytes // 2
         k = min(
             block.k,
             extents.k_limit,
@@ -493,7 +478,7 @@ class SingleCore(NamedTuple):
 
 def single_core(extents: Extents, block: BaseBlock) -> SingleCore:
     """Step 5: whole channel blocks with all their taps, at least one."""
-    channel_columns = extents.taps * extents.channel_block
+    channel_columns = extents.problem.taps * extents.channel_block
     n = max(block.n // channel_columns, 1) * channel_columns
     return SingleCore(block.m, n, ceil_div(extents.m, block.m) * ceil_div(extents.n, n))
 
@@ -502,7 +487,7 @@ def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
     """widen(x) of step 6: the n that leaves about ``cores`` tiles, never below the present one."""
     share = (
         ceil_div(extents.in_blocks, cores // gcd(rows, cores))
-        * extents.taps
+        * extents.problem.taps
         * extents.channel_block
     )
     return max(min(share, extents.n), single.n)
@@ -510,14 +495,14 @@ def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
 
 def widen_single_n(extents: Extents, block: BaseBlock, single: SingleCore) -> SingleCore:
     """Step 6: widen n until the tiles, or the tiles times a split of the batch, fill the cores."""
-    cores = extents.cores
+    cores = extents.device.cube_cores
     if single.tiles % cores == 0 and single.n == extents.n:
         return single
     rows = ceil_div(extents.m, single.m)
     n = widened(extents, single, rows, cores)
     if rows * ceil_div(extents.n, n) % cores == 0:
         return SingleCore(single.m, n, rows * ceil_div(extents.n, n))
-    pieces = max(extents.k // block.k, extents.batch)
+    pieces = max(extents.k // block.k, extents.problem.batch)
     if pieces <= 1 or single.tiles % cores + 2 >= cores:
         return single
     split = 2
@@ -540,16 +525,16 @@ def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> Ba
     if sliver < 1 or sliver > 2 or 2 * sliver >= edges:
         return resized(block, 0, block.n, block.k)
     widest = max(edges, CUBE_EDGE)
-    groups = ceil_div(edges, extents.taps)
-    if groups * extents.taps > widest:
+    groups = ceil_div(edges, extents.problem.taps)
+    if groups * extents.problem.taps > widest:
         groups = max(groups - 1, 1)
-    if groups * extents.taps > widest:
+    if groups * extents.problem.taps > widest:
         return resized(block, 0, block.n, block.k)
-    n = CUBE_EDGE * groups * extents.taps
-    l0c_m = min(extents.l0c_bytes // ACCUMULATOR_BYTES // n, block.m)
+    n = CUBE_EDGE * groups * extents.problem.taps
+    l0c_m = min(extents.device.l0c_bytes // ACCUMULATOR_BYTES // n, block.m)
     halved_m = block.m // 2 if block.m > LONG_M and l0c_m < block.m else l0c_m
     m = whole_edges(min(l0c_m, halved_m))
-    k = whole_edges(extents.l0_bytes // extents.element_bytes // 2 // max(m, n))
+    k = whole_edges(extents.l0_bytes // extents.problem.element_bytes // 2 // max(m, n))
     other = resized(block, m, n, k)
     while other.k > CUBE_EDGE and not fits_l1(extents, other):
         other = resized(other, m, n, other.k - CUBE_EDGE)
@@ -558,25 +543,16 @@ def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> Ba
     return with_depth(extents, other, block.depth)
 
 
-class CoreSplit(NamedTuple):
-    """Cores used, and the split of the batch for the tail tiles ("stream-K")."""
-
-    cores: int
-    stream_k: int
-    stream_k_cores: int
-
-
-def split_cores(tiles: int, batch: int, cores: int) -> CoreSplit:
-    """Steps 9 and 10."""
+def split_cores(tiles: int, batch: int, cores: int) -> tuple[int, int]:
+    """Steps 9 and 10: cores used, and those that share a tail tile ("stream-K"), 0 for none."""
     used = tiles if cores // 2 < tiles < cores else cores
     rest = tiles % used
     sample_groups = 1
     if 0 < rest <= used // 2:
         sample_groups = ceil_div(batch, ceil_div(batch, used // rest))
-    stream_k = 1 if sample_groups > 1 else 0
     if rest == tiles:
         used = max(1, min(tiles * sample_groups, cores))
-    return CoreSplit(used, stream_k, sample_groups if stream_k else 0)
+    return used, sample_groups if sample_groups > 1 else 0
 
 
 def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: Device) -> DeterministicTiling:
@@ -593,19 +569,20 @@ def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: Device) -> D
         # of step 6.
         single = single_core(extents, other)
         block = other
-    split = split_cores(single.tiles, extents.batch, extents.cores)
-    return filled(extents, block, single, split, device)
+    return filled(extents, block, single)
 
 
-def filled(
-    extents: Extents, block: BaseBlock, single: SingleCore, split: CoreSplit, device: Device
-) -> DeterministicTiling:
-    """Steps 8 and 11: the fields of the result."""
+def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> DeterministicTiling:
+    """Steps 8 to 11: the fields of the result."""
+    device = extents.device
+    cores, stream_k_cores = split_cores(
+        single.tiles, extents.problem.batch, extents.device.cube_cores
+    )
     tile_bytes = ACCUMULATOR_BYTES * block.m * block.n
-    l0c_buffers = 2 if 2 * tile_bytes <= extents.l0c_bytes else 1
-    slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * split.cores * split.stream_k
-    l0a_bytes = L0_BUFFERS * block.m * block.k * extents.element_bytes
-    l0b_bytes = L0_BUFFERS * block.n * block.k * extents.element_bytes
+    l0c_buffers = 2 if 2 * tile_bytes <= extents.device.l0c_bytes else 1
+    slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * cores * min(stream_k_cores, 1)
+    l0a_bytes = L0_BUFFERS * block.m * block.k * extents.problem.element_bytes
+    l0b_bytes = L0_BUFFERS * block.n * block.k * extents.problem.element_bytes
     # Numba cannot compile conditional expressions among this many keyword arguments.
     iterate_order = 1 if extents.m > extents.n else 0
     exceeds_l0a = 1 if l0a_bytes > device.l0a_bytes else 0
@@ -614,7 +591,7 @@ def filled(
     exceeds_l1 = 0 if fits_l1(extents, block) else 1
     return DeterministicTiling(
         status=SUCCESS,
-        tiling_key=TILING_KEY,
+        tiling_key=4,
         workspace_bytes=device.system_workspace_bytes + slot_bytes,
         m=extents.m,
         n=extents.n,
@@ -633,9 +610,9 @@ def filled(
         single_m=single.m,
         single_n=single.n,
         single_k=extents.k,
-        block_dim=split.cores,
-        stream_k=split.stream_k,
-        stream_k_cores=split.stream_k_cores,
+        block_dim=cores,
+        stream_k=min(stream_k_cores, 1),
+        stream_k_cores=stream_k_cores,
         l0a_bytes=l0a_bytes,
         l0b_bytes=l0b_bytes,
         l0c_bytes=tile_bytes * l0c_buffers,
