@@ -245,9 +245,7 @@ def _conversion() -> Numbers:
     tensors = {name: rng.standard_normal(sizes).astype(np.float32) for name, sizes in shape.items()}
     arguments = arguments_of(load_operator(OPERATOR), {**tensors, "cube_math_type": 0})
     golden, errors = formula_results(OPERATOR, arguments, tensors), {}
-    for code, name in enumerate(
-        ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
-    ):
+    for code, name in enumerate(CUBE_MATH_TYPES):
         call: dict[str, Any] = {**tensors, "cube_math_type": code}
         outputs = run(OPERATOR, **call).outputs
         scale = float(np.abs(golden["grad_weight"]).max())

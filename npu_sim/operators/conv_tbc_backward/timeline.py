@@ -101,15 +101,14 @@ class Gradient:
 
     def phase(self) -> Phase:
         """Return the work of every core."""
-        extents = self._planned_tiles() if self.is_published else self._modelled_blocks()
+        if self.is_published:
+            extents = self._planned_tiles()
+        else:
+            tiling = CubeTiling(**self.fields)
+            extents = {core: tuple(_extents(tiling, core)) for core in range(tiling.block_dim)}
         blocks = {distinct: self._blocks(distinct) for distinct in set(extents.values())}
         cores = {core: blocks[counts] for core, counts in extents.items()}
         return Phase(self.name, CUBE_PIPES, self.holds, cores, KERNELS[self.name])
-
-    def _modelled_blocks(self) -> dict[int, tuple[tuple[Extents, int], ...]]:
-        """Return the distinct extents of the blocks of every core, and their counts."""
-        tiling = CubeTiling(**self.fields)
-        return {core: tuple(_extents(tiling, core)) for core in range(tiling.block_dim)}
 
     def _planned_tiles(self) -> dict[int, tuple[tuple[Extents, int], ...]]:
         """Return the distinct extents of the tiles of every core, and their counts.

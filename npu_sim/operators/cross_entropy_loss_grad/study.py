@@ -15,6 +15,7 @@ from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators import run
+from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
 from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.experiment import Caveat, Numbers
 from npu_sim.operators.shared.study import StudyCall
@@ -145,12 +146,10 @@ IN_DUMPS = InDumps(
 OPERATOR = "cross_entropy_loss_grad"
 LATER = "ascend_950"
 USUAL_IGNORED = -100
-EXACT_INTEGERS = 16777216
-"""2^24: from here on fp32 does not hold every integer."""
 
 
 def _label_aliasing() -> Numbers:
-    classes, ignored = EXACT_INTEGERS + 8, EXACT_INTEGERS
+    classes, ignored = EXACT_LABELS + 8, EXACT_LABELS
     log_prob, labels = (
         np.full((3, classes), -17.0, np.float32),
         np.array([ignored + 1, ignored + 2, 5]),
