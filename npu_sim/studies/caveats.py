@@ -1,8 +1,7 @@
 """Caveats of the product documents as experiments: ``npu-sim caveats NAME``.
 
 An experiment generates small data, runs the simulator, and returns the numbers that show the
-effect. The experiments of an operator are ``CAVEATS`` in its module ``study``, or in a module
-``caveats``.
+effect. The experiments of an operator are ``CAVEATS`` in its module ``study``.
 """
 
 from importlib import import_module
@@ -16,13 +15,8 @@ from npu_sim.status import UsageError, closest
 
 def caveats_of(package: str) -> tuple[Caveat, ...]:
     """Return the experiments of an operator, given the name of its package."""
-    homes = (f"{package}.{module}" for module in ("caveats", "study"))
-    return tuple(
-        caveat
-        for home in homes
-        if find_spec(home) is not None
-        for caveat in getattr(import_module(home), "CAVEATS", ())
-    )
+    home = f"{package}.study"
+    return getattr(import_module(home), "CAVEATS", ()) if find_spec(home) is not None else ()
 
 
 CAVEATS: tuple[Caveat, ...] = tuple(

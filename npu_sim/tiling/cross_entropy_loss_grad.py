@@ -47,10 +47,8 @@ TAIL_COLUMNS = 64
 """The last piece of a row is padded to a multiple of this many columns (page, "Unified Buffer of a
 core")."""
 
-_QUOTIENT_BY_12 = 1537228672809129301
-"""(2^64 - 4) / 12."""
-_QUOTIENT_BY_8 = 2305843009213693952
-"""2^64 / 8."""
+_QUOTIENT_BY_12, _QUOTIENT_BY_8 = 1537228672809129301, 2305843009213693952
+"""(2^64 - 4) / 12 and 2^64 / 8."""
 
 ALL_BUFFERS = -1
 """Instead of a number of columns: all buffers of the call."""
@@ -123,21 +121,16 @@ class Tiling(NamedTuple):
 NO_TILING: Tiling = nothing(Tiling)
 
 
-class RowSplit(NamedTuple):
-    """Split of the rows over cores; the front cores come first and take one row more."""
+def split_rows(rows: int, cores: int) -> tuple[int, int, int, int]:
+    """Split rows over cores as evenly as possible.
 
-    front_cores: int
-    tail_cores: int
-    front_rows: int
-    tail_rows: int
-
-
-def split_rows(rows: int, cores: int) -> RowSplit:
-    """Split rows over cores as evenly as possible."""
+    Returns the front cores, which come first and take one row more, the tail cores, and the rows of
+    a front and of a tail core.
+    """
     rest = rows % cores
     front_cores = rest if rest != 0 else cores
     tail_cores = 0 if rows <= cores else cores - front_cores
-    return RowSplit(front_cores, tail_cores, ceil_div(rows, cores), rows // cores)
+    return front_cores, tail_cores, ceil_div(rows, cores), rows // cores
 
 
 def unit_columns(dtype_code: int) -> int:
@@ -197,8 +190,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     cores = device.vector_cores
     if cores <= 0:
         return NO_TILING
-    split = split_rows(problem.N, cores)
-    buffers = row_buffers(problem, split.front_rows, cores)
+    front_cores, tail_cores, front_rows, tail_rows = split_rows(problem.N, cores)
+    buffers = row_buffers(problem, front_rows, cores)
     used_bytes = row_buffer_bytes(buffers)
     budget = column_budget(device.ub_bytes, used_bytes, problem.dtype)
     align_columns = align_down(min(budget, problem.C), unit_columns(problem.dtype))
@@ -210,17 +203,17 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     wraps = 1 if used_bytes > device.ub_bytes else 0
     return Tiling(
         status=SUCCESS,
-        block_dim=split.front_cores + split.tail_cores,
+        block_dim=front_cores + tail_cores,
         tiling_key=tiling_key,
         schedule_mode=schedule_mode,
         workspace_bytes=device.system_workspace_bytes + core_sum_bytes(cores),
         reduction=problem.reduction,
         rows=problem.N,
         columns=problem.C,
-        front_cores=split.front_cores,
-        tail_cores=split.tail_cores,
-        front_rows=split.front_rows,
-        tail_rows=split.tail_rows,
+        front_cores=front_cores,
+        tail_cores=tail_cores,
+        front_rows=front_rows,
+        tail_rows=tail_rows,
         column_budget=budget,
         wraps=wraps,
         align_columns=align_columns,
@@ -307,8 +300,7 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
     low, high = 0, device.ub_bytes
     while low < high:
         middle = (low + high + 1) // 2
-        rows = middle * device.vector_cores
-        tried = _with_shape(problem, rows, problem.C)
+        tried = _with_shape(problem, middle * device.vector_cores, problem.C)
         if columns == ALL_BUFFERS:
             possible = fits(tried, device, rules)
         else:
@@ -338,15 +330,20 @@ def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
     return columns
 
 
-RUNS = (
-    Run("int64_t", "reduction ignoreIndex"),
-    Run("float", "labelSmoothing"),
-    Run(
-        "int64_t",
-        "rowVal colVal frontCoreNum tailCoreNum usedCoreNum frontRowNum tailRowNum "
-        "alignColLoopNum colLoop colLoopNumTail targetSize targetCastSize gradLossSize "
-        "gradLossFp32Size ignoreSize maskSize targetWeightSize tBuf2Size tBuf3Size",
+STRUCTURES = (
+    Structure(
+        "CrossEntropyLossGrad",
+        "8.3",
+        (
+            Run("int64_t", "reduction ignoreIndex"),
+            Run("float", "labelSmoothing"),
+            Run(
+                "int64_t",
+                "rowVal colVal frontCoreNum tailCoreNum usedCoreNum frontRowNum tailRowNum "
+                "alignColLoopNum colLoop colLoopNumTail targetSize targetCastSize gradLossSize "
+                "gradLossFp32Size ignoreSize maskSize targetWeightSize tBuf2Size tBuf3Size",
+            ),
+        ),
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
-STRUCTURES = (Structure("CrossEntropyLossGrad", "8.3", RUNS),)

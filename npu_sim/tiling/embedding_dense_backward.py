@@ -48,7 +48,6 @@ INDEX_BYTES = 96
 WORKSPACE_BOUND = (
     "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
 )
-STAGE_BOUND = "2 * dim * vector_cores + 8"
 WORKSPACE_FIELDS = "workspace_fields"
 """Switch of the release: whether the tiling has coreNum and the lengths of the workspace."""
 ELSEWHERE = Part(vendor="")
@@ -180,7 +179,10 @@ class Tiling(NamedTuple):
         _length("elements of the counters in workspace", "num_weights + 8", "scaleWorkspaceLength"),
     ]
     out_stage_workspace_length: Annotated[
-        int, _length("elements of the stage area", STAGE_BOUND, "outStageWorkspaceLength")
+        int,
+        _length(
+            "elements of the stage area", "2 * dim * vector_cores + 8", "outStageWorkspaceLength"
+        ),
     ]
     out_index_workspace_length: Annotated[
         int, _length("elements of the stage indices", "", "outIndexWorkspaceLength")
@@ -191,7 +193,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-NO_SMALL_DIM: SmallDimSplit = nothing(SmallDimSplit)
 
 
 def is_small_dim(tiling_key: int) -> bool:
@@ -245,53 +246,26 @@ def workspace_bytes(
     return total
 
 
-class Room(NamedTuple):
-    """Capacity of a chip: cores that work, longest piece of a row, rows of a small-dim batch."""
-
-    block_dim: int
-    max_former: int
-    small_dim: bool
-    max_rows: int
-
-
-def room_for(problem: Problem, device: Device, rules: Any) -> Room:
-    """Return the capacity of a chip for one call."""
-    block_dim = min(device.vector_cores, problem.rows)
-    if problem.scale_grad_by_freq:
-        block_dim = min(block_dim, problem.num_weights)
-    small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
-    max_rows = (
-        max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes) if small_dim else 0
-    )
-    return Room(
-        block_dim,
-        max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule),
-        small_dim,
-        max_rows,
-    )
-
-
-def is_planned(problem: Problem, room: Room, rules: Any) -> bool:
-    """Return whether the product has a tiling.
-
-    It has none without rows, columns or cores, if the Unified Buffer is too small, and for 16-bit
-    gradients that the kernel of the release does not take.
-    """
-    taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
-    fits = room.max_former > 0 and (room.max_rows > 0 or not room.small_dim)
-    return taken and problem.dim > 0 and room.block_dim > 0 and fits
-
-
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
-    ``status`` is 1 (the product's 561002) unless :func:`is_planned`.
+    ``status`` is 1 (the product's 561002) without rows, columns or cores, if the Unified Buffer is
+    too small, and for 16-bit gradients that the kernel of the release does not take.
     """
-    room = room_for(problem, device, rules)
-    if not is_planned(problem, room, rules):
+    block_dim = min(device.vector_cores, problem.rows)
+    if problem.scale_grad_by_freq:
+        block_dim = min(block_dim, problem.num_weights)
+    longest = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
+    taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
+    if not taken or min(problem.dim, block_dim, longest) <= 0:
         return NO_TILING
-    block_dim, small_dim = room.block_dim, room.small_dim
-    small = split_small_dim(problem.rows, block_dim, room.max_rows) if small_dim else NO_SMALL_DIM
+    small = NO_TILING.small_dim
+    small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
+    if small_dim:
+        most = max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes)
+        if most <= 0:
+            return NO_TILING
+        small = split_small_dim(problem.rows, block_dim, most)
     scale = 1 if problem.scale_grad_by_freq else 0
     tiling_key = (
         scale
@@ -299,7 +273,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         + (SMALL_DIM_KEY if small_dim else 0)
     )
     schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == SMALL_DIM_KEY else -1
-    former_dim = min(problem.dim, room.max_former)
+    former_dim = min(problem.dim, longest)
     former_dim_rep_time = problem.dim // former_dim
     tail_dim = problem.dim - former_dim * former_dim_rep_time
     return Tiling(
@@ -335,15 +309,12 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
         return start, start + (
             tiling.small_dim.tail_copy_row if last else tiling.small_dim.former_copy_row
         )
-    return _split_range(tiling.row_split, core)
+    return even_range(core, tiling.row_split.tail_row_num, tiling.row_split.former_row_rep_time)
 
 
 def weight_range(tiling: Tiling, core: int) -> tuple[int, int]:
     """Return the half-open range of weight rows that a core scales."""
-    return _split_range(tiling.weight_split, core)
-
-
-def _split_range(split: RowSplit | WeightSplit, core: int) -> tuple[int, int]:
+    split = tiling.weight_split
     return even_range(core, split.tail_row_num, split.former_row_rep_time)
 
 
@@ -403,43 +374,48 @@ def problem_of(inputs: Raw, rules: Any) -> Problem:
 
 
 KERNELS = {"embedding_dense_grad_v2": raw_planner(problem_of, tile, vendor_structure)}
-RUNS = (
-    Run("uint64_t", "coreNum", "params", since="8.5"),
-    Run(
-        "uint64_t",
-        "tailRowNum formerRowNum formerRowRepTime computeMask formerComputeRepTime "
-        "formerComputeFormerNum formerComputeTailNum numWeights embeddingDim paddingIdx "
-        "scaleGradByFreq formerDimRepTime formerEmbeddingDim tailEmbeddingDim "
-        "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
-        "params",
-    ),
-    Run(
-        "uint64_t",
-        "scaleWorkspaceLength outStageWorkspaceLength outIndexWorkspaceLength "
-        "outCastedWorkspaceLength",
-        "params",
-        since="8.5",
-    ),
-    Run(
-        "uint64_t",
-        "tailCoreRowNum formerCoreRowNum formerCoreRowRepTime mask formerComputeRepTime "
-        "formerComputeFormerNum formerComputeTailNum tailComputeRepTime "
-        "tailComputeFormerNum tailComputeTailNum",
-        "scaleTiling",
-    ),
-    Run(
-        "uint64_t",
-        "gradRow tailRowNum formerRowNum formerRowNumRepTime computeMask "
-        "formerComputeRepTime formerComputeFormerNum formerComputeTailNum "
-        "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
-        "determinTiling",
-    ),
-    Run(
-        "uint64_t",
-        "partNum formerCopyRow tailCopyRow formerCopyTime tailCopyTime maxRowInUb "
-        "formerLastRow tailLastRow",
-        "smallDimTiling",
+STRUCTURES = (
+    Structure(
+        "EmbeddingDenseGradV2",
+        "8.3",
+        (
+            Run("uint64_t", "coreNum", "params", since="8.5"),
+            Run(
+                "uint64_t",
+                "tailRowNum formerRowNum formerRowRepTime computeMask formerComputeRepTime "
+                "formerComputeFormerNum formerComputeTailNum numWeights embeddingDim paddingIdx "
+                "scaleGradByFreq formerDimRepTime formerEmbeddingDim tailEmbeddingDim "
+                "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
+                "params",
+            ),
+            Run(
+                "uint64_t",
+                "scaleWorkspaceLength outStageWorkspaceLength outIndexWorkspaceLength "
+                "outCastedWorkspaceLength",
+                "params",
+                since="8.5",
+            ),
+            Run(
+                "uint64_t",
+                "tailCoreRowNum formerCoreRowNum formerCoreRowRepTime mask formerComputeRepTime "
+                "formerComputeFormerNum formerComputeTailNum tailComputeRepTime "
+                "tailComputeFormerNum tailComputeTailNum",
+                "scaleTiling",
+            ),
+            Run(
+                "uint64_t",
+                "gradRow tailRowNum formerRowNum formerRowNumRepTime computeMask "
+                "formerComputeRepTime formerComputeFormerNum formerComputeTailNum "
+                "tailComputeRepTime tailComputeFormerNum tailComputeTailNum",
+                "determinTiling",
+            ),
+            Run(
+                "uint64_t",
+                "partNum formerCopyRow tailCopyRow formerCopyTime tailCopyTime maxRowInUb "
+                "formerLastRow tailLastRow",
+                "smallDimTiling",
+            ),
+        ),
     ),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
-STRUCTURES = (Structure("EmbeddingDenseGradV2", "8.3", RUNS),)

@@ -7,6 +7,7 @@ product computes in 64 bits, where nothing wraps around. Sizes are elements unle
 bytes. The product's planner counts A3 as A2: they differ in the number of cores alone.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -80,34 +81,21 @@ INFERENCE_ROW_STEP = 8
 """In this case rows of a core and of a buffer are a multiple of 8: 32 bytes of rstd (page, key
 2)."""
 
-MIXED_NORMAL_COLUMN_BYTES, MIXED_SINGLE_COLUMN_BYTES = 16, 14
-"""Unified Buffer per column on keys 0 and 3 with 16-bit x and fp32 gamma (page, "Mixed")."""
-MIXED_ROW_BYTES = 512
-"""Unified Buffer beside the columns on keys 0 and 3 (page, "Mixed")."""
-MIXED_PIECE_COLUMN_BYTES = 16
-"""Unified Buffer per column of a piece with 16-bit x and fp32 gamma (page, key 1)."""
-MIXED_PIECE_RESERVED_BYTES = 2560
-"""Unified Buffer beside the piece (page, key 1)."""
+MIXED_NORMAL_COLUMN_BYTES, MIXED_SINGLE_COLUMN_BYTES, MIXED_ROW_BYTES = 16, 14, 512
+"""Unified Buffer per column on keys 0 and 3 with 16-bit x and fp32 gamma, and beside the columns
+(page, "Mixed")."""
+MIXED_PIECE_COLUMN_BYTES, MIXED_PIECE_RESERVED_BYTES = 16, 2560
+"""Unified Buffer per column of a piece with 16-bit x and fp32 gamma, and beside the piece (page,
+key 1)."""
 
 PERFORMANCE_COLUMNS, PERFORMANCE_FIRST_AXIS, PERFORMANCE_SECOND_AXIS = 5120, 512, 8
 """Largest col, x.shape[0] and, of three axes, x.shape[1] for which A2 and A3 set is_performance
 (page, "is_performance")."""
 
-REPEAT_STRIDE_VALUES = 256
-"""dst_rep_stride has 8 bits and wraps around from 2048 columns on, where it is not used (page,
-"Fields")."""
-
-PERFORMANCE_FIELDS = "performance_fields"
-"""Switch of the release: whether the tiling has is_performance and the fields added with it."""
 UNTOUCHED_BYTES = 256
 """Workspace in addition to the system's, which no kernel uses (page, "Workspace")."""
 WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
 """Workspace of the kernel, on every SoC and key."""
-
-LANES_BYTES = FP32_BYTES * VECTOR_LANES
-"""The lanes that a row is reduced to."""
-GROUP_BYTES = FP32_BYTES * RSTD_ROWS
-"""One fp32 number per row whose rstd is written together."""
 
 
 class Problem(NamedTuple):
@@ -133,13 +121,6 @@ class Problem(NamedTuple):
     gamma_rank: int
     first_axis: int
     second_axis: int
-
-
-class BufferShape(NamedTuple):
-    """Buffered at a time: rows whose rstd is written together, and elements of x."""
-
-    row_factor: int
-    ub_factor: int
 
 
 def usable_bytes(device: Device) -> int:
@@ -257,21 +238,22 @@ def piece_length(problem: Problem, device: Device) -> int:
     return length
 
 
-def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> BufferShape:
-    """Return what is buffered at a time on a key; not above 0 if nothing fits."""
+def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> tuple[int, int]:
+    """Return what is buffered at a time on a key; not above 0 if nothing fits.
+
+    These are the rows whose rstd is written together, and the elements of x.
+    """
     if key == KEY_MERGE_N:
         rows = merged_rows(problem, device, rules)
-        return BufferShape(rows, rows * columns_aligned(problem))
+        return rows, rows * columns_aligned(problem)
     if key == KEY_SPLIT_D:
-        return BufferShape(RSTD_ROWS, piece_length(problem, device))
-    return BufferShape(
-        RSTD_ROWS, columns_aligned(problem) if is_mixed(problem) else widest_row(problem)
-    )
+        return RSTD_ROWS, piece_length(problem, device)
+    return RSTD_ROWS, columns_aligned(problem) if is_mixed(problem) else widest_row(problem)
 
 
 def _added(help: str, bound: str, vendor: str) -> Field:
     """Return a field that the release adds with is_performance."""
-    return Field(help, bound, vendor, switch=PERFORMANCE_FIELDS)
+    return Field(help, bound, vendor, switch="performance_fields")
 
 
 class Tiling(NamedTuple):
@@ -358,10 +340,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     ):
         return NO_TILING
     key = tiling_key(problem, device, rules)
-    buffer = buffer_shape(problem, device, rules, key)
-    if buffer.row_factor <= 0 or buffer.ub_factor <= 0:
+    wide = columns_aligned(problem)
+    factor, ub_factor = buffer_shape(problem, device, rules, key)
+    if factor <= 0 or ub_factor <= 0:
         return NO_TILING
-    wide, factor = columns_aligned(problem), buffer.row_factor
     rows_per_core = ceil_div(problem.row, cores)
     if merges_inference_rows(problem, device, rules):
         rows_per_core = align(rows_per_core, INFERENCE_ROW_STEP)
@@ -378,7 +360,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         columns_aligned=wide,
         block_factor=rows_per_core,
         row_factor=factor,
-        ub_factor=buffer.ub_factor,
+        ub_factor=ub_factor,
         average_factor=float(np.float32(1) / np.float32(problem.col)),
         last_block_factor=last,
         row_loop=row_loop,
@@ -387,7 +369,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         last_block_row_tail=last - (last_row_loop - 1) * factor,
         whole_repeats=wide // VECTOR_LANES,
         repeat_tail=wide % VECTOR_LANES,
-        repeat_stride=wide // FP32_PER_BLOCK % REPEAT_STRIDE_VALUES,
+        # 8 bits: it wraps around from 2048 columns on, where it is not used (page, "Fields").
+        repeat_stride=wide // FP32_PER_BLOCK % 256,
         is_performance=int(spares_broadcasts(problem, device, rules)),
         always_1=1,
         always_0=0,
@@ -395,8 +378,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     )
 
 
-def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
-    """Return the half-open range of rows that a core takes."""
+def row_range(tiling: Any, core: int) -> tuple[int, int]:
+    """Return the half-open range of rows that a core takes, on Ascend 950 too."""
     return chunk_range(core, tiling.block_factor, tiling.rows)
 
 
@@ -449,89 +432,57 @@ def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
 KERNELS = {"rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    x: int
-    gamma: int
-    y: int
-    rstd: int
-    x_fp32: int
-    squares: int
-    reduction: int
-    sums: int
-    zeros: int
+Buffers = namedtuple(
+    "Buffers", ("x", "gamma", "y", "rstd", "x_fp32", "squares", "reduction", "sums", "zeros")
+)
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buffers:
     """Return the bytes in the Unified Buffer of one core."""
     key, elements = tiling.tiling_key, tiling.ub_factor
     wide, narrow = FP32_BYTES * elements, element_bytes(problem.dtype) * elements
-    x_fp32 = 0 if problem.dtype == FP32 else wide
+    x, squares, group = narrow, wide, FP32_BYTES * RSTD_ROWS
+    rstd, lanes, sums, zeros = group, FP32_BYTES * VECTOR_LANES, 0, 0
     gamma = element_bytes(problem.gamma_dtype) * elements
     if key == KEY_MERGE_N:
-        rstd = align(FP32_BYTES * tiling.row_factor, BLOCK_BYTES)
-        widest_gamma = wide if rules.widens_gamma else gamma
-        return Buffers(
-            x=narrow,
-            gamma=widest_gamma,
-            y=narrow,
-            rstd=rstd,
-            x_fp32=x_fp32,
-            squares=wide,
-            reduction=LANES_BYTES * tiling.row_factor,
-            sums=0,
-            zeros=0,
-        )
-    if key == KEY_SINGLE_ROW:  # the squares reuse the buffer of x, which is sized for them
-        return Buffers(
-            x=wide,
-            gamma=wide,
-            y=narrow,
-            rstd=GROUP_BYTES,
-            x_fp32=x_fp32,
-            squares=0,
-            reduction=LANES_BYTES,
-            sums=0,
-            zeros=0,
-        )
-    sums = BLOCK_BYTES * RSTD_ROWS if key == KEY_SPLIT_D else 0
-    zeros = GROUP_BYTES if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE else 0
-    return Buffers(
-        x=narrow,
-        gamma=gamma,
-        y=narrow,
-        rstd=GROUP_BYTES,
-        x_fp32=x_fp32,
-        squares=wide,
-        reduction=LANES_BYTES,
-        sums=sums,
-        zeros=zeros,
-    )
+        rstd, lanes = align(FP32_BYTES * tiling.row_factor, BLOCK_BYTES), lanes * tiling.row_factor
+        gamma = wide if rules.widens_gamma else gamma
+    elif key == KEY_SINGLE_ROW:  # the squares reuse the buffer of x, which is sized for them
+        x, gamma, squares = wide, wide, 0
+    else:
+        sums = BLOCK_BYTES * RSTD_ROWS if key == KEY_SPLIT_D else 0
+        zeros = group if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE else 0
+    x_fp32 = 0 if problem.dtype == FP32 else wide
+    return Buffers(x, gamma, narrow, rstd, x_fp32, squares, lanes, sums, zeros)
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; the planner's fixed sizes may exceed it."""
-    sizes = buffers(tiling, row, device, rules)
-    return sum(sizes)
+    return sum(buffers(tiling, row, device, rules))
 
 
-RUNS = (
-    Run("uint64_t", "num_row num_col num_col_align block_factor"),
-    Run(
-        "uint32_t",
-        "row_factor ub_factor reduce_mask left_num last_reduce_mask last_left_num "
-        "rstd_size ub_loop col_buffer_length multi_n_num is_nddma",
+STRUCTURES = (
+    Structure(
+        "RmsNorm",
+        "8.3",
+        (
+            Run("uint64_t", "num_row num_col num_col_align block_factor"),
+            Run(
+                "uint32_t",
+                "row_factor ub_factor reduce_mask left_num last_reduce_mask last_left_num "
+                "rstd_size ub_loop col_buffer_length multi_n_num is_nddma",
+            ),
+            Run("float", "epsilon avg_factor"),
+            Run("uint8_t", "is_gemma"),
+            Run(
+                "uint64_t",
+                "last_block_factor row_loop last_block_row_loop row_tail last_block_row_tail",
+                since="8.5",
+            ),
+            Run("uint32_t", "mul_loop mul_tail", since="8.5"),
+            Run("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
+        ),
     ),
-    Run("float", "epsilon avg_factor"),
-    Run("uint8_t", "is_gemma"),
-    Run(
-        "uint64_t",
-        "last_block_factor row_loop last_block_row_loop row_tail last_block_row_tail",
-        since="8.5",
-    ),
-    Run("uint32_t", "mul_loop mul_tail", since="8.5"),
-    Run("uint8_t", "dst_rep_stride is_performance normal_flag", since="8.5"),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
-STRUCTURES = (Structure("RmsNorm", "8.3", RUNS),)

@@ -12,6 +12,7 @@ reduced at a time.
 """
 
 import math
+from collections import namedtuple
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
@@ -38,10 +39,9 @@ from npu_sim.tiling.common import (
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, Run, Structure, nothing, raw_planner
 
-SPLIT_N = 1
-"""Tiling key: whole rows in the Unified Buffer. The vendor's N are rows, its D columns."""
-SPLIT_D = 2
-"""Tiling key: rows in pieces of columns."""
+SPLIT_N, SPLIT_D = 1, 2
+"""Tiling keys: whole rows in the Unified Buffer; rows in pieces of columns. The vendor's N are
+rows, its D columns."""
 
 SPLIT_N_COLUMNS = 6080
 """Widest row that is not cut into pieces, also the elements of a buffer (page, key 1)."""
@@ -130,14 +130,13 @@ def _rank_error(shapes: Shapes) -> ShapeError | None:
                 Text("rank 1 to {max_rank}", max_rank=MAX_RANK),
             )
     if len(shapes.gamma) > len(shapes.x):
-        message = Text(
-            "gamma has rank {gamma_count}, more than x, which has rank {x_count}",
-            gamma_count=len(shapes.gamma),
-            x_count=len(shapes.x),
-        )
         return ShapeError(
             "gamma",
-            message,
+            Text(
+                "gamma has rank {gamma_count}, more than x, which has rank {x_count}",
+                gamma_count=len(shapes.gamma),
+                x_count=len(shapes.x),
+            ),
             Text(
                 "gamma must be the last axes of x, {shape}: its rank is at most {x_count}",
                 shape=shape_text(shapes.x),
@@ -177,13 +176,14 @@ def _rstd_error(shapes: Shapes) -> ShapeError | None:
     common = min(len(leading), len(rstd))
     if rstd[:common] == leading[:common] and prod(rstd) == prod(leading):
         return None
-    message = Text(
-        "rstd is {given}, but x without the axes of gamma is {x}",
-        given=shape_text(rstd),
-        x=shape_text(leading),
-    )
     return ShapeError(
-        "rstd", message, Text("rstd: {shape}, axes of size 1 may follow", shape=shape_text(leading))
+        "rstd",
+        Text(
+            "rstd is {given}, but x without the axes of gamma is {x}",
+            given=shape_text(rstd),
+            x=shape_text(leading),
+        ),
+        Text("rstd: {shape}, axes of size 1 may follow", shape=shape_text(leading)),
     )
 
 
@@ -354,16 +354,6 @@ def workspace_words(
     return columns_aligned + SYNC_WORDS
 
 
-def is_planned(rows: int, columns: int, device: Device) -> bool:
-    """Return whether the product has a tiling; rows and columns are modulo 2^32."""
-    return (
-        rows > 0
-        and columns > 0
-        and device.vector_cores > 0
-        and is_width_accepted(columns, device.npu_arch)
-    )
-
-
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call; rows and columns are taken modulo 2^32 as the product does.
 
@@ -372,7 +362,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     multiple of 64.
     """
     rows, columns = problem.row & UINT32_MASK, problem.col & UINT32_MASK
-    if not is_planned(rows, columns, device):
+    accepted = is_width_accepted(columns, device.npu_arch)
+    if rows == 0 or columns == 0 or device.vector_cores <= 0 or not accepted:
         return NO_TILING
     wrapped = Problem(rows, columns, problem.dtype, problem.deterministic)
     columns_aligned = align(columns, alignment(problem.dtype)) & UINT32_MASK
@@ -454,19 +445,11 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    dy: int
-    x: int
-    dx: int
-    gamma: int
-    dgamma: int
-    rstd: int
-    means: int
-    scratch: int
-    zeros: int
-    synchronisation: int
+Buffers = namedtuple(
+    "Buffers",
+    ("dy", "x", "dx", "gamma", "dgamma", "rstd", "means", "scratch", "zeros", "synchronisation"),
+)
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def merged_elements(tiling: Tiling) -> int:
@@ -479,8 +462,7 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
     inference = npu_arch == NPU_ARCH_ATLAS_INFERENCE
     synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
     if tiling.tiling_key == SPLIT_D:
-        row_bytes = FP32_BYTES * PIECE_COLUMNS
-        rows_bytes = row_bytes
+        row_bytes = rows_bytes = FP32_BYTES * PIECE_COLUMNS
         rstd, means, scratch = SPLIT_D_RSTD_BYTES, 2 * SPLIT_D_RSTD_BYTES, 0
     else:
         row_bytes = FP32_BYTES * tiling.columns_aligned
@@ -511,16 +493,21 @@ def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     return sum(buffers(tiling, device.npu_arch, rules))
 
 
-RUNS = (
-    Run("uint32_t", "row col"),
-    Run("float", "avg_factor"),
-    Run(
-        "uint32_t",
-        "data_type block_factor ub_split_dim ub_factor core_calc_num core_calc_tail "
-        "block_dim ub_calc_num ub_calc_tail ub_calc_loop ub_calc_tail_num "
-        "ub_calc_tail_tail ub_calc_tail_loop fixed_output",
+STRUCTURES = (
+    Structure(
+        "RmsNormGrad",
+        "8.3",
+        (
+            Run("uint32_t", "row col"),
+            Run("float", "avg_factor"),
+            Run(
+                "uint32_t",
+                "data_type block_factor ub_split_dim ub_factor core_calc_num core_calc_tail "
+                "block_dim ub_calc_num ub_calc_tail ub_calc_loop ub_calc_tail_num "
+                "ub_calc_tail_tail ub_calc_tail_loop fixed_output",
+            ),
+            Run("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
+        ),
     ),
-    Run("uint32_t", "chunk_size chunk_num chunk_tail need_chunk", since="9.1"),
 )
 """Tiling structure of the kernel as bytes (page ``tiling_bytes``)."""
-STRUCTURES = (Structure("RmsNormGrad", "8.3", RUNS),)

@@ -16,7 +16,10 @@ from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.operators.conv_tbc_backward.declaration import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import UsageError
-from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem, published_planner_takes
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
+    ConvTbcProblem,
+    published_planner_takes,
+)
 from tests.operators.refusals import blame_of, refusal_of
 from tests.reference import conv_tbc_backward as reference
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
-from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
-from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem, output_time
+from npu_sim.tiling import conv_tbc_backward as model
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import ConvTbcProblem, output_time
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from tests.compiled_planners import compiled
 

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
+from npu_sim.framework.execution import Run
 from npu_sim.numbers.formats import ORDERED_ADDITIONS
 from npu_sim.numbers.storage import storage_view
 from npu_sim.numbers.values import normal
-from npu_sim.operators.conv_tbc_backward.launches import (
+from npu_sim.operators.conv_tbc_backward.plan import (
     computed_in,
     converts_to_fp16,
     elementwise_gradients,
 )
 from npu_sim.tiling.conv_tbc_backward import problem_of, weight_additions, weight_depends_on_arrival
-from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import tail_split
-from npu_sim.tiling.conv_tbc_backward.problem import ROUTE_MATMUL, ROUTE_PLANNER
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
+    ROUTE_MATMUL,
+    ROUTE_PLANNER,
+    tail_split,
+)
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.conv_tbc_backward import ReductionSplit, TailTiles
 
 BIAS_SPREAD = 0.02
@@ -67,12 +70,7 @@ def weight_order_mask(case: Case) -> np.ndarray:
     return np.broadcast_to(depends[:, None, None], (row.K, row.Cin, row.Cout)).copy()
 
 
-def bias_order_mask(case: Case) -> np.ndarray:
-    """Return which elements of gradBias depend on the order of arrival: all or none."""
-    return np.full(case.row.Cout, case.tiling.bias_cores >= ORDERED_ADDITIONS)
-
-
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute the three gradients."""
     case, order = run.case, run.order
     with run.watch.stage("compute"):
@@ -84,11 +82,11 @@ def compute(run: "Run") -> None:
         grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
     run.masks |= {
         "grad_weight": partial(weight_order_mask, case),
-        "grad_bias": partial(bias_order_mask, case),
+        "grad_bias": partial(np.full, case.row.Cout, case.tiling.bias_cores >= ORDERED_ADDITIONS),
     }
 
 
-def _grad_input(run: "Run", grad: np.ndarray) -> None:
+def _grad_input(run: Run, grad: np.ndarray) -> None:
     from npu_sim.kernels import conv_tbc_backward as kernels
 
     row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
@@ -101,7 +99,7 @@ def _grad_input(run: "Run", grad: np.ndarray) -> None:
     kernels.grad_input(grad, weight, out, row.pad, operand, result)
 
 
-def _grad_weight(run: "Run", grad: np.ndarray) -> None:
+def _grad_weight(run: Run, grad: np.ndarray) -> None:
     from npu_sim.kernels import conv_tbc_backward as kernels
     from npu_sim.kernels.elementwise import narrow_array, widen_array
 
@@ -126,7 +124,7 @@ def _grad_weight(run: "Run", grad: np.ndarray) -> None:
     narrow_array(widen_array(product), target.dtype, out=target)
 
 
-def fill(run: "Run") -> None:
+def fill(run: Run) -> None:
     """Write the outputs of a call with an empty input or weight: gradBias is B * To, others 0."""
     from npu_sim.kernels.elementwise import narrow_array
 

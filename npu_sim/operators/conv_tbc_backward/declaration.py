@@ -10,7 +10,7 @@ from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.conv_tbc_backward.launches import (
+from npu_sim.operators.conv_tbc_backward.plan import (
     CUBE_MATH_TYPES,
     compute_codes,
     compute_dtype,
@@ -20,7 +20,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
 from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER
 from npu_sim.tiling import conv_tbc_backward as tiler
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import BUFFER_NAMES
+from npu_sim.tiling.conv_tbc_backward import BUFFER_NAMES
 
 DTYPES = ("float16", "float32", "bfloat16")
 PLAIN_OR_NCL = ("ND", "NCL")
@@ -42,13 +42,12 @@ def _negative_time_message(call: Inspection) -> tuple[str, str]:
 
 
 def _matrix_shape_message(call: Inspection) -> tuple[str, str]:
-    message = Text(
+    return Text(
         "pad 0 and K = T = {size}: refused on {title} at release {release}",
         size=call.size("K"),
         title=call.profile.title,
         release=call.profile.release,
-    )
-    return message, "pad >= 1 or K < T, or a later release"
+    ), "pad >= 1 or K < T, or a later release"
 
 
 def _math_type_message(call: Inspection) -> tuple[str, str]:

@@ -9,7 +9,6 @@ the order of the kernel.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
@@ -17,11 +16,15 @@ import numpy as np
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, itemsize
-from npu_sim.operators.conv_tbc_backward.launches import INPUT_KERNEL, WEIGHT_KERNEL
+from npu_sim.operators.conv_tbc_backward.plan import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import ceil_div
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling
-from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES
+from npu_sim.tiling.conv_tbc_backward import CubeTiling
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
+    ACCUMULATOR_BYTES,
+    CHANNEL_BLOCK_BYTES,
+    L0_BUFFERS,
+)
 from npu_sim.timelines.program import (
     CUBE_PIPES,
     Copy,
@@ -38,145 +41,176 @@ from npu_sim.timelines.program import (
     ranged,
 )
 
-ACCUMULATOR_BYTES = 4
-L0_BUFFERS = 2
 KERNELS = {"gradInput": INPUT_KERNEL, "gradWeight": WEIGHT_KERNEL}
-OUTPUT_GRADIENT = "grad_output"
-"""Name of the tensor ``self`` of the product document."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the call that both gradients use."""
-
-    time: int
-    output_time: int
-    taps: int
-    dtype: str
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of the compute dtype."""
-        return itemsize(self.dtype)
-
-    @property
-    def channel_block(self) -> int:
-        """Channels of one block of the cube layout."""
-        return CHANNEL_BLOCK_BYTES // self.element_bytes
-
-
-@dataclass(frozen=True)
-class Blocking:
-    """Blocking of a gradient: base blocks, buffers, and bytes of operands and output."""
-
-    name: str
-    """Name of the gradient."""
-    base_m: int
-    """Rows of one L0 load."""
-    base_n: int
-    """Columns of one L0 load."""
-    base_k: int
-    """Reduction of one L0 load."""
-    length_l1: int
-    """Length of the reduction that L1 holds."""
-    l1_buffers: int
-    """Number of buffers in L1."""
-    l0c_buffers: int
-    """Number of buffers in L0C."""
-    self_bytes: Callable[[int, int], int]
-    """Bytes of self copied to L1 for a number of rows and a length of the reduction."""
-    other_bytes: Callable[[int, int], int]
-    """Bytes of the other operand for a number of columns and a length of the reduction."""
-    out_bytes: int
-    """Bytes of an output element."""
-    out_every_sample: bool
-    """Whether the accumulator is written after every sample, not only after the last."""
-    dtype: str
-
-    def holds(self) -> tuple[Hold, ...]:
-        """Buffers between the pipes."""
-        return Hold(0, 1, self.l1_buffers), Hold(1, 2, L0_BUFFERS), Hold(2, 3, self.l0c_buffers)
-
-
-def program(plan: Plan) -> Program:
-    """Return the program of every cube core."""
-    shape = _shape(plan)
-    if "gradInput" not in plan.tiling:
-        return Program(())
-    phases = [_model_phase(_grad_input(plan, shape), CubeTiling(**plan.tiling["gradInput"]))]
-    if "baseM" in plan.tiling["gradWeight"]:
-        phases.append(_planner_phase(plan, shape))
-        others = (
-            ("adding the slots of split tiles",) if plan.tiling["gradWeight"]["streamKType"] else ()
-        )
-    else:
-        tiling = CubeTiling(**plan.tiling["gradWeight"])
-        blocking = _grad_weight(shape, _sizes(plan.tiling["gradWeight"]), out_every_sample=False)
-        phases.append(_model_phase(blocking, tiling))
-        splits = tiling.sample_blocks * tiling.time_blocks > 1
-        others = ("clearing gradWeight",) if splits and plan.deterministic else ()
-    return Program(tuple(phases), others, ("copies at the rates of L2",), views=_views(plan))
-
-
-def _shape(plan: Plan) -> Shape:
-    names = "input", OUTPUT_GRADIENT, "weight"
-    time, output_time, taps = (TensorSpec.parse(plan.arguments[name]).shape[0] for name in names)
-    values = (decision.values for decision in plan.decisions)
-    dtype = next(value["computed in"] for value in values if "computed in" in value)
-    return Shape(time, output_time, taps, str(dtype))
-
-
-def _sizes(tiling: dict[str, int]) -> dict[str, int]:
-    """Return the sizes of a :class:`Blocking` from the tiling of the model."""
-    names = "base_m", "base_n", "base_k", "length_l1", "l1_buffers", "l0c_buffers"
-    return {name: tiling[name] for name in names}
-
-
-def _grad_input(plan: Plan, shape: Shape) -> Blocking:
-    return Blocking(
-        name="gradInput",
-        **_sizes(plan.tiling["gradInput"]),
-        # The halo of the rows is left out: at the ends self has fewer time steps than the rows
-        # and their halo.
-        self_bytes=lambda rows, length: (
-            min(rows, shape.output_time) * shape.element_bytes * ceil_div(length, shape.taps)
-        ),
-        other_bytes=lambda columns, length: columns * length * shape.element_bytes,
-        out_bytes=shape.element_bytes,
-        out_every_sample=False,
-        dtype=shape.dtype,
-    )
-
-
-def _grad_weight(shape: Shape, sizes: dict[str, int], *, out_every_sample: bool) -> Blocking:
-    channels = shape.channel_block
-    return Blocking(
-        name="gradWeight",
-        **sizes,
-        self_bytes=lambda rows, length: rows * min(length, shape.output_time) * shape.element_bytes,
-        other_bytes=lambda columns, length: (
-            min(length, shape.time)
-            * channels
-            * shape.element_bytes
-            * ceil_div(columns, shape.taps * channels)
-        ),
-        out_bytes=ACCUMULATOR_BYTES,
-        out_every_sample=out_every_sample,
-        dtype=shape.dtype,
-    )
-
-
+OTHERS = {"gradInput": "weight", "gradWeight": "input"}
+"""The other operand of the product with self, by gradient."""
 Extents = tuple[int, int, int, int]
 """Rows, columns, samples and reduction of a block."""
 Sizes = tuple[int, int, int]
 """Rows, columns and reduction of a part of a sample."""
 
 
-def _model_phase(blocking: Blocking, tiling: CubeTiling) -> Phase:
-    extents = {core: tuple(_extents(tiling, core)) for core in range(tiling.block_dim)}
-    blocks = {distinct: _blocks(blocking, distinct) for distinct in set(extents.values())}
-    cores = {core: blocks[counts] for core, counts in extents.items()}
-    return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
+def program(plan: Plan) -> Program:
+    """Return the program of every cube core."""
+    if "gradInput" not in plan.tiling:
+        return Program(())
+    gradients = Gradient(plan, "gradInput"), Gradient(plan, "gradWeight")
+    tiling, others = plan.tiling["gradWeight"], ""
+    if gradients[1].is_published:
+        others = "adding the slots of split tiles" if tiling["streamKType"] else ""
+    elif tiling["sample_blocks"] * tiling["time_blocks"] > 1 and plan.deterministic:
+        others = "clearing gradWeight"
+    phases, rates = tuple(gradient.phase() for gradient in gradients), "copies at the rates of L2"
+    return Program(phases, (others,) if others else (), (rates,), views=_views(plan))
+
+
+class Gradient:
+    """A gradient of a plan: its base block, buffers, and bytes of operands and output."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        fields = plan.tiling[name]
+        self.plan, self.name, self.fields = plan, name, fields
+        tensors = (TensorSpec.parse(plan.arguments[x]) for x in ("input", "grad_output", "weight"))
+        self.time, self.output_time, self.taps = (tensor.shape[0] for tensor in tensors)
+        values = (decision.values for decision in plan.decisions)
+        self.dtype = str(next(value["computed in"] for value in values if "computed in" in value))
+        self.size = itemsize(self.dtype)
+        self.out_bytes = self.size if name == "gradInput" else ACCUMULATOR_BYTES
+        self.is_published = "baseM" in fields  # the output is written after every sample
+        names = ("base_m", "base_n", "base_k", "length_l1", "l1_buffers", "l0c_buffers")
+        if self.is_published:
+            names = ("baseM", "baseN", "baseK", "stepKa", "al1Pbuffer", "cl0Pbuffer")
+        self.base_m, self.base_n, self.base_k, self.length_l1, *buffers = (
+            fields[field] for field in names
+        )
+        if self.is_published:
+            self.length_l1 *= self.base_k
+        self.holds = Hold(0, 1, buffers[0]), Hold(1, 2, L0_BUFFERS), Hold(2, 3, buffers[1])
+
+    def copied_bytes(self, rows: int, columns: int, length: int) -> tuple[int, int]:
+        """Return the bytes of self and of the other operand of a part, as copied to L1."""
+        if self.name == "gradInput":
+            # The halo of the rows is left out: at the ends self has fewer time steps than the rows
+            # and their halo.
+            own = min(rows, self.output_time) * self.size * ceil_div(length, self.taps)
+            return own, columns * length * self.size
+        channels = CHANNEL_BLOCK_BYTES // self.size
+        row_bytes = channels * self.size * ceil_div(columns, self.taps * channels)
+        own = rows * min(length, self.output_time) * self.size
+        return own, min(length, self.time) * row_bytes
+
+    def phase(self) -> Phase:
+        """Return the work of every core."""
+        if self.is_published:
+            extents = self._planned_tiles()
+        else:
+            tiling = CubeTiling(**self.fields)
+            extents = {core: tuple(_extents(tiling, core)) for core in range(tiling.block_dim)}
+        blocks = {distinct: self._blocks(distinct) for distinct in set(extents.values())}
+        cores = {core: blocks[counts] for core, counts in extents.items()}
+        return Phase(self.name, CUBE_PIPES, self.holds, cores, KERNELS[self.name])
+
+    def _planned_tiles(self) -> dict[int, tuple[tuple[Extents, int], ...]]:
+        """Return the distinct extents of the tiles of every core, and their counts.
+
+        Tiles are dealt to cores round robin; the samples of tail tiles are split over cores.
+        """
+        fields, cores = self.fields, {}
+        batch = TensorSpec.parse(self.plan.arguments["input"]).shape[1]
+        for work in self.plan.cores:
+            blocks: list[tuple[Extents, int]] = []
+            if "gradWeight tiles" in work.ranges:
+                _, count = work.ranges["gradWeight tiles"]
+                tiles = work.core + fields["usedCoreNum"] * np.arange(count)
+                blocks += _planner_tiles(fields, tiles, batch)
+            if "gradWeight tail tile" in work.ranges:
+                start, stop = work.ranges["gradWeight tail samples"]
+                if stop > start:
+                    tiles = np.array([work.ranges["gradWeight tail tile"][0]])
+                    blocks += _planner_tiles(fields, tiles, stop - start)
+            if blocks:
+                cores[work.core] = tuple(blocks)
+        return cores
+
+    def _blocks(self, blocks: Iterable[tuple[Extents, int]]) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        start, axis = 0, Text("{name} block", name=self.name)
+        for extents, count in blocks:
+            nodes.append(Loop(self._block(extents), count, axis, 1, start))
+            start += count
+        return tuple(nodes)
+
+    def _block(self, extents: Extents) -> tuple[Node, ...]:
+        """Return the tiles of a block.
+
+        The first row of tiles loads the other operand, the first tile of a row loads self.
+        """
+        rows, columns, samples, reduction = extents
+
+        def row(m: int, load_other: bool) -> tuple[Node, ...]:
+            def tile(n: int, load_self: bool) -> tuple[Node, ...]:
+                return self._tile((m, n, samples, reduction), (load_self, load_other))
+
+            return _first_apart("n", columns, self.base_n, tile)
+
+        return _first_apart("m", rows, self.base_m, row)
+
+    def _tile(self, extents: Extents, loads: tuple[bool, bool]) -> tuple[Node, ...]:
+        """Return the nodes of a tile of the output: sample after sample, then the output."""
+        m, n, samples, reduction = extents
+        last = self._sample((m, n, reduction), loads, (Copy(m * n * self.out_bytes, m * n),))
+        if samples == 1:
+            return last
+        earlier = last if self.is_published else self._sample((m, n, reduction), loads, ())
+        return Loop(earlier, samples - 1, "sample", 1), Loop(last, 1, "sample", 1, samples - 1)
+
+    def _sample(
+        self, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
+    ) -> tuple[Node, ...]:
+        """Return the nodes of one sample: its reduction in the parts that L1 holds."""
+        m, n, reduction = extents
+        length = self.length_l1
+        whole = ceil_div(reduction, length) - 1
+        rest = reduction - whole * length
+        last = Loop(self._part((m, n, rest), loads, out), 1, "k", rest, whole * length)
+        if not whole:
+            return (last,)
+        return Loop(self._part((m, n, length), loads, ()), whole, "k", length), last
+
+    def _part(
+        self, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
+    ) -> tuple[Node, ...]:
+        """Return the base blocks of a part in L1: the first loads, the last may write out."""
+        m, n, length = extents
+        sizes = zip(self.copied_bytes(*extents), loads, strict=True)
+        load = tuple(Copy(size, size // self.size) for size, loaded in sizes if loaded and size)
+        steps = ceil_div(length, self.base_k)
+        last = length - (steps - 1) * self.base_k
+        if steps == 1:
+            return (self._step((m, n, last), load, out),)
+        whole = m, n, self.base_k
+        middle: tuple[Node, ...] = ()
+        if steps > 2:
+            middle = (Loop((self._step(whole, (), ()),), steps - 2),)
+        return self._step(whole, load, ()), *middle, self._step((m, n, last), (), out)
+
+    def _step(self, extents: Sizes, load: tuple[Work, ...], out: tuple[Work, ...]) -> Tile:
+        m, n, k = extents
+        to_l0 = (
+            Copy(m * k * self.size, m * k, rate="l1_to_l0a_bytes_per_cycle"),
+            Copy(n * k * self.size, n * k, rate="l1_to_l0b_bytes_per_cycle"),
+        )
+        step = _description(self.name, loads=bool(load), writes=bool(out))
+        return Tile((load, to_l0, (Multiply(self.dtype, m, n, k),), out), step)
+
+
+def _first_apart(
+    axis: str, size: int, step: int, body: Callable[[int, bool], tuple[Node, ...]]
+) -> tuple[Node, ...]:
+    """Return ``body(size, is_first)`` for the pieces of an axis, the first one by itself."""
+    first = min(step, size)
+    head = ranged(axis, 0, first, first, lambda piece: body(piece, True))
+    return head + ranged(axis, first, size, step, lambda piece: body(piece, False))
 
 
 def _extents(tiling: CubeTiling, core: int) -> Iterator[tuple[Extents, int]]:
@@ -208,39 +242,6 @@ def _extents(tiling: CubeTiling, core: int) -> Iterator[tuple[Extents, int]]:
     yield from sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _planner_phase(plan: Plan, shape: Shape) -> Phase:
-    """Return the phase of the published planner.
-
-    Tiles are dealt to cores round robin; the samples of tail tiles are split over cores.
-    """
-    fields = plan.tiling["gradWeight"]
-    sizes = {
-        "base_m": fields["baseM"],
-        "base_n": fields["baseN"],
-        "base_k": fields["baseK"],
-        "length_l1": fields["stepKa"] * fields["baseK"],
-        "l1_buffers": fields["al1Pbuffer"],
-        "l0c_buffers": fields["cl0Pbuffer"],
-    }
-    blocking = _grad_weight(shape, sizes, out_every_sample=True)
-    batch = TensorSpec.parse(plan.arguments["input"]).shape[1]
-    cores = {}
-    for work in plan.cores:
-        blocks: list[tuple[Extents, int]] = []
-        if "gradWeight tiles" in work.ranges:
-            _, count = work.ranges["gradWeight tiles"]
-            tiles = work.core + fields["usedCoreNum"] * np.arange(count)
-            blocks += _planner_tiles(fields, tiles, batch)
-        if "gradWeight tail tile" in work.ranges:
-            start, stop = work.ranges["gradWeight tail samples"]
-            if stop > start:
-                tiles = np.array([work.ranges["gradWeight tail tile"][0]])
-                blocks += _planner_tiles(fields, tiles, stop - start)
-        if blocks:
-            cores[work.core] = _blocks(blocking, blocks)
-    return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
-
-
 def _planner_tiles(
     fields: dict[str, int], tiles: np.ndarray, samples: int
 ) -> list[tuple[Extents, int]]:
@@ -261,95 +262,6 @@ def _planner_tiles(
     ]
 
 
-def _blocks(blocking: Blocking, blocks: Iterable[tuple[Extents, int]]) -> tuple[Node, ...]:
-    nodes: list[Node] = []
-    start = 0
-    axis = Text("{name} block", name=blocking.name)
-    for extents, count in blocks:
-        nodes.append(Loop(_block(blocking, extents), count, axis, 1, start))
-        start += count
-    return tuple(nodes)
-
-
-def _block(blocking: Blocking, extents: Extents) -> tuple[Node, ...]:
-    """Return the tiles of a block.
-
-    The first row of tiles loads the other operand, the first tile of a row loads self.
-    """
-    rows, columns, samples, reduction = extents
-
-    def row(m: int, *, load_other: bool) -> tuple[Node, ...]:
-        def tile(n: int, load_self: bool) -> tuple[Node, ...]:
-            return _tile(blocking, (m, n, samples, reduction), (load_self, load_other))
-
-        first = min(blocking.base_n, columns)
-        head = ranged("n", 0, first, first, lambda n: tile(n, True))
-        return head + ranged("n", first, columns, blocking.base_n, lambda n: tile(n, False))
-
-    first = min(blocking.base_m, rows)
-    head = ranged("m", 0, first, first, lambda m: row(m, load_other=True))
-    return head + ranged("m", first, rows, blocking.base_m, lambda m: row(m, load_other=False))
-
-
-def _tile(blocking: Blocking, extents: Extents, loads: tuple[bool, bool]) -> tuple[Node, ...]:
-    """Return the nodes of a tile of the output: sample after sample, then the output."""
-    m, n, samples, reduction = extents
-    out = (Copy(m * n * blocking.out_bytes, m * n),)
-    last = _sample(blocking, (m, n, reduction), loads, out)
-    if samples == 1:
-        return last
-    earlier = last if blocking.out_every_sample else _sample(blocking, (m, n, reduction), loads, ())
-    return Loop(earlier, samples - 1, "sample", 1), Loop(last, 1, "sample", 1, samples - 1)
-
-
-def _sample(
-    blocking: Blocking, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
-) -> tuple[Node, ...]:
-    """Return the nodes of one sample: its reduction in the parts that L1 holds."""
-    m, n, reduction = extents
-    length = blocking.length_l1
-    whole = ceil_div(reduction, length) - 1
-    rest = reduction - whole * length
-    last = Loop(_part(blocking, (m, n, rest), loads, out), 1, "k", rest, whole * length)
-    if not whole:
-        return (last,)
-    return Loop(_part(blocking, (m, n, length), loads, ()), whole, "k", length), last
-
-
-def _part(
-    blocking: Blocking, extents: Sizes, loads: tuple[bool, bool], out: tuple[Work, ...]
-) -> tuple[Node, ...]:
-    """Return the base blocks of a part in L1: the first one loads, the last one may write out."""
-    m, n, length = extents
-    sizes = (
-        blocking.self_bytes(m, length) if loads[0] else 0,
-        blocking.other_bytes(n, length) if loads[1] else 0,
-    )
-    load = tuple(Copy(size, size // itemsize(blocking.dtype)) for size in sizes if size)
-    steps = ceil_div(length, blocking.base_k)
-    last = length - (steps - 1) * blocking.base_k
-    if steps == 1:
-        return (_step(blocking, (m, n, last), load, out),)
-    whole = m, n, blocking.base_k
-    middle: tuple[Node, ...] = ()
-    if steps > 2:
-        middle = (Loop((_step(blocking, whole, (), ()),), steps - 2),)
-    return _step(blocking, whole, load, ()), *middle, _step(blocking, (m, n, last), (), out)
-
-
-def _step(
-    blocking: Blocking, extents: Sizes, load: tuple[Work, ...], out: tuple[Work, ...]
-) -> Tile:
-    m, n, k = extents
-    size = itemsize(blocking.dtype)
-    to_l0 = (
-        Copy(m * k * size, m * k, rate="l1_to_l0a_bytes_per_cycle"),
-        Copy(n * k * size, n * k, rate="l1_to_l0b_bytes_per_cycle"),
-    )
-    step = _description(blocking.name, loads=bool(load), writes=bool(out))
-    return Tile((load, to_l0, (Multiply(blocking.dtype, m, n, k),), out), step)
-
-
 @cache
 def _description(gradient: str, *, loads: bool, writes: bool) -> Step:
     other = OTHERS[gradient]
@@ -367,10 +279,6 @@ def _description(gradient: str, *, loads: bool, writes: bool) -> Step:
     live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
     note = ", ".join(word for word, done in (("load", loads), ("out", writes)) if done)
     return Step(note, text, read, (result,) if writes else (), held, live)
-
-
-OTHERS = {"gradInput": "weight", "gradWeight": "input"}
-"""The other operand of the product with self, by gradient."""
 
 
 def _views(plan: Plan) -> tuple[View, ...]:

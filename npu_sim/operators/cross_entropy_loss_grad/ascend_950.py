@@ -7,7 +7,7 @@ Source: specification page ``cross_entropy_loss_grad_950``.
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,19 +16,20 @@ from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.describing import Condition, Description, decision, vector_plan
+from npu_sim.framework.execution import Run
 from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text, joined
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.cross_entropy_loss_grad import contract
+from npu_sim.operators.cross_entropy_loss_grad import declaration
 from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
-from npu_sim.operators.cross_entropy_loss_grad.timeline import tensor_views
+from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
+from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, tensor_views
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, probe_terms
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, Plan, WorkspacePart, caveat
+from npu_sim.plans.model import Caveat, Decision, Plan, WorkspacePart, caveat
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.ascend_950.cross_entropy_loss_grad import EMPTY, REDUCTION_STEP, WHOLE_ROWS
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range, vendor_structure
 from npu_sim.timelines import fp32
@@ -46,9 +47,6 @@ from npu_sim.timelines.program import (
     vector_tile,
 )
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
 WHOLE = Condition(
     "whole rows",
     "at least one row, with its labels, fits the Unified Buffer",
@@ -62,9 +60,7 @@ WHOLE = Condition(
 BARRIER = Condition(
     "cores wait for one another",
     "reduction is mean, with weight or an ignore_index of 0 or more",
-    lambda row, device, rules: (
-        row.reduction == MEAN and (row.weighted == 1 or row.ignore_index >= 0)
-    ),
+    lambda row, device, rules: sums_weights(row),
     "every core leaves the sum of its rows in the workspace, and all add them up",
     "cores do not wait",
     ("reduction", "ignore_index"),
@@ -74,20 +70,19 @@ BARRIER = Condition(
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
     row, tiling = case.row, case.tiling
-    weighted = bool(row.weighted)
-    rows = tiler.row_buffers(tiling, case.specs["log_prob"].itemsize, weighted)
+    path, per_core = _path(case)
+    rows = tiler.row_buffers(tiling, case.specs["log_prob"].itemsize, bool(row.weighted))
     labels = tiling.buffers._replace(smooth=0)
-    is_empty = tiler.schedule_of(tiling) == tiler.EMPTY
     return vector_plan(
         case,
-        path=_path(case),
-        per_core=_per_core(case),
+        path=path,
+        per_core=per_core,
         buffers={**rows._asdict(), **labels._asdict()},
         ranges=row_ranges(case),
         fields=vendor_structure(tiling, case.arguments, case.rules),
-        conditions=lambda: () if is_empty else _decisions(case),
+        conditions=lambda: () if (tiler.schedule_of(tiling) == tiler.EMPTY) else _decisions(case),
         workspace=_workspace(tiling),
-        order=(OutputOrder(output="x_grad", fixed=True, reason=_order(case)),),
+        order=order_of(sums_weights=sums_weights(row)),
         caveats=_caveats(case),
     )
 
@@ -98,26 +93,20 @@ def _decisions(case: Case) -> Iterator[Decision]:
     yield decision(case, BARRIER, reduction=case.arguments.reduction, **values)
 
 
-def _path(case: Case) -> str:
-    schedule = tiler.schedule_of(case.tiling)
+def _path(case: Case) -> tuple[str, str]:
+    """Return the path, and the work of a core."""
+    tiling, schedule = case.tiling, tiler.schedule_of(case.tiling)
     if schedule == tiler.EMPTY:
-        return "no elements"
-    return Text(
+        return "no elements", ""
+    path = Text(
         "{row}, {reduction}, {weight}",
         row="whole rows" if schedule == tiler.WHOLE_ROWS else "columns cut",
         reduction=case.arguments.reduction,
         weight="with weight" if case.row.weighted else "no weight",
     )
-
-
-def _per_core(case: Case) -> str:
-    tiling = case.tiling
-    schedule = tiler.schedule_of(tiling)
-    if schedule == tiler.EMPTY:
-        return ""
     if schedule == tiler.WHOLE_ROWS:
-        return Text("up to {rows} rows at a time", rows=tiler.rows_at_once(tiling))
-    return Text(
+        return path, Text("up to {rows} rows at a time", rows=tiler.rows_at_once(tiling))
+    return path, Text(
         "one row in pieces of {columns} columns, {pieces} in all",
         columns=tiling.align_columns,
         pieces=tiling.column_loop + (tiling.column_tail > 0),
@@ -140,13 +129,6 @@ def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
     return parts
 
 
-def _order(case: Case) -> str:
-    reasons = ["every row belongs to one core, nothing is added atomically"]
-    if sums_weights(case):
-        reasons.append("the divisor is summed core by core")
-    return joined(reasons)
-
-
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings")."""
     if case.row.ignore_index < 0:
@@ -167,7 +149,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "the product document names int64 labels only; the planner and the kernel take "
             "int32. Read in the public sources; not run on a device",
         )
-    if tiler.schedule_of(case.tiling) == tiler.EMPTY or not sums_weights(case):
+    if tiler.schedule_of(case.tiling) == tiler.EMPTY or not sums_weights(case.row):
         return
     yield caveat(
         "barrier_without_batch_mode",
@@ -190,9 +172,8 @@ CUT_PASS_ROWS = 64
 """Rows whose weights are added at once where columns are cut (page, "S")."""
 
 
-def sums_weights(case: Case) -> bool:
+def sums_weights(row: Any) -> bool:
     """Return whether ``mean`` divides by a sum: without weight and mask it divides by N."""
-    row = case.row
     return bool(row.reduction == MEAN and (row.weighted or row.ignore_index >= 0))
 
 
@@ -204,11 +185,10 @@ def pass_rows(case: Case) -> int:
 
 def row_ranges(case: Case) -> list[tuple[int, int]]:
     """Return the half-open range of rows of every core; one without rows for an empty call."""
-    cores = range(case.tiling.used_cores)
-    return [row_range(case.tiling, core) for core in cores] or [(0, 0)]
+    return [row_range(case.tiling, core) for core in range(case.tiling.used_cores)] or [(0, 0)]
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Check the labels and compute x_grad."""
     case, tiling = run.case, run.case.tiling
     if tiler.schedule_of(tiling) == tiler.EMPTY:
@@ -222,13 +202,13 @@ def compute(run: "Run") -> None:
         target = run.stored("target").astype(np.int64, copy=False)
         labels = kernels.Labels(target, weight, row.C, row.ignore_index)
         passes = kernels.Passes(np.array(row_ranges(case), np.int64), pass_rows(case), is_whole)
-        survey = kernels.survey_labels(labels, passes, sums_weights(case))
+        survey = kernels.survey_labels(labels, passes, sums_weights(case.row))
         if survey.out_of_range >= 0:
             raise _label_failure(case, target, survey.out_of_range)
         run.caveats = tuple(all_ignored(case, survey.ignored))
     with run.watch.stage("compute"):
         divisor = np.float32(row.N if row.reduction == MEAN else 1)
-        if sums_weights(case):
+        if sums_weights(case.row):
             divisor = survey.divisor
         division = kernels.Division(divisor, not is_whole and row.reduction != NONE)
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
@@ -249,24 +229,10 @@ def _label_failure(case: Case, target: np.ndarray, place: int) -> AclnnError:
     return label_failure(target, place, columns, hint)
 
 
-NOT_COUNTED = ("subtracting at the target's column",)
-READING_WEIGHTS = "reading weights by label"
 LABELS = ("target", "target_cast", "ignore", "target_weight", "grad_loss")
 SUMMING = (*LABELS, "buf2", "second_sum", "buf3")
 COPIED = "labels of the core's rows {rows} are copied in"
 LABELS_IN = Step("labels", COPIED, ("target",), live=LABELS)
-WEIGHTS = Step(
-    "labels",
-    Text(
-        "{labels}; their weights are added up to one number, which goes to the workspace",
-        labels=COPIED,
-    ),
-    ("target",),
-    live=SUMMING,
-)
-DIVISOR = Step(
-    "sum", "S = sum of the numbers that all cores have left in the workspace", live=SUMMING
-)
 GRADIENT = Step(
     "gradient",
     "rows {rows}, columns {columns}: out = exp(log_prob) * q; in the label's column q is taken off",
@@ -281,30 +247,25 @@ class Call:
     """The call of a plan, in sizes and tensors."""
 
     def __init__(self, plan: Plan) -> None:
-        tensors = {
-            name: TensorSpec.parse(plan.arguments[name])
-            for name in ("log_prob", "target", "grad_loss")
-        }
-        self.log_prob, self.target, self.loss = tensors.values()
-        self.tiling = plan.tiling
-        self.schedule = (plan.tiling_key or 0) % REDUCTION_STEP
+        names = ("log_prob", "target", "grad_loss")
+        self.log_prob, self.target, self.loss = (
+            TensorSpec.parse(plan.arguments[name]) for name in names
+        )
+        self.schedule = (plan.tiling_key or 0) % tiler.REDUCTION_STEP
         self.weighted = plan.arguments.get("weight") is not None
-        masked = plan.tiling["ignoreIndex"] >= 0
-        self.loss_by_row = plan.tiling["reduction"] == NONE
-        self.sums_weights = plan.tiling["reduction"] == MEAN and (self.weighted or masked)
+        reduction, masked = plan.tiling["reduction"], plan.tiling["ignoreIndex"] >= 0
+        self.loss_by_row = reduction == NONE
+        self.sums_weights = reduction == MEAN and (self.weighted or masked)
 
-    def labels(self, rows: int) -> tuple[Work, ...]:
+    def labels(self, rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
         """Return the copies of the labels of rows, and of their gradients of the loss."""
-        copies: tuple[Work, ...] = (Copy(self.target.itemsize * rows, rows),)
-        if self.loss_by_row:
-            copies = (*copies, Copy(self.loss.itemsize * rows, rows))
-        return copies
+        copy = Copy(self.target.itemsize * rows, rows)
+        return (copy, Copy(self.loss.itemsize * rows, rows)) if self.loss_by_row else (copy,), ()
 
     def piece(self, columns: int, rows: int) -> tuple[Node, ...]:
         """Return the tile of a piece of some rows."""
-        size, tensor_bytes = self.log_prob.itemsize * columns, self.log_prob.nbytes
-        copy = (Copy(size, columns, rows, tensor_bytes),)
-        elements = columns * rows
+        size, elements = self.log_prob.itemsize * columns, columns * rows
+        copy = (Copy(size, columns, rows, self.log_prob.nbytes),)
         vector = (fp32.exp_root_or_quotient(elements), fp32.combine_scalar(elements))
         return (vector_tile(copy, vector, copy, GRADIENT),)
 
@@ -312,35 +273,24 @@ class Call:
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call = Call(plan)
-    if call.schedule == EMPTY:
+    if call.schedule == tiler.EMPTY:
         return Program((), views=tensor_views(plan))
-    phases = (_sum_of_weights(plan, call),) if call.sums_weights else ()
-    not_counted = (*NOT_COUNTED, READING_WEIGHTS) if call.weighted else NOT_COUNTED
-    phases = (*phases, _gradient(plan, call))
-    return Program(phases, not_counted, views=tensor_views(plan))
-
-
-def _sum_of_weights(plan: Plan, call: Call) -> Phase:
-    """Return the phase in which every core sums the weights of its rows into the workspace."""
-
-    def core_nodes(rows: int) -> tuple[Node, ...]:
-        vector, sums = (fp32.add_up(rows),), (Copy(fp32.BYTES, 1),)
-        return (vector_tile(call.labels(rows), vector, sums, WEIGHTS),)
-
-    cores = {core: core_nodes(stop - start) for core, (start, stop) in rows_of_cores(plan).items()}
-    return vector_phase("sum", cores)
+    phases = [_gradient(plan, call)]
+    if call.sums_weights:
+        phases.insert(0, sum_of_weights(plan, call.labels, COPIED, SUMMING))
+    not_counted = ["subtracting at the target's column"]
+    if call.weighted:
+        not_counted.append("reading weights by label")
+    return Program(tuple(phases), tuple(not_counted), views=tensor_views(plan))
 
 
 def _gradient(plan: Plan, call: Call) -> Phase:
     """Return the phase that computes rows: several at a time, or one in pieces of columns."""
-    columns, tiling = call.log_prob.shape[1], call.tiling
-    head: tuple[Node, ...] = ()
-    if call.sums_weights:
-        sums = Copy(fp32.BYTES, 1, plan.block_dim)
-        head = (vector_tile((sums,), (fp32.add_up(plan.block_dim),), step=DIVISOR),)
+    columns, tiling = call.log_prob.shape[1], plan.tiling
+    head = (divisor(plan, SUMMING),) if call.sums_weights else ()
 
     def whole_rows(rows: int) -> tuple[Node, ...]:
-        return vector_tile(call.labels(rows), step=LABELS_IN), *call.piece(columns, rows)
+        return vector_tile(*call.labels(rows), step=LABELS_IN), *call.piece(columns, rows)
 
     row = row_pieces(
         tiling["alignColLoopNum"],
@@ -350,11 +300,11 @@ def _gradient(plan: Plan, call: Call) -> Phase:
     )
     cores = {}
     for core, (start, stop) in rows_of_cores(plan).items():
-        if call.schedule == WHOLE_ROWS:
+        if call.schedule == tiler.WHOLE_ROWS:
             at_once = tiling["alignNCNum"] // tiling["alignColLoopNum"]
             rows = ranged("rows", start, stop, at_once, whole_rows)
         else:
-            labels = vector_tile(call.labels(stop - start), step=LABELS_IN)
+            labels = vector_tile(*call.labels(stop - start), step=LABELS_IN)
             rows = (labels, *ranged("rows", start, stop, 1, lambda _: row))
         cores[core] = (*head, *rows)
     return vector_phase("gradient", cores)
@@ -375,7 +325,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     """
     case = call.case
     row, dtype = case.row, case.specs["log_prob"].dtype
-    if not (sums_weights(case) and row.weighted and row.N > 2):
+    if not (sums_weights(case.row) and row.weighted and row.N > 2):
         return
     if row.C <= CODES or dtype != "float32":
         return
@@ -429,20 +379,22 @@ def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:
 
 def check_reduction(call: Inspection) -> None:
     """Refuse an unknown reduction: 561002, by the planner."""
-    contract.check_reduction(call, TILING_FAILURE)
+    declaration.check_reduction(call, TILING_FAILURE)
 
 
 def check_loss_dtype(call: Inspection) -> None:
     """Refuse a grad_loss of another dtype than log_prob: 561002, by the planner."""
     found, expected = call.specs["grad_loss"].dtype, call.specs["log_prob"].dtype
     if found != expected:
-        message = Text(
-            "grad_loss is {dtype}, log_prob is {expected}: they must agree",
-            dtype=found,
-            expected=expected,
-        )
         raise AclnnError(
-            TILING_FAILURE, "grad_loss", message, Text("grad_loss: {expected}", expected=expected)
+            TILING_FAILURE,
+            "grad_loss",
+            Text(
+                "grad_loss is {dtype}, log_prob is {expected}: they must agree",
+                dtype=found,
+                expected=expected,
+            ),
+            Text("grad_loss: {expected}", expected=expected),
         )
 
 
@@ -456,27 +408,33 @@ TARGET = Tensor(
 )
 FIELDS: dict[str, Any] = {
     "arguments": tuple(
-        TARGET if argument.name == "target" else argument for argument in contract.ARGUMENTS
+        TARGET if argument.name == "target" else argument
+        for argument in declaration.OPERATOR.arguments
     ),
-    "axes": (*contract.AXES, Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64")),
+    "axes": (
+        *declaration.OPERATOR.axes,
+        Word("target_dtype", "dtype of target", tiler.TARGET_DTYPES, "int64"),
+    ),
     "checks": (
         checks.Given(),
         checks.Supported(),
-        checks.Dtypes("grad_loss log_prob", contract.float_dtypes),
+        checks.Dtypes("grad_loss log_prob", declaration.float_dtypes),
         checks.Dtypes("target", tiler.TARGET_DTYPES),
         checks.Dtypes("weight", ("float32",)),
         checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
-        checks.Dtypes("out", contract.float_dtypes),
+        checks.Dtypes("out", declaration.float_dtypes),
         checks.SameDtype("out", "log_prob"),
         checks.Formats(checks.ND),
-        contract.check_unsupported,
+        declaration.check_unsupported,
         checks.Attributes("ignore_index"),
         check_reduction,
         checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
         checks.Shapes("log_prob", TILING_FAILURE),
         checks.Shapes("target weight grad_loss out", TILING_FAILURE),
         check_loss_dtype,
-        checks.Holds("ignore_index < C or C == 0", "ignore_index", contract.label_message, INVALID),
+        checks.Holds(
+            "ignore_index < C or C == 0", "ignore_index", declaration.label_message, INVALID
+        ),
     ),
     "tiling": tiler.Tiling,
     "tile": tiler.tile_row,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import runtime_failure
+from npu_sim.framework.execution import Run, runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.plans.model import Caveat, caveat
@@ -17,7 +17,6 @@ from npu_sim.status import AclnnError
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.cross_entropy_loss_grad import Survey
 
 IGNORED_FRACTION = 0.1
@@ -28,7 +27,7 @@ BLOCK_ELEMENTS = 1 << 22
 """Elements drawn, or computed by the formula, at a time; limits the size of temporaries."""
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Check the labels and compute x_grad; no result depends on the order of cores."""
     case = run.case
     with run.watch.stage("load"):
@@ -37,18 +36,14 @@ def compute(run: "Run") -> None:
     ignored, mean = case.row.ignore_index, case.row.reduction == tiler.MEAN
     with run.watch.stage("check"):
         target, weight = run.stored("target"), run.stored("weight") if case.row.weighted else None
-        ranges = _row_ranges(case)
-        survey = kernels.survey_labels(target, weight, case.row.C, ignored, ranges, mean)
+        ranges = [tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)]
+        rows = np.array(ranges, np.int64)
+        survey = kernels.survey_labels(target, weight, case.row.C, ignored, rows, mean)
         run.caveats = tuple(check_labels(survey, target, case))
     with run.watch.stage("compute"):
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
         log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
         kernels.write_gradient(grad_loss, survey.divisor, log_prob, target, weight, ignored, x_grad)
-
-
-def _row_ranges(case: Case) -> np.ndarray:
-    cores = range(case.tiling.block_dim)
-    return np.array([tiler.row_range(case.tiling, core) for core in cores], np.int64)
 
 
 def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[Caveat]:
@@ -62,12 +57,16 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
     """
     columns, ignored = case.row.C, case.row.ignore_index
     if survey.out_of_range >= 0:
-        hint = Text(
-            "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
-            columns=columns,
-            ignored=ignored,
+        raise label_failure(
+            target,
+            survey.out_of_range,
+            columns,
+            Text(
+                "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
+                columns=columns,
+                ignored=ignored,
+            ),
         )
-        raise label_failure(target, survey.out_of_range, columns, hint)
     yield from all_ignored(case, survey.ignored)
     if survey.aliased:
         yield caveat(
@@ -95,13 +94,16 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[C
 
 def label_failure(target: np.ndarray, place: int, columns: int, hint: str) -> AclnnError:
     """Return the error of the first label outside [0, C)."""
-    message = Text(
-        "target[{place}] = {target} is out of range: C = {columns}",
-        place=place,
-        target=target[place],
-        columns=columns,
+    return runtime_failure(
+        "target",
+        Text(
+            "target[{place}] = {target} is out of range: C = {columns}",
+            place=place,
+            target=target[place],
+            columns=columns,
+        ),
+        hint,
     )
-    return runtime_failure("target", message, hint)
 
 
 def all_ignored(case: Case, ignored: int) -> Iterator[Caveat]:

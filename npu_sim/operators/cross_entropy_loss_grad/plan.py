@@ -22,12 +22,6 @@ from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.cross_entropy_loss_grad import (
-    Tiling,
-    largest_rows,
-    largest_rows_before_wrap,
-    largest_short_row,
-)
 
 EXACT_LABELS = 16777216
 """2^24: labels are compared in fp32, exact up to here (page, "Kernel and order")."""
@@ -35,19 +29,23 @@ EXACT_LABELS = 16777216
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling = case.tiling
-    reasons = ["every row belongs to one core, nothing is added atomically"]
-    if case.arguments.reduction == "mean":
-        reasons.append("the divisor is summed core by core")
+    tiling, pieces = case.tiling, case.tiling.column_loop + (case.tiling.column_tail > 0)
     return vector_plan(
         case,
         path=Text(
             "{row}, {reduction}, {weight}",
-            row=_row_text(tiling),
+            row="whole rows" if pieces == 1 else Text("rows in {pieces} pieces", pieces=pieces),
             reduction=case.arguments.reduction,
             weight="with weight" if case.row.weighted else "no weight",
         ),
-        path_reason=_path_reason(case, tiling),
+        path_reason=Text(
+            "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} "
+            "columns",
+            c=case.row.C,
+            compared=">" if tiling.column_budget < case.row.C else "<=",
+            column_budget=tiling.column_budget,
+            unit=tiler.unit_columns(case.row.dtype),
+        ),
         per_core=_per_core(tiling),
         ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
         buffers=buffers(case),
@@ -57,32 +55,20 @@ def describe(case: Case) -> Description:
             case, {"sums of the cores": tiler.core_sum_bytes(case.device.vector_cores)}
         ),
         conditions=lambda: _decisions(case),
-        order=(OutputOrder(output="x_grad", fixed=True, reason=joined(reasons)),),
+        order=order_of(sums_weights=case.arguments.reduction == "mean"),
         caveats=_caveats(case, tiling),
     )
 
 
-def _pieces(tiling: Tiling) -> int:
-    return tiling.column_loop + (1 if tiling.column_tail else 0)
+def order_of(*, sums_weights: bool) -> tuple[OutputOrder, ...]:
+    """Return the order of x_grad; ``sums_weights``: ``mean`` divides by a sum of weights."""
+    reasons = ["every row belongs to one core, nothing is added atomically"]
+    if sums_weights:
+        reasons.append("the divisor is summed core by core")
+    return (OutputOrder(output="x_grad", fixed=True, reason=joined(reasons)),)
 
 
-def _row_text(tiling: Tiling) -> str:
-    if _pieces(tiling) == 1:
-        return "whole rows"
-    return Text("rows in {pieces} pieces", pieces=_pieces(tiling))
-
-
-def _path_reason(case: Case, tiling: Tiling) -> str:
-    return Text(
-        "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} columns",
-        c=case.row.C,
-        compared=">" if tiling.column_budget < case.row.C else "<=",
-        column_budget=tiling.column_budget,
-        unit=tiler.unit_columns(case.row.dtype),
-    )
-
-
-def _per_core(tiling: Tiling) -> str:
+def _per_core(tiling: tiler.Tiling) -> str:
     labels = Text("labels of {count} at once", count=counted(tiling.front_rows, "row"))
     if tiling.align_columns == 0:
         return Text(
@@ -90,12 +76,9 @@ def _per_core(tiling: Tiling) -> str:
             labels=labels,
             column_tail=tiling.column_tail,
         )
-    times: str = "one piece"
-    if tiling.column_loop != 1:
-        times = Text("{column_loop} pieces", column_loop=tiling.column_loop)
-    tail: str = ""
-    if tiling.column_tail:
-        tail = Text(" and one of {column_tail}", column_tail=tiling.column_tail)
+    loop, rest = tiling.column_loop, tiling.column_tail
+    times = "one piece" if loop == 1 else Text("{column_loop} pieces", column_loop=loop)
+    tail = Text(" and one of {column_tail}", column_tail=rest) if rest else ""
     return Text(
         "{labels}; each row in {times} of {align_columns} columns{tail}",
         labels=labels,
@@ -130,7 +113,7 @@ def _is_legal(case: Case) -> bool:
 
 def _decisions(case: Case) -> Iterator[Decision]:
     tiling, columns, unit = case.tiling, case.row.C, tiler.unit_columns(case.row.dtype)
-    most_rows = largest_rows(case.row, case.device, case.rules, columns)
+    most_rows = tiler.largest_rows(case.row, case.device, case.rules, columns)
 
     def legal(axis: str, *sizes: int) -> Callable[[Any, Device, Any], Iterator[int]]:
         return lambda row, device, rules: (
@@ -157,20 +140,23 @@ def _decisions(case: Case) -> Iterator[Decision]:
         "columns that fit": tiling.column_budget,
     }
     yield decision(case, beyond, **values)
-    short = Condition(
-        "short row",
-        Text(
-            "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
-            unit=unit,
-            column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
+    yield decision(
+        case,
+        Condition(
+            "short row",
+            Text(
+                "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
+                unit=unit,
+                column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
+            ),
+            lambda row, device, rules: tiler.tile(row, device, rules).align_columns == 0,
+            "alignColLoopNum is 0: the whole row is the tail",
+            Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns),
+            ("C",),
+            {"C": legal("C", unit, unit - 1)},
         ),
-        lambda row, device, rules: tiler.tile(row, device, rules).align_columns == 0,
-        "alignColLoopNum is 0: the whole row is the tail",
-        Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns),
-        ("C",),
-        {"C": legal("C", unit, unit - 1)},
+        **{"C": columns, "columns that fit": tiling.column_budget},
     )
-    yield decision(case, short, **{"C": columns, "columns that fit": tiling.column_budget})
     yield decision(case, BARRIER, reduction=case.arguments.reduction)
 
 
@@ -199,7 +185,7 @@ def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
     return max(first, 0), min(last, columns - 1)
 
 
-def _caveats(case: Case, tiling: Tiling) -> Iterator[Caveat]:
+def _caveats(case: Case, tiling: tiler.Tiling) -> Iterator[Caveat]:
     row = case.row
     if row.C > EXACT_LABELS:
         yield _label_caveat(row.ignore_index, row.C)
@@ -261,43 +247,48 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         c=case.row.C,
         vector_cores=case.device.vector_cores,
     )
-    message = Text(
+    return Text(
         "log_prob has N = {n} rows; the product document allows fewer than {rows_below}",
         n=case.row.N,
         rows_below=rows_below,
-    )
-    return message, _hint(case, min(rows_below - 1, largest), hardware)
+    ), _hint(case, min(rows_below - 1, largest), hardware)
 
 
 def beyond_buffer(call: Inspection) -> tuple[str, str]:
     """Return message and hint for rows whose buffers exceed the Unified Buffer."""
     case = call.case(empty=False)
-    message = Text(
+    return Text(
         "log_prob has N = {n} rows, which the Unified Buffer of {title} does not hold: {reason}",
         n=case.row.N,
         title=case.profile.title,
         reason=_reason(case),
-    )
-    return message, _hint(case, _largest_rows(case))
+    ), _hint(case, _largest_rows(case))
 
 
 def _largest_rows(case: Case) -> int:
-    return largest_rows(case.row, case.device, case.rules)
+    return tiler.largest_rows(case.row, case.device, case.rules)
 
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
     rows = f"N = {nearest}" if nearest else "none at this C"
     legal = Text("nearest legal value: {rows}{column}", rows=rows, column=_column_text(case))
     arithmetic = Text("arithmetic: {arithmetic}", arithmetic=_arithmetic(case))
-    breaks = Text("exceeded: {breaks}", breaks=_break_text(case))
-    return joined((legal, *more, arithmetic, breaks), "\n")
+    breaks = Text(
+        "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
+        "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
+        "around and accepts any row",
+        largest_rows=_largest_rows(case),
+        before_wrap=tiler.largest_rows_before_wrap(case.row, case.device, case.rules),
+    )
+    exceeded = Text("exceeded: {breaks}", breaks=breaks)
+    return joined((legal, *more, arithmetic, exceeded), "\n")
 
 
 def _column_text(case: Case) -> str:
     """Return the widest row that fits these row buffers; it is shorter than a block of columns."""
     if case.tiling.wraps == 1 or tiler.fits(case.row, case.device, case.rules):
         return ""
-    columns = largest_short_row(case.row, case.device, case.rules)
+    columns = tiler.largest_short_row(case.row, case.device, case.rules)
     return Text(", or C = {columns}", columns=columns) if 0 < columns < case.row.C else ""
 
 
@@ -311,11 +302,10 @@ def _reason(case: Case) -> str:
             ub_bytes=ub_bytes,
         )
     if tiling.align_columns == 0 and tiling.column_budget < case.row.C:
-        unit = tiler.unit_columns(case.row.dtype)
         fitting = Text(
             "beside the row buffers fit {column_budget} columns, fewer than a block of {unit}",
             column_budget=tiling.column_budget,
-            unit=unit,
+            unit=tiler.unit_columns(case.row.dtype),
         )
         return Text("{fitting}, and a whole row has C = {c}", fitting=fitting, c=case.row.C)
     return Text(
@@ -353,15 +343,3 @@ def _arithmetic(case: Case) -> str:
         column_budget=tiling.column_budget,
     )
     return Text("{text}, {rest}", text=text, rest=rest)
-
-
-def _break_text(case: Case) -> str:
-    """Return the row counts from which the row does not fit and the arithmetic wraps around."""
-    before_wrap = largest_rows_before_wrap(case.row, case.device, case.rules)
-    return Text(
-        "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
-        "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
-        "around and accepts any row",
-        largest_rows=_largest_rows(case),
-        before_wrap=before_wrap,
-    )

@@ -3,8 +3,10 @@
 Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and order".
 """
 
+from collections.abc import Callable
+
 from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.formats import TensorSpec, itemsize
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
 from npu_sim.timelines import fp32
@@ -15,6 +17,7 @@ from npu_sim.timelines.program import (
     Phase,
     Program,
     Step,
+    Tile,
     View,
     Work,
     ranged,
@@ -24,45 +27,21 @@ from npu_sim.timelines.program import (
     vector_tile,
 )
 
-TARGET_BYTES = 8
 LABELS = ("target", "target_cast", "ignore", "mask", "target_weight")
 ROW_LABELS = ("mask", "target_weight", "grad_loss", "target_cast")
 """Label buffers that the computation of a row reads."""
 LIVE = ("log_prob in", "x_grad out", "fp32 row", *ROW_LABELS, "grad_loss_fp32")
 MASK = "labels of the core's rows {rows} become a mask: 0 where the label is to be ignored"
-MASK_IN = Step("labels", MASK, ("target",), live=(*LABELS, "grad_loss", "grad_loss_fp32"))
-WEIGHTS = Step(
-    "labels",
-    Text(
-        "{labels}; their weights are added up to one number, which goes to the workspace",
-        labels=MASK,
-    ),
-    ("target",),
-    live=(*LABELS, "buf2", "buf3"),
-)
-DIVISOR = Step(
-    "sum",
-    "S = sum of the numbers that all cores have left in the workspace",
-    live=("buf2", "buf3", *ROW_LABELS),
-)
 ROW = "row {rows}, columns {columns}"
-WIDEN = Step(
-    "widen",
-    Text("{row}: log_prob is copied in and widened to fp32", row=ROW),
-    ("log_prob",),
-    live=LIVE,
-)
-EXP = Step("exp", Text("{row}: exp(log_prob)", row=ROW), ("log_prob",), live=LIVE)
-FACTORS = "grad_loss * weight of its label"
-MEAN_FACTORS = "grad_loss * weight of its label / sum of the weights"
+Labels = Callable[[int], tuple[tuple[Work, ...], tuple[Work, ...]]]
+"""Function that returns copies and instructions that read the labels of a number of rows."""
 
 
 def program(plan: Plan) -> Program:
     """Return the program of every core."""
-    tiling = plan.tiling
-    log_prob = TensorSpec.parse(plan.arguments["log_prob"])
-    mean = tiling["reduction"] == MEAN
-    phases = (_sum_of_weights(plan),) if mean else ()
+    log_prob, mean = TensorSpec.parse(plan.arguments["log_prob"]), plan.tiling["reduction"] == MEAN
+    live = (*LABELS, "buf2", "buf3")
+    phases = (sum_of_weights(plan, _masks, MASK, live),) if mean else ()
     not_counted = ["clearing the target's column"]
     if (plan.tiling_key or 0) % 10 == 1:
         not_counted.append("reading weights by label")
@@ -92,37 +71,50 @@ def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
         Instruction("cast_int32_float32", "int32", rows),
         Instruction("compare_compares_select", "float32", rows, times=2),
     )
-    return (Copy(TARGET_BYTES * rows, rows),), vector
+    return (Copy(itemsize("int64") * rows, rows),), vector
 
 
-def _sum_of_weights(plan: Plan) -> Phase:
-    """Return the phase in which every core sums the mask of its rows into the workspace."""
+def sum_of_weights(plan: Plan, labels: Labels, says: str, live: tuple[str, ...]) -> Phase:
+    """Return the phase in which every core sums the weights of its rows into the workspace."""
+    summed = "{labels}; their weights are added up to one number, which goes to the workspace"
+    step = Step("labels", Text(summed, labels=says), ("target",), live=live)
 
-    def core_nodes(rows: int) -> tuple[Node, ...]:
-        copy_in, vector = _masks(rows)
-        sums = (*vector, fp32.add_up(rows))
-        return (vector_tile(copy_in, sums, (Copy(fp32.BYTES, 1),), WEIGHTS),)
+    def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
+        copy_in, vector = labels(stop - start)
+        sums = (*vector, fp32.add_up(stop - start))
+        return (vector_tile(copy_in, sums, (Copy(fp32.BYTES, 1),), step),)
 
-    cores = rows_of_cores(plan).items()
-    return vector_phase("sum", {core: core_nodes(stop - start) for core, (start, stop) in cores})
+    cores = {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
+    return vector_phase("sum", cores)
+
+
+def divisor(plan: Plan, live: tuple[str, ...]) -> Tile:
+    """Return the tile in which a core adds up the sums of all cores."""
+    says = "S = sum of the numbers that all cores have left in the workspace"
+    copies = (Copy(fp32.BYTES, 1, times=plan.block_dim),)
+    return vector_tile(copies, (fp32.add_up(plan.block_dim),), step=Step("sum", says, live=live))
 
 
 def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
     """Return the phase that computes rows one by one, in pieces of columns: exp times a factor."""
-    tiling = plan.tiling
+    factors = "grad_loss * weight of its label"
+    if mean:
+        factors = "grad_loss * weight of its label / sum of the weights"
     piece = row_pieces(
-        tiling["alignColLoopNum"],
-        tiling["colLoop"],
-        tiling["colLoopNumTail"],
-        lambda n: _piece(n, log_prob, MEAN_FACTORS if mean else FACTORS),
+        plan.tiling["alignColLoopNum"],
+        plan.tiling["colLoop"],
+        plan.tiling["colLoopNumTail"],
+        lambda columns: _piece(columns, log_prob, factors),
     )
+    live = (*LABELS, "grad_loss", "grad_loss_fp32")
 
     def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
         if mean:
-            copy_in = (Copy(fp32.BYTES, 1, times=plan.block_dim),)
-            head = vector_tile(copy_in, (fp32.add_up(plan.block_dim),), step=DIVISOR)
+            head = divisor(plan, ("buf2", "buf3", *ROW_LABELS))
         else:
-            head = vector_tile(*_masks(stop - start), step=MASK_IN)
+            head = vector_tile(
+                *_masks(stop - start), step=Step("labels", MASK, ("target",), live=live)
+            )
         return (head, *ranged("rows", start, stop, 1, lambda _: piece))
 
     cores = {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
@@ -141,6 +133,18 @@ def _piece(columns: int, log_prob: TensorSpec, factors: str) -> tuple[Node, ...]
     )
     result = Step("scale", says, (), ("out",), ("log_prob", "grad_loss"), LIVE)
     if log_prob.itemsize == fp32.BYTES:
-        return vector_tile(copy, (exp,), step=EXP), vector_tile((), (scale,), copy, result)
-    scaling = vector_tile((), (exp, scale, *fp32.narrow(columns)), copy, result)
-    return vector_tile(copy, fp32.widen(columns), step=WIDEN), scaling
+        return vector_tile(
+            copy,
+            (exp,),
+            step=Step("exp", Text("{row}: exp(log_prob)", row=ROW), ("log_prob",), live=LIVE),
+        ), vector_tile((), (scale,), copy, result)
+    return vector_tile(
+        copy,
+        fp32.widen(columns),
+        step=Step(
+            "widen",
+            Text("{row}: log_prob is copied in and widened to fp32", row=ROW),
+            ("log_prob",),
+            live=LIVE,
+        ),
+    ), vector_tile((), (exp, scale, *fp32.narrow(columns)), copy, result)

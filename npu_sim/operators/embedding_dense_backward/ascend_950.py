@@ -8,33 +8,67 @@ an independent check.
 Source: specification page ``embedding_dense_backward_950``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from npu_sim.cores import Device
+from npu_sim.framework.axes import FLOAT32
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import (
+    Condition,
+    Description,
+    decision,
+    kernel_parts,
+    ub_memory,
+    vector_plan,
+)
+from npu_sim.framework.execution import Run
 from npu_sim.framework.operator import Assumed
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.embedding_dense_backward import study as shared
-from npu_sim.operators.embedding_dense_backward.ascend_950_plan import (
-    CallTiling,
-    describe,
-    tile_row,
-)
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices
-from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD_V2
+from npu_sim.operators.embedding_dense_backward.plan import (
+    INDEX_DTYPES,
+    INT32,
+    INT32_MAX,
+    INT64,
+    KERNEL_GRAD,
+    KERNEL_GRAD_V2,
+    KERNELS,
+    TOTAL_BOUND,
+    area_bytes,
+    launches_of,
+    padding_caveats,
+)
 from npu_sim.operators.embedding_dense_backward.study import IndexRun, TreeOfRow, chunks_of
 from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.orders.claims import Claim
 from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.plans.model import Caveat, Plan, caveat
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import (
+    Caveat,
+    Launch,
+    LaunchTensor,
+    Memory,
+    OutputOrder,
+    Plan,
+    WorkspacePart,
+    caveat,
+    intermediate,
+)
+from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
+from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
 from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,
@@ -42,19 +76,338 @@ from npu_sim.timelines.program import (
     Phase,
     Program,
     Step,
+    Tile,
     View,
     Work,
     ranged,
+    ranged_cores,
     rows_of_cores,
     vector_phase,
     vector_tile,
 )
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
+FLOAT64 = INDEX_DTYPES.index("float64")
+MANY_ROWS_OF_FP32, MANY_ROWS_OF_16_BIT = 512, 1024
+"""From so many rows on V2 runs, if there are at least as many as columns."""
+WIDE_COLUMNS, WEIGHTS_OF_A_COLUMN = 2048, 5
+"""Beyond so many columns, more weight rows than five times the columns decide for V2."""
 
 
-def compute(run: "Run") -> None:
+class CallTiling(NamedTuple):
+    """Result of the planner: ``v2`` is set for EmbeddingDenseGradV2, ``v1`` otherwise."""
+
+    status: int
+    kernel: Annotated[int, Field("kernel that runs", "2", words=KERNELS)]
+    tiling_key: Annotated[int, Field("tiling key of the kernel that runs", "2 * 1000011")]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    total_workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the whole call, contiguous tensors, without what is not published",
+            TOTAL_BOUND,
+        ),
+    ]
+    v2: Annotated[v2.Tiling, Part(help=" (EmbeddingDenseGradV2)")]
+    v1: Annotated[v1.Tiling, Part(help=" (EmbeddingDenseGrad)")]
+
+
+NO_TILING: CallTiling = nothing(CallTiling)
+
+
+def has_fitting_weights(row: Any) -> bool:
+    """Return whether columns and weight rows select V2 (page, rule B)."""
+    if row.dim <= WIDE_COLUMNS:
+        return False
+    many = row.num_weights > WEIGHTS_OF_A_COLUMN * row.dim
+    scales = row.scale_grad_by_freq == 1 and row.num_weights > 0
+    return bool(many or (scales and row.dim // max(row.num_weights, 1) < 2))
+
+
+def takes_v2(row: Any) -> bool:
+    """Return whether EmbeddingDenseGradV2 runs, not EmbeddingDenseGrad (page, rules A and B)."""
+    fits = row.rows >= max(
+        row.dim, MANY_ROWS_OF_FP32 if row.grad_dtype == FLOAT32 else MANY_ROWS_OF_16_BIT
+    ) or has_fitting_weights(row)
+    return bool(fits and row.rows <= INT32_MAX)
+
+
+def casts_indices(row: Any) -> bool:
+    """Return whether indices are cast before the kernel."""
+    return bool(row.indices_dtype != INT32 and row.indices_dtype != INT64)
+
+
+def index_bytes(row: Any) -> int:
+    """Return the bytes of an index in the kernel."""
+    return 8 if row.indices_dtype == INT64 or row.indices_dtype == FLOAT64 else 4
+
+
+def sorts(row: Any) -> bool:
+    """Return whether Sort runs before the kernel: before V2, unless there is one row."""
+    return takes_v2(row) and row.rows > 1
+
+
+def problem_of_row(row: Any) -> Problem:
+    """Return the problem of a call given as integers."""
+    return Problem(
+        row.rows,
+        row.dim,
+        row.num_weights,
+        row.grad_dtype,
+        index_bytes(row),
+        row.scale_grad_by_freq == 1,
+    )
+
+
+def total_workspace_bytes(row: Any, kernel_bytes: int) -> int:
+    """Return the workspace of the call for contiguous tensors, without that of Sort.
+
+    After the sort the place of the cast indices is free for the workspace of the kernel.
+    """
+    size = index_bytes(row) * row.rows
+    indices = area_bytes(size, casts_indices(row))
+    kernel = aligned_bytes(kernel_bytes)
+    if sorts(row):
+        return aligned_bytes(size) + aligned_bytes(4 * row.rows) + max(indices, kernel)
+    return indices + kernel
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> CallTiling:
+    """Plan a call given as integers, which has rows and columns."""
+    problem = problem_of_row(row)
+    if takes_v2(row):
+        kernel, tiling, other = KERNEL_GRAD_V2, v2.tile(problem, device, rules), v1.NO_TILING
+        status, key, cores = tiling.status, tiling.tiling_key, tiling.block_dim
+        kernel_bytes = tiling.workspace_bytes
+    else:
+        kernel, tiling, other = KERNEL_GRAD, v2.NO_TILING, v1.tile(problem, device, rules)
+        status, key, cores = other.status, other.tiling_key, other.block_dim
+        kernel_bytes = other.workspace_bytes
+    if status != SUCCESS:
+        return NO_TILING
+    return CallTiling(
+        status=SUCCESS,
+        kernel=kernel,
+        tiling_key=key,
+        block_dim=cores,
+        total_workspace_bytes=total_workspace_bytes(row, kernel_bytes),
+        v2=tiling,
+        v1=other,
+    )
+
+
+FIRST_GROUPED = 3
+"""Rows of grad from which on the order can differ from that of A2 and A3."""
+PAIRS_TESTED = 64
+"""Neighbouring cores that V2 tests for a shared index."""
+
+V2 = Condition(
+    "EmbeddingDenseGradV2",
+    Text(
+        "rows <= 2147483647, and either rows >= dim and rows >= {fp32} (16-bit grad: {half}), or "
+        "dim > {wide} and num_weights > {many} * dim, or dim > {wide} and scale_grad_by_freq and "
+        "dim // num_weights < 2",
+        fp32=MANY_ROWS_OF_FP32,
+        half=MANY_ROWS_OF_16_BIT,
+        wide=WIDE_COLUMNS,
+        many=WEIGHTS_OF_A_COLUMN,
+    ),
+    lambda row, device, rules: takes_v2(row),
+    "the rows are sorted, and cores split the sorted rows",
+    "EmbeddingDenseGrad: cores split the columns, and sort the rows in batches of their own order",
+    ("rows", "dim", "num_weights"),
+)
+ALL_ROWS = Condition(
+    "all rows at once",
+    Text(
+        "rows <= {rows}, and they fit the Unified Buffer with {least} bytes of columns",
+        rows=v1.MOST_FULL_LOAD_ROWS,
+        least=v1.LEAST_COLUMN_BYTES,
+    ),
+    lambda row, device, rules: (
+        v1.full_load_columns(problem_of_row(row)._replace(rows=max(row.rows, 1)), device) > 0
+    ),
+    "the rows are one batch",
+    "the rows come in batches, and the groups of five restart at every batch",
+    ("rows",),
+)
+IN_PIECES = Condition(
+    "columns in pieces",
+    Text("a row of grad has more than {most} bytes", most=v2.PIECE_BYTES),
+    lambda row, device, rules: v2.has_pieces(problem_of_row(row)),
+    "a batch takes its columns piece by piece; the same order",
+    "a batch takes all columns at once",
+    ("dim",),
+)
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    is_v2, row = case.tiling.kernel == KERNEL_GRAD_V2, case.row
+    tiling = case.tiling.v2 if is_v2 else case.tiling.v1
+    core_range = v2.core_range if is_v2 else v1.core_range
+    structure = v2.vendor_structure if is_v2 else v1.vendor_structure
+    path, per_core, reason = _texts_of_v2(case) if is_v2 else _texts_of_v1(case)
+    values = {"rows": row.rows, "dim": row.dim, "num_weights": row.num_weights}
+    scale = {"scale_grad_by_freq": row.scale_grad_by_freq}
+    return vector_plan(
+        case,
+        path=path,
+        path_reason=Text("{rows} rows of {dim} columns", rows=row.rows, dim=row.dim),
+        per_core=per_core,
+        memories=lambda: _memories(case),
+        ranges=[core_range(tiling, core) for core in range(tiling.block_dim)],
+        unit="sorted row" if is_v2 else "column",
+        kernel=KERNELS[case.tiling.kernel],
+        tiling=tiling,
+        fields=structure(tiling, case.arguments, case.rules),
+        launches=launches_of(
+            case,
+            _kernel_parts(case),
+            index_dtype=f"int{8 * index_bytes(row)}" if casts_indices(row) else "",
+            sort=_sort if sorts(row) else None,
+            zeros=is_v2,
+        ),
+        conditions=lambda: [
+            decision(case, V2, **scale, **values),
+            decision(case, IN_PIECES if is_v2 else ALL_ROWS, **values),
+        ],
+        order=(OutputOrder(output="grad_weight", fixed=True, reason=reason),),
+        caveats=(*_caveats(case), *padding_caveats(case)),
+    )
+
+
+def _texts_of_v2(case: Case) -> tuple[str, str, str]:
+    """Return the path, the work of a core, and the order of EmbeddingDenseGradV2."""
+    tiling = case.tiling.v2
+    path = "sorted rows over cores"
+    if v2.has_pieces(problem_of_row(case.row)):
+        path = "sorted rows over cores, columns in pieces"
+    return (
+        path,
+        Text(
+            "up to {batches} batches of {rows} rows, {columns} columns at a time",
+            batches=tiling.core_batches,
+            rows=tiling.batch_rows,
+            columns=tiling.piece_columns,
+        ),
+        Text(
+            "every core adds the rows of an index in groups of ten, which restart after every "
+            "{rows} sorted rows; the sums of several cores are added in the order of the cores",
+            rows=tiling.batch_rows,
+        ),
+    )
+
+
+def _texts_of_v1(case: Case) -> tuple[str, str, str]:
+    """Return the path, the work of a core, and the order of EmbeddingDenseGrad."""
+    tiling = case.tiling.v1
+    path = "columns over cores, batches of rows"
+    if v1.is_full_load(tiling):
+        path = "columns over cores, all rows at once"
+    sizes = {"rows": tiling.batch_rows, "columns": min(tiling.columns, tiling.core_columns)}
+    if tiling.batches == 1:
+        order = (
+            "every column belongs to one core, which adds the rows of an index in groups of five"
+        )
+        return path, Text("{rows} rows and up to {columns} columns at a time", **sizes), order
+    per_core = Text(
+        "{batches} batches of {rows} rows, up to {columns} columns at a time",
+        batches=tiling.batches,
+        **sizes,
+    )
+    order = Text(
+        "every column belongs to one core, which adds the rows of an index in groups of five; the "
+        "groups restart after every {rows} rows",
+        rows=tiling.batch_rows,
+    )
+    return path, per_core, order
+
+
+def _memories(case: Case) -> Iterator[Memory]:
+    """Yield the buffers of the rows, and those of what follows after a barrier."""
+    size, index_size = case.specs["grad"].itemsize, index_bytes(case.row)
+    if case.tiling.kernel == KERNEL_GRAD_V2:
+        phases = {
+            "rows": v2.buffers(case.tiling.v2, size, index_size),
+            "merge of the cores": v2.merge_buffers(case.tiling.v2, size, index_size),
+        }
+    else:
+        scale = case.row.scale_grad_by_freq == 1
+        phases = {
+            "rows": v1.buffers(case.tiling.v1, size, index_size),
+            "second pass": v1.scan_buffers(case.tiling.v1, size, index_size, scale),
+        }
+    for phase, buffers in phases.items():
+        if any(buffers.values()):
+            yield ub_memory(case, buffers, phase)
+
+
+def _kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:
+    """Return the workspace of the kernel by part."""
+    row, sizes = case.row, {}
+    if case.tiling.kernel == KERNEL_GRAD_V2:
+        own = case.tiling.v2.workspace_bytes - case.device.system_workspace_bytes
+        sizes["first and last sum of every core"] = own
+    elif not v1.is_full_load(case.tiling.v1):
+        sizes["counters"] = row.num_weights * index_bytes(row)
+        sizes["fp32 copy of out"] = FP32_BYTES * row.num_weights * row.dim
+    return kernel_parts(case, sizes)
+
+
+def _sort(indices: LaunchTensor) -> Launch:
+    """Return the launch that sorts the indices, stably and ascending."""
+    indices = indices.viewed((prod(indices.shape),), indices.dtype)
+    part = WorkspacePart(
+        name="workspace of Sort",
+        bytes=0,
+        kind="kernel",
+        evidence=Evidence.UNKNOWN,
+        note="not published for Ascend 950",
+    )
+    return Launch(
+        kernel="Sort",
+        inputs=(indices,),
+        outputs=(
+            intermediate("sorted indices", indices.shape, indices.dtype),
+            intermediate("positions", indices.shape, "int32"),
+        ),
+        workspace=(part,),
+    )
+
+
+def _caveats(case: Case) -> Iterator[Caveat]:
+    """Yield the warnings of a plan (page, "Kernel and order", "Warnings")."""
+    is_v2 = case.tiling.kernel == KERNEL_GRAD_V2
+    tiling = case.tiling.v2 if is_v2 else case.tiling.v1
+    if case.row.rows >= FIRST_GROUPED:
+        yield caveat(
+            "sum_differs_between_products",
+            "grad_weight",
+            "Ascend 950 adds the rows of an index in other groups than A2 and A3: the last "
+            "bits of grad_weight can differ from theirs. Read in the public sources; not run on a "
+            "device",
+        )
+    if tiling.batches > 1:
+        yield caveat(
+            "order_depends_on_sizes",
+            "grad_weight",
+            "groups of rows restart after every {rows} rows, a number that sizes, dtypes and "
+            "the SoC decide: other sizes, or more rows of other indices, can change the last "
+            "bits. Read in the public sources; not run on a device",
+            rows=tiling.batch_rows,
+        )
+    if is_v2 and tiling.block_dim > PAIRS_TESTED + 1:
+        yield caveat(
+            "merge_test_sees_64_pairs",
+            "indices",
+            "{cores} cores, but whether neighbours share an index is tested for cores 0 to 64 "
+            "only: if only later cores do, the row of that index holds the sum of one core. "
+            "Read in the public sources; not run on a device",
+            cores=tiling.block_dim,
+        )
+
+
+def compute(run: Run) -> None:
     """Compute the gradient."""
     case, row = run.case, run.case.row
     with run.watch.stage("load"):
@@ -72,17 +425,15 @@ def compute(run: "Run") -> None:
         if case.tiling.kernel == KERNEL_GRAD_V2:
             tiling = case.tiling.v2
             core_rows = tiling.batch_rows * tiling.core_batches
-            run.caveats += _unmerged(kernels.sum_v2(call, core_rows, tiling.batch_rows))
+            run.caveats += tuple(_unmerged(kernels.sum_v2(call, core_rows, tiling.batch_rows)))
         else:
             kernels.sum_v1(call, case.tiling.v1.batch_rows, v1.is_full_load(case.tiling.v1))
 
 
-def _unmerged(rows: "np.ndarray") -> tuple[Caveat, ...]:
+def _unmerged(rows: "np.ndarray") -> Iterator[Caveat]:
     """Warn of rows that hold the sum of one core, because the merge was left out."""
-    if not rows.size:
-        return ()
-    return (
-        caveat(
+    if rows.size:
+        yield caveat(
             "sum_of_one_core",
             "indices",
             "{count} rows of grad_weight hold the sum of one core only, the first one is row {row}"
@@ -90,13 +441,7 @@ def _unmerged(rows: "np.ndarray") -> tuple[Caveat, ...]:
             "public sources; not run on a device",
             count=rows.size,
             row=int(rows[0]),
-        ),
-    )
-
-
-FP32 = 4
-POSITION_BYTES = 4
-ONE_INDEX = "as few different indices as possible: one in every batch of rows"
+        )
 
 
 GRAD, INDICES, RESULT = ("grad",), ("indices",), ("grad_weight",)
@@ -106,38 +451,11 @@ LIST_IN = Step(
     INDICES,
     live=("indices", "positions"),
 )
-SORTED_SUM = Step(
-    "sum",
-    "sorted rows {sorted rows}, columns {columns}: the rows of an index are added in groups of "
-    "ten, the sum goes to its row of grad_weight",
-    GRAD,
-    RESULT,
-    INDICES,
-    ("gradient rows", "results", "running row"),
-    RESULT,
-)
 INDICES_IN = Step(
     "indices",
     "rows {rows}: their indices are copied in and sorted",
     INDICES,
     live=("indices", "positions"),
-)
-SUM = Step(
-    "sum",
-    "rows {rows}, columns {columns}: the rows of an index are added in groups of five, the sum "
-    "goes to its row of grad_weight",
-    GRAD,
-    RESULT,
-    INDICES,
-    ("gradient rows", "results", "groups"),
-    RESULT,
-)
-FINISHED = Step(
-    "",
-    "weight rows {weight rows}, columns {columns}: the sums are scaled or rounded once",
-    RESULT,
-    RESULT,
-    live=("sums", "counters"),
 )
 
 
@@ -150,27 +468,32 @@ class Call:
         self.num_weights = plan.arguments["num_weights"]
         (launch,) = (launch for launch in plan.launches if launch.kernel == plan.kernel)
         self.index_bytes = TensorSpec((), launch.inputs[1].dtype).itemsize
+        self.is_v2 = plan.kernel == KERNELS[KERNEL_GRAD_V2]
+
+    def indices(self, rows: int) -> Tile:
+        """Return the tile that copies in the indices of rows, and on V2 their positions."""
+        copy = Copy(self.index_bytes * rows, rows)
+        if self.is_v2:
+            return vector_tile((copy, Copy(v2.POSITION_BYTES * rows, rows)), step=LIST_IN)
+        return vector_tile((copy,), step=INDICES_IN)
 
     def gradient(self, rows: int, columns: int) -> Copy:
         """Return the copy of pieces of rows of grad, one by one."""
-        size = self.grad.itemsize * columns
-        return Copy(size, columns, rows, self.grad.nbytes)
+        return Copy(self.grad.itemsize * columns, columns, rows, self.grad.nbytes)
 
 
 def program(plan: Plan) -> Program:
     """Return the work of every core."""
     call, padding = Call(plan), plan.arguments["padding_idx"]
-    is_v2 = plan.kernel == "EmbeddingDenseGradV2"
-    phases = (_sorted_rows(plan, call),) if is_v2 else _columns(plan, call)
+    phases = (_sorted_rows(plan, call),) if call.is_v2 else _columns(plan, call)
     others = ["sorting the rows of a batch", "clearing the output"]
-    if is_v2:
+    if call.is_v2:
         others = ["adding the sums of an index in several cores"] if plan.block_dim > 1 else []
-    assumptions = [ONE_INDEX]
+    assumptions = ["as few different indices as possible: one in every batch of rows"]
     otherwise: tuple[tuple[str, tuple[Phase, ...]], ...] = ()
     if 0 <= padding < call.num_weights:
         assumptions.append("no row carries the padding index")
-        least = (_only_indices(plan, call, is_v2),)
-        otherwise = (("every row carries the padding index", least),)
+        otherwise = (("every row carries the padding index", (_only_indices(plan, call),)),)
     by_row, by_column = {"rows": 1, "sorted rows": 1}, {"columns": 1}
     views = (
         View("grad", call.rows, call.dim, by_row, by_column),
@@ -180,19 +503,12 @@ def program(plan: Plan) -> Program:
     return Program(phases, tuple(others), tuple(assumptions), otherwise, views)
 
 
-def _indices(call: Call, rows: int, is_v2: bool) -> tuple[Work, ...]:
-    """Return the copies of the indices of rows, and on V2 of their positions."""
-    indices = Copy(call.index_bytes * rows, rows)
-    return (indices, Copy(POSITION_BYTES * rows, rows)) if is_v2 else (indices,)
-
-
-def _only_indices(plan: Plan, call: Call, is_v2: bool) -> Phase:
+def _only_indices(plan: Plan, call: Call) -> Phase:
     """Return the least that the rows take: their indices."""
     cores: dict[int, tuple[Node, ...]] = {}
     for core, (first, last) in rows_of_cores(plan).items():
-        rows = last - first if is_v2 else call.rows
-        tile = vector_tile(_indices(call, rows, is_v2), step=LIST_IN if is_v2 else INDICES_IN)
-        cores[core] = (tile,) if first < last else ()
+        rows = last - first if call.is_v2 else call.rows
+        cores[core] = (call.indices(rows),) if first < last else ()
     return vector_phase("rows", cores)
 
 
@@ -203,73 +519,114 @@ def _sorted_rows(plan: Plan, call: Call) -> Phase:
     def batch(rows: int) -> tuple[Node, ...]:
         def piece(columns: int) -> tuple[Node, ...]:
             out = (Copy(call.grad.itemsize * columns, columns),)
-            add = (fp32.combine(columns, rows),)
-            return (vector_tile((call.gradient(rows, columns),), add, out, SORTED_SUM),)
+            return (
+                vector_tile(
+                    (call.gradient(rows, columns),),
+                    (fp32.combine(columns, rows),),
+                    out,
+                    Step(
+                        "sum",
+                        "sorted rows {sorted rows}, columns {columns}: the rows of an index are "
+                        "added in groups of ten, the sum goes to its row of grad_weight",
+                        GRAD,
+                        RESULT,
+                        INDICES,
+                        ("gradient rows", "results", "running row"),
+                        RESULT,
+                    ),
+                ),
+            )
 
-        indices = vector_tile(_indices(call, rows, True), step=LIST_IN)
-        return (indices, *ranged("columns", 0, call.dim, columns_at_once, piece))
+        return (call.indices(rows), *ranged("columns", 0, call.dim, columns_at_once, piece))
 
-    cores = {
-        core: ranged("sorted rows", first, last, batch_rows, batch)
-        for core, (first, last) in rows_of_cores(plan).items()
-    }
-    return vector_phase("rows", cores)
+    return vector_phase("rows", ranged_cores(plan, "sorted rows", batch_rows, batch))
 
 
 def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
     """Return the phases of V1: the sums of every core's columns, then scaling and narrowing."""
-    tiling = plan.tiling
-    batch_rows, at_once = tiling["indicesFactor"], tiling["gradFactorPerRow"]
-    in_batches = (plan.tiling_key or 0) >= 200
-    result_bytes = FP32 if in_batches else call.grad.itemsize
+    tiling, in_batches = plan.tiling, (plan.tiling_key or 0) >= 200
+    result_bytes = FP32_BYTES if in_batches else call.grad.itemsize
 
-    def batch(rows: int) -> tuple[Node, ...]:
-        return (vector_tile(_indices(call, rows, False), step=INDICES_IN),)
-
-    def sums(columns: int, rows: int) -> tuple[Node, ...]:
+    def sums(rows: int, columns: int) -> tuple[Node, ...]:
         out = (Copy(result_bytes * columns, columns),)
-        add = (fp32.combine(columns, rows),)
-        return (vector_tile((call.gradient(rows, columns),), add, out, SUM),)
+        return (
+            vector_tile(
+                (call.gradient(rows, columns),),
+                (fp32.combine(columns, rows),),
+                out,
+                Step(
+                    "sum",
+                    "rows {rows}, columns {columns}: the rows of an index are added in groups of "
+                    "five, the sum goes to its row of grad_weight",
+                    GRAD,
+                    RESULT,
+                    INDICES,
+                    ("gradient rows", "results", "groups"),
+                    RESULT,
+                ),
+            ),
+        )
 
-    cores = {}
-    for core, (first, last) in rows_of_cores(plan).items():
-
-        def rows(count: int, first: int = first, last: int = last) -> tuple[Node, ...]:
-            nodes = ranged("columns", first, last, at_once, lambda width: sums(width, count))
-            return (*batch(count), *nodes)
-
-        cores[core] = ranged("rows", 0, call.rows, batch_rows, rows) if first < last else ()
+    steps = tiling["indicesFactor"], tiling["gradFactorPerRow"]
+    cores = _column_cores(plan, "rows", call.rows, steps, sums, call.indices)
     phases = [vector_phase("rows", cores)]
-    suffix = "Freq" if tiling["scaleGradByFreq"] else "Cast"
-    weights, columns = (
-        (tiling["indicesFactorFreq"], tiling["gradFactorPerRowFreq"])
-        if suffix == "Freq"
-        else (tiling["baseWCast"], tiling["baseACast"])
-    )
-    if weights:
-        phases.append(_second_pass(plan, call, weights, columns))
+    names = ("baseWCast", "baseACast")
+    if tiling["scaleGradByFreq"]:
+        names = ("indicesFactorFreq", "gradFactorPerRowFreq")
+    if tiling[names[0]]:
+        phases.append(_second_pass(plan, call, (tiling[names[0]], tiling[names[1]])))
     return tuple(phases)
 
 
-def _second_pass(plan: Plan, call: Call, weights: int, columns: int) -> Phase:
+def _column_cores(
+    plan: Plan,
+    axis: str,
+    size: int,
+    steps: tuple[int, int],
+    piece: Callable[[int, int], tuple[Node, ...]],
+    head: Callable[[int], Node] | None = None,
+) -> dict[int, tuple[Node, ...]]:
+    """Return the work of every core on its columns of an axis of rows.
+
+    ``steps`` are the rows and columns at a time, ``piece(rows, columns)`` is the work on them, and
+    ``head(rows)`` what comes before.
+    """
+    cores: dict[int, tuple[Node, ...]] = {}
+    for core, (first, last) in rows_of_cores(plan).items():
+
+        def rows(count: int, first: int = first, last: int = last) -> tuple[Node, ...]:
+            nodes = ranged("columns", first, last, steps[1], lambda width: piece(count, width))
+            return nodes if head is None else (head(count), *nodes)
+
+        cores[core] = ranged(axis, 0, size, steps[0], rows) if first < last else ()
+    return cores
+
+
+def _second_pass(plan: Plan, call: Call, steps: tuple[int, int]) -> Phase:
     """Return the phase that reads the fp32 sums, scales or narrows them, and writes the output."""
     counters = plan.tiling["scaleGradByFreq"]
 
     def piece(rows: int, width: int) -> tuple[Node, ...]:
-        copy_in: tuple[Work, ...] = (Copy(FP32 * width, width, rows),)
+        copy_in: tuple[Work, ...] = (Copy(FP32_BYTES * width, width, rows),)
         if counters:
             copy_in = (*copy_in, Copy(call.index_bytes * rows, rows))
-        copy_out = (Copy(call.grad.itemsize * width, width, rows),)
-        return (vector_tile(copy_in, (), copy_out, FINISHED),)
+        return (
+            vector_tile(
+                copy_in,
+                (),
+                (Copy(call.grad.itemsize * width, width, rows),),
+                Step(
+                    "",
+                    "weight rows {weight rows}, columns {columns}: the sums are scaled or rounded "
+                    "once",
+                    RESULT,
+                    RESULT,
+                    live=("sums", "counters"),
+                ),
+            ),
+        )
 
-    cores = {}
-    for core, (first, last) in rows_of_cores(plan).items():
-
-        def rows(count: int, first: int = first, last: int = last) -> tuple[Node, ...]:
-            return ranged("columns", first, last, columns, lambda width: piece(count, width))
-
-        nodes = ranged("weight rows", 0, call.num_weights, weights, rows)
-        cores[core] = nodes if first < last else ()
+    cores = _column_cores(plan, "weight rows", call.num_weights, steps, piece)
     return vector_phase("second pass", cores)
 
 
@@ -280,8 +637,6 @@ open_rules = None
 
 GROUP_OF_V2, GROUP_OF_V1 = 10, 5
 """Rows of a group."""
-PAIRS_TESTED = 64
-"""Neighbouring cores that V2 tests for a shared index."""
 CHANGES = Changes(grown=shared.CHANGES.grown, found=shared.CHANGES.found, others=shared.as_fp32)
 
 
@@ -310,21 +665,14 @@ def _tree_maker(call: StudyCall, in_order: np.ndarray) -> TreeOfRow:
             tree_of_v2,
             starts=[begin for begin, _ in ranges],
             batch_rows=tiling.v2.batch_rows,
-            zeros=zero_slots(slices, padding),
+            # The first slot of a core is there and holds zeros.
+            zeros=[
+                core > 0 and bool(part[0] == padding or np.unique(part[part != padding]).size == 1)
+                for core, part in enumerate(slices)
+            ],
             merges=merges(slices, padding),
         )
     return lambda run: tree_of_v1(run, tiling.v1.batch_rows)
-
-
-def zero_slots(slices: Sequence[np.ndarray], padding: int) -> list[bool]:
-    """Return for every core whether its first slot is there and holds zeros."""
-    return [
-        core > 0
-        and (
-            bool(core_slice[0] == padding) or np.unique(core_slice[core_slice != padding]).size == 1
-        )
-        for core, core_slice in enumerate(slices)
-    ]
 
 
 def merges(slices: Sequence[np.ndarray], padding: int) -> bool:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import runtime_failure
+from npu_sim.framework.execution import Run, runtime_failure
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
-from npu_sim.operators.embedding_dense_backward.planner import KERNEL_GRAD, rows_per_flush
+from npu_sim.operators.embedding_dense_backward.plan import KERNEL_GRAD, rows_per_flush
 from npu_sim.tiling import embedding_dense_backward as v2
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.embedding_dense_backward import Cut
 
 Array = np.ndarray[Any, Any]
@@ -61,18 +60,20 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
         position = ", ".join(
             str(int(axis_index)) for axis_index in np.unravel_index(first_bad, indices.shape)
         )
-        message = Text(
-            "indices[{position}] = {index} is out of range: num_weights = {num_weights}",
-            position=position,
-            index=indices.reshape(-1)[first_bad],
-            num_weights=num_weights,
+        raise runtime_failure(
+            "indices",
+            Text(
+                "indices[{position}] = {index} is out of range: num_weights = {num_weights}",
+                position=position,
+                index=indices.reshape(-1)[first_bad],
+                num_weights=num_weights,
+            ),
+            Text("0 <= index < {num_weights}; nothing was written", num_weights=num_weights),
         )
-        hint = Text("0 <= index < {num_weights}; nothing was written", num_weights=num_weights)
-        raise runtime_failure("indices", message, hint)
     return converted
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute the gradient."""
     from npu_sim.kernels import embedding_dense_backward as kernels
 

@@ -10,7 +10,7 @@ from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
-from npu_sim.operators.embedding_dense_backward import planner
+from npu_sim.operators.embedding_dense_backward import plan
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
 from npu_sim.status import INVALID, AclnnError
@@ -25,17 +25,20 @@ def check_index_count(call: Inspection) -> None:
     """Check that there is one index for every row of grad, if grad has columns."""
     grad, indices = call.specs["grad"], call.specs["indices"]
     if call.size("dim") and call.size("rows") != indices.numel:
-        message = Text(
-            "indices {indices} has {numel} elements, grad {grad} has {size} rows",
-            indices=indices,
-            numel=indices.numel,
-            grad=grad,
-            size=call.size("rows"),
+        raise AclnnError(
+            INVALID,
+            "indices",
+            Text(
+                "indices {indices} has {numel} elements, grad {grad} has {size} rows",
+                indices=indices,
+                numel=indices.numel,
+                grad=grad,
+                size=call.size("rows"),
+            ),
+            Text(
+                "indices needs {size} elements: one for every row of grad", size=call.size("rows")
+            ),
         )
-        hint = Text(
-            "indices needs {size} elements: one for every row of grad", size=call.size("rows")
-        )
-        raise AclnnError(INVALID, "indices", message, hint)
 
 
 def _no_weights_message(call: Inspection) -> tuple[str, str]:
@@ -48,9 +51,9 @@ def _no_weights_message(call: Inspection) -> tuple[str, str]:
 def _scaled_message(call: Inspection) -> tuple[str, str]:
     """Return message and hint for the bound on embeddingDim (product document, "约束与限制")."""
     row, device, cores = call.row, call.device, call.device.vector_cores
-    index_bytes, bound_bytes = planner.older_index_bytes(row), call.rules.scale_bound_bytes
+    index_bytes, bound_bytes = plan.older_index_bytes(row), call.rules.scale_bound_bytes
     documented, hardware = (
-        str(max(dim, 0) or "none") for dim in planner.largest_scaled_dims(row, device, bound_bytes)
+        str(max(dim, 0) or "none") for dim in plan.largest_scaled_dims(row, device, bound_bytes)
     )
     physical = device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES
     bound = (
@@ -85,18 +88,21 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
 
 
 def _no_tiling_message(case: Case) -> tuple[str, str, str]:
-    message = Text(
-        "no row of dim {dim} fits the Unified Buffer of {product_title}: {ub_bytes} usable bytes",
-        dim=case.row.dim,
-        product_title=case.profile.title,
-        ub_bytes=case.device.ub_bytes,
+    return (
+        "grad",
+        Text(
+            "no row of dim {dim} fits the Unified Buffer of {product_title}: {ub_bytes} usable "
+            "bytes",
+            dim=case.row.dim,
+            product_title=case.profile.title,
+            ub_bytes=case.device.ub_bytes,
+        ),
+        Text(
+            "the kernel keeps {ub_reserved_bytes} bytes free: it needs a larger buffer or a "
+            "smaller dim",
+            ub_reserved_bytes=v2.UB_RESERVED_BYTES,
+        ),
     )
-    hint = Text(
-        "the kernel keeps {ub_reserved_bytes} bytes free: it needs a larger buffer or a "
-        "smaller dim",
-        ub_reserved_bytes=v2.UB_RESERVED_BYTES,
-    )
-    return "grad", message, hint
 
 
 OPERATOR = Operator(
@@ -141,7 +147,7 @@ OPERATOR = Operator(
     ),
     axes=(
         Word("grad_dtype", "dtype of grad", FLOAT_DTYPES, "float32"),
-        Word("indices_dtype", "dtype of indices", planner.INDEX_DTYPES, "int32"),
+        Word("indices_dtype", "dtype of indices", plan.INDEX_DTYPES, "int32"),
         Switch("scale_grad_by_freq", "scale_grad_by_freq", aliases=("scaleGradByFreq",)),
         Number(
             "num_weights", "rows of the output", 1000, unit="weight row", aliases=("numWeights",)
@@ -164,7 +170,7 @@ OPERATOR = Operator(
         checks.Supported(),
         checks.Attributes("num_weights padding_idx scale_grad_by_freq"),
         checks.Dtypes("grad", lambda profile: profile.product.dtypes),
-        checks.Dtypes("indices", planner.INDEX_DTYPES),
+        checks.Dtypes("indices", plan.INDEX_DTYPES),
         checks.SameDtype("out", "grad"),
         checks.Ranks("grad indices out", 0),
         checks.Ranks("grad", 2),
@@ -177,14 +183,14 @@ OPERATOR = Operator(
         checks.Holds(
             "num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_message
         ),
-        checks.Fits(planner.fits_scaled, "grad", _scaled_message),
+        checks.Fits(plan.fits_scaled, "grad", _scaled_message),
     ),
-    tiling=planner.CallTiling,
-    tile=planner.tile_row,
+    tiling=plan.CallTiling,
+    tile=plan.tile_row,
     evidence=Evidence.EXACT,
     empty="empty: nothing runs, the output is all zeros",
     planner_message=_no_tiling_message,
-    bounds={"older": planner.older_can_run},
+    bounds={"older": plan.older_can_run},
     families=(ASCEND_950,),
     package=__package__,
 )

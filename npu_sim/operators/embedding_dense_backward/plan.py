@@ -3,10 +3,12 @@
 Source: specification pages ``embedding_dense_backward`` and ``workspace``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import NPU_ARCH_A2_A3
-from npu_sim.framework.axes import FLOAT32
+from npu_sim.cores import NPU_ARCH_A2_A3, Device
+from npu_sim.framework.axes import DOCUMENTED, FLOAT32
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import (
     Condition,
@@ -20,18 +22,6 @@ from npu_sim.framework.describing import (
 )
 from npu_sim.language import Text
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
-from npu_sim.operators.embedding_dense_backward.planner import (
-    CAST_LIMIT_BYTES,
-    CAST_LIMIT_ROWS,
-    INT32_MAX,
-    KERNEL_GRAD,
-    KERNEL_GRAD_V2,
-    KERNELS,
-    casts_indices,
-    needs_cast,
-    older_index_bytes,
-    rows_per_flush,
-)
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Caveat,
@@ -45,6 +35,7 @@ from npu_sim.plans.model import (
     contiguous_copy,
     intermediate,
 )
+from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling.common import (
@@ -55,6 +46,179 @@ from npu_sim.tiling.common import (
     ceil_div,
     sort_workspace_bytes,
 )
+from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
+
+KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
+KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2
+INDEX_DTYPES = ("float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8", "bool")
+INT32, INT64 = INDEX_DTYPES.index("int32"), INDEX_DTYPES.index("int64")
+INT32_MAX = 2147483647
+CAST_LIMIT_BYTES = 104857600
+"""100 MiB: a 16-bit gradient is cast to fp32 if gradient and output are smaller in sum (page,
+"Dataflow", 1)."""
+CAST_LIMIT_ROWS = 512
+"""A 16-bit gradient with fewer rows is cast to fp32 (page, "Dataflow", 1)."""
+TOTAL_BOUND = "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)"
+
+
+class CallTiling(NamedTuple):
+    """Result of the planner: ``tiling`` is set for EmbeddingDenseGradV2, ``older`` otherwise."""
+
+    status: int
+    kernel: Annotated[int, Field("kernel that runs", "2", words=KERNELS)]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    total_workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the whole call, contiguous tensors, without what is not published",
+            TOTAL_BOUND,
+        ),
+    ]
+    element_bytes: Annotated[int, Field("bytes of an element of grad as the kernel sees it")]
+    tiling: Annotated[v2.Tiling, Part(prefix="")]
+    older: Annotated[v1.Tiling, Part(help=" (EmbeddingDenseGrad)")]
+
+    @property
+    def native_16_bit(self) -> bool:
+        """Whether the kernel reads 16-bit rows without a cast."""
+        return self.element_bytes == 2
+
+
+NO_TILING: CallTiling = nothing(CallTiling)
+
+
+def takes_v2(row: Any, device: Device) -> bool:
+    """Return whether EmbeddingDenseGradV2 runs, not EmbeddingDenseGrad."""
+    counts_fit = row.rows <= INT32_MAX and row.num_weights <= INT32_MAX
+    return bool(device.npu_arch == NPU_ARCH_A2_A3 and counts_fit)
+
+
+def needs_cast(row: Any) -> bool:
+    """Return whether a 16-bit gradient is cast to fp32 before EmbeddingDenseGradV2, by its size.
+
+    EmbeddingDenseGrad takes fp32 only.
+    """
+    small = (row.rows * row.dim + row.num_weights * row.dim) * 2 < CAST_LIMIT_BYTES
+    return bool(small or row.rows < CAST_LIMIT_ROWS or row.scale_grad_by_freq == 1)
+
+
+def rows_per_flush(tiling_key: int, rules: Any) -> int:
+    """Return the rows that a core sums between two flushes, for a tiling key that sorts."""
+    rows: int = (
+        rules.rows_per_deterministic_flush
+        if v2.is_deterministic(tiling_key)
+        else rules.rows_per_flush
+    )
+    return rows
+
+
+def casts_indices(row: Any, keeps_int64: bool) -> bool:
+    """Return whether indices are cast to int32, the only type that EmbeddingDenseGradV2 takes.
+
+    The older kernel also takes int64.
+    """
+    return row.indices_dtype != INT32 and not (keeps_int64 and row.indices_dtype == INT64)
+
+
+def older_index_bytes(row: Any) -> int:
+    """Return the bytes of an index in EmbeddingDenseGrad."""
+    return 8 if row.indices_dtype == INT64 else 4
+
+
+def largest_scaled_dims(row: Any, device: Device, bound_bytes: int) -> tuple[int, int]:
+    """Return the largest dim that EmbeddingDenseGrad scales: documented, and by the hardware."""
+    index_bytes, cores = older_index_bytes(row), device.vector_cores
+    weights, ub_bytes = row.num_weights, device.ub_bytes
+    documented = v1.largest_scale_dim_documented(weights, index_bytes, cores, bound_bytes)
+    return documented, v1.largest_scale_dim_hardware(weights, index_bytes, cores, ub_bytes)
+
+
+def fits_scaled(row: Any, device: Device, rules: Any) -> bool:
+    """Return whether a row fits EmbeddingDenseGrad with scale (product document, "约束与限制").
+
+    True where the product documents no bound.
+    """
+    if row.scale_grad_by_freq == 0 or rules.scale_bound_bytes < 0 or takes_v2(row, device):
+        return True
+    documented, hardware = largest_scaled_dims(row, device, rules.scale_bound_bytes)
+    return bool(row.dim <= (documented if row.limits == DOCUMENTED else hardware))
+
+
+def area_bytes(size: int, exists: bool) -> int:
+    """Return the aligned bytes of a workspace area; 0 if it does not exist."""
+    return aligned_bytes(size) if exists else 0
+
+
+def total_workspace_bytes(
+    row: Any, kernel_bytes: int, casts: bool, sorts: bool, keeps_int64: bool, zeros_like: bool
+) -> int:
+    """Return the workspace of all kernels for contiguous tensors, without what is not published.
+
+    This is the rule of :mod:`npu_sim.plans.workspace` for the launch orders of this operator: the
+    fp32 gradient, the fp32 result and the sorted indices live across the kernel. The int32 indices
+    and the workspace of Sort are dead after the sort; the next area (the workspace of the kernel,
+    or with ZerosLike the result) reuses the place of the last of them.
+    """
+    grad = area_bytes(4 * row.rows * row.dim, casts)
+    result = area_bytes(4 * row.num_weights * row.dim, casts)
+    indices = area_bytes(4 * row.rows, casts_indices(row, keeps_int64))
+    kernel = area_bytes(kernel_bytes, kernel_bytes > 0)
+    if not sorts or row.rows == 1:
+        return grad + indices + kernel + result
+    sort = area_bytes(sort_workspace_bytes(row.rows), row.rows < SORTABLE_ROWS)
+    first, second = (result, kernel) if zeros_like and casts else (kernel, result)
+    if sort == 0:
+        sort, indices = indices, 0
+    return grad + 2 * aligned_bytes(4 * row.rows) + max(sort, first) + max(indices, second)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> CallTiling:
+    """Return the plan of a row, which has rows, columns and (with scale) weights."""
+    is_16_bit, sizes = row.grad_dtype != FLOAT32, (row.rows, row.dim, row.num_weights)
+    scale, deterministic = row.scale_grad_by_freq == 1, row.deterministic == 1
+    if not takes_v2(row, device):
+        index_bytes = older_index_bytes(row)
+        older = v1.tile(v1.Problem(*sizes, index_bytes, scale, deterministic), device)
+        total = total_workspace_bytes(
+            row, 0, is_16_bit, sorts=False, keeps_int64=True, zeros_like=False
+        )
+        return CallTiling(
+            status=SUCCESS,
+            kernel=KERNEL_GRAD,
+            block_dim=older.block_dim,
+            total_workspace_bytes=total,
+            element_bytes=4,
+            tiling=v2.NO_TILING,
+            older=older,
+        )
+    # The kernel reads 16 bits if the release has such a kernel and the size requires no cast.
+    native = is_16_bit and rules.kernel_takes_16_bit == 1 and not needs_cast(row)
+    element_bytes = 2 if native else 4
+    tiling = v2.tile(v2.Problem(*sizes, element_bytes, scale, deterministic), device, rules)
+    if tiling.status != SUCCESS:
+        return NO_TILING
+    casts, sorts = is_16_bit and not native, not v2.is_small_dim(tiling.tiling_key)
+    total = total_workspace_bytes(
+        row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1
+    )
+    return CallTiling(
+        status=SUCCESS,
+        kernel=KERNEL_GRAD_V2,
+        block_dim=tiling.block_dim,
+        total_workspace_bytes=total,
+        element_bytes=element_bytes,
+        tiling=tiling,
+        older=v1.NO_TILING,
+    )
+
+
+def older_can_run(most: Any) -> int:
+    """Return 1 if EmbeddingDenseGrad can run in a sweep with these largest values, else 0."""
+    return int(
+        any(arch != NPU_ARCH_A2_A3 for arch in most.npu_archs)
+        or max(most.rows, most.num_weights) > INT32_MAX
+    )
+
 
 CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"
 
@@ -67,10 +231,11 @@ def describe(case: Case) -> Description:
 
 
 def _describe_v2(case: Case, tiling: v2.Tiling) -> Description:
-    key, cores = tiling.tiling_key, range(tiling.block_dim)
-    unit = "row" if v2.is_small_dim(key) else "sorted row"
+    row, key, cores = case.row, tiling.tiling_key, range(tiling.block_dim)
+    sorts = not v2.is_small_dim(key)
+    unit = "sorted row" if sorts else "row"
     ranges = {plural(unit): [v2.row_range(tiling, core) for core in cores]}
-    if case.row.scale_grad_by_freq:
+    if row.scale_grad_by_freq:
         ranges["weight rows"] = [v2.weight_range(tiling, core) for core in cores]
     return vector_plan(
         case,
@@ -85,19 +250,25 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> Description:
         cores=lambda: core_works(ranges),
         memories=lambda: _memories(case, tiling),
         conditions=lambda: _decisions(case),
-        launches=launches_of(case, _kernel_parts(case, tiling), sorts=not v2.is_small_dim(key)),
+        launches=launches_of(
+            case,
+            _kernel_parts(case, tiling),
+            casts=row.grad_dtype != FLOAT32 and not case.tiling.native_16_bit,
+            index_dtype="int32" if casts_indices(row, keeps_int64=False) else "",
+            sort=_sort if sorts and row.rows > 1 else None,
+            zeros=sorts and case.rules.zeros_like == 1,
+            memset=Evidence.EXACT if case.rules.memset_observed else Evidence.MODEL,
+        ),
         order=lambda: (_order(case, tiling),),
         caveats=(*caveats_of(case), *_offset_caveats(case, key)),
     )
 
 
-def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
+def _offset_caveats(case: Case, key: int) -> Iterator[Caveat]:
     """Warn if the release computes row offsets in too few bits (page ``releases``)."""
     row, elements = case.row, 1 << case.rules.row_offset_bits
-    if not v2.is_small_dim(key) or row.num_weights * row.dim <= elements:
-        return ()
-    return (
-        caveat(
+    if v2.is_small_dim(key) and row.num_weights * row.dim > elements:
+        yield caveat(
             "small_dim_offset_wraps",
             "num_weights",
             "release {release} computes index * dim in {row_offset_bits} bits: rows from index "
@@ -108,8 +279,7 @@ def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
             count=ceil_div(elements, row.dim),
             elements=elements,
             not_modelled="*",
-        ),
-    )
+        )
 
 
 def _path(case: Case, key: int) -> str:
@@ -292,17 +462,16 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
     return kernel_parts(case, sizes)
 
 
-VARIABLE_ROWS = (
-    "a row depends on timing when two cores or more add to it atomically, three times or more in "
-    "all"
-)
-TWO_ADDITIONS = "two cores add to a row atomically, each once at most: two additions commute"
-NO_ADDITIONS = "the only weight row is the padding row, to which nothing is added"
-
-
-def _adds_nothing(case: Case) -> bool:
-    """Return whether the result has no row but the padding row."""
-    return bool(case.row.num_weights == 1 and case.row.padding_idx == 0)
+def _arrival(case: Case, additions: int) -> tuple[bool, str]:
+    """Return whether rows of atomic ``additions`` have fixed bits, and why."""
+    if additions < ORDERED_ADDITIONS:
+        return True, "two cores add to a row atomically, each once at most: two additions commute"
+    if case.row.num_weights == 1 and case.row.padding_idx == 0:
+        return True, "the only weight row is the padding row, to which nothing is added"
+    return False, (
+        "a row depends on timing when two cores or more add to it atomically, three times or more "
+        "in all"
+    )
 
 
 def _additions_of_core(case: Case, tiling: v2.Tiling) -> int:
@@ -322,12 +491,8 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
         reason = "every core stages its first and last index; the slots are summed in core order"
     elif tiling.block_dim == 1:
         reason = "one core does all the work"
-    elif tiling.block_dim * _additions_of_core(case, tiling) < ORDERED_ADDITIONS:
-        reason = TWO_ADDITIONS
-    elif _adds_nothing(case):
-        reason = NO_ADDITIONS
     else:
-        fixed, reason = False, VARIABLE_ROWS
+        fixed, reason = _arrival(case, tiling.block_dim * _additions_of_core(case, tiling))
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
@@ -360,7 +525,12 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
         unit="weight row" if tiling.splits_weights else "row",
         memories=lambda: (_older_memory(case, tiling),),
         conditions=lambda: _older_decisions(case, tiling),
-        launches=launches_of(case, (), sorts=False),
+        launches=launches_of(
+            case,
+            (),
+            casts=case.row.grad_dtype != FLOAT32,
+            index_dtype="int32" if casts_indices(case.row, keeps_int64=True) else "",
+        ),
         order=lambda: (_older_order(case, tiling),),
         caveats=(*caveats_of(case), *_older_caveats(case, tiling)),
         evidence=Evidence.MODEL,
@@ -401,12 +571,8 @@ def _older_order(case: Case, tiling: v1.Tiling) -> OutputOrder:
         reason = "every weight row belongs to one core, which adds in index order"
     elif tiling.block_dim == 1:
         reason = "one core adds all rows in index order"
-    elif tiling.block_dim * tiling.share < ORDERED_ADDITIONS:  # every row of grad is an addition
-        reason = TWO_ADDITIONS
-    elif _adds_nothing(case):
-        reason = NO_ADDITIONS
-    else:
-        fixed, reason = False, VARIABLE_ROWS
+    else:  # every row of grad is an addition
+        fixed, reason = _arrival(case, tiling.block_dim * tiling.share)
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
@@ -430,63 +596,69 @@ def _older_caveats(case: Case, tiling: v1.Tiling) -> Iterator[Caveat]:
         )
 
 
-MEMSET_NOTE = "clears the result, in the launch of the kernel itself"
 EXACT_COUNT = 16777216
 """2^24: fp32 counters stop here (page, "scale")."""
 
 
-def casts_grad(case: Case) -> bool:
-    """Return whether grad is cast to fp32 before the kernel, and the result back after it."""
-    return case.row.grad_dtype != FLOAT32 and not case.tiling.native_16_bit
-
-
-def launches_of(case: Case, parts: tuple[WorkspacePart, ...], sorts: bool) -> tuple[Launch, ...]:
+def launches_of(
+    case: Case,
+    parts: tuple[WorkspacePart, ...],
+    *,
+    casts: bool = False,
+    index_dtype: str = "",
+    sort: Callable[[LaunchTensor], Launch] | None = None,
+    zeros: bool = False,
+    memset: Evidence | None = None,
+) -> tuple[Launch, ...]:
     """Return the launches of a call, in launch order.
 
     Pages ``workspace``, "EmbeddingDenseBackward", and ``releases``, "Switches".
+
+    - ``parts``: workspace of the kernel that sums.
+    - ``casts``: whether it sees grad as fp32, and its result is cast back.
+    - ``index_dtype``: dtype that indices are cast to; empty when they are not.
+    - ``sort``: function that returns the launch that sorts the indices, if any.
+    - ``zeros``: whether ZerosLike clears the result.
+    - ``memset``: evidence of the MemSet that clears the result, if there is one.
     """
-    row, outcome, casts = case.row, case.tiling, casts_grad(case)
     launches: list[Launch] = []
     grad = prepare(launches, case, "grad", "float32" if casts else "")
-    to_int32 = casts_indices(row, keeps_int64=outcome.kernel == KERNEL_GRAD)
-    indices = prepare(launches, case, "indices", "int32" if to_int32 else "")
-    out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
-    written = intermediate("result", out.shape, out.dtype if outcome.native_16_bit else "float32")
-    if not casts and out_contiguous:
-        written = out
+    indices = prepare(launches, case, "indices", index_dtype)
     inputs: tuple[LaunchTensor, ...] = (grad, indices)
-    if sorts and row.rows > 1:
-        launches.append(_sort(indices, row.rows))
-        outputs = launches[-1].outputs
-        inputs = (grad, *(tensor.viewed(tensor.shape, "int32") for tensor in outputs))
-    if sorts and case.rules.zeros_like:
+    out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
+    written = out
+    if casts or not out_contiguous:
+        written = intermediate("result", out.shape, "float32" if casts else out.dtype)
+    if sort is not None:
+        launches.append(sort(indices))
+        ordered, positions = launches[-1].outputs
+        inputs = (grad, ordered.viewed(ordered.shape, indices.dtype), positions)
+    if zeros:
         launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
-    if outcome.kernel == KERNEL_GRAD_V2:
-        observed = Evidence.EXACT if case.rules.memset_observed else Evidence.MODEL
-        clearing = Launch(
-            kernel="MemSet", outputs=(written,), is_node=False, evidence=observed, note=MEMSET_NOTE
+    if memset is not None:
+        note = "clears the result, in the launch of the kernel itself"
+        launches.append(
+            Launch(kernel="MemSet", outputs=(written,), is_node=False, evidence=memset, note=note)
         )
-        launches.append(clearing)
-    main = Launch(
-        kernel=KERNELS[outcome.kernel],
-        inputs=inputs,
-        outputs=(written,),
-        block_dim=outcome.block_dim,
-        workspace=parts,
+    launches.append(
+        Launch(
+            kernel=KERNELS[case.tiling.kernel],
+            inputs=inputs,
+            outputs=(written,),
+            block_dim=case.tiling.block_dim,
+            workspace=parts,
+        )
     )
-    launches.append(main)
     if casts:
-        target = (
-            out
-            if out_contiguous
-            else intermediate("result in the dtype of out", out.shape, out.dtype)
-        )
-        launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(target,)))
-        written = target
+        result = out
+        if not out_contiguous:
+            result = intermediate("result in the dtype of out", out.shape, out.dtype)
+        launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(result,)))
+        written = result
     if not out_contiguous:
-        model = Evidence.MODEL
-        copy = Launch(kernel="ViewCopy", inputs=(written,), outputs=(out,), evidence=model)
-        launches.append(copy)
+        launches.append(
+            Launch(kernel="ViewCopy", inputs=(written,), outputs=(out,), evidence=Evidence.MODEL)
+        )
     return tuple(launches)
 
 
@@ -504,12 +676,13 @@ def prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Laun
     return cast
 
 
-def _sort(indices: LaunchTensor, rows: int) -> Launch:
+def _sort(indices: LaunchTensor) -> Launch:
     """Return the launch that sorts the indices.
 
     On the AI cores int32 indices are sorted as fp32, which gives the same order below
     ``SORTABLE_ROWS``.
     """
+    rows = prod(indices.shape)
     on_cores = rows < SORTABLE_ROWS
     values = indices.viewed((rows,), "float32" if on_cores else "int32")
     ordered = intermediate("sorted indices", values.shape, values.dtype)

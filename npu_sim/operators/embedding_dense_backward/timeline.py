@@ -8,9 +8,11 @@ which the L2 answers, so that the lower bound holds for any data.
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from types import SimpleNamespace
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.embedding_dense_backward.plan import rows_per_flush
 from npu_sim.plans.model import Plan
 from npu_sim.releases import release_switches
 from npu_sim.tiling import embedding_dense_backward as v2
@@ -33,9 +35,8 @@ from npu_sim.timelines.program import (
     vector_tile,
 )
 
-FP32 = 4
-INDEX_BYTES = 4
-COUNTER_BYTES = 4
+WORD_BYTES = 4
+"""Bytes of an fp32 number, of an int32 index, and of a counter."""
 
 GRAD, INDICES, RESULT = ("grad",), ("indices",), ("grad_weight",)
 OLDER = ("indices", "counters", "gradient rows", "accumulator row")
@@ -109,18 +110,6 @@ FLUSHED = Step(
     LIST,
     RESULT,
 )
-STAGED = Step(
-    "stage rows",
-    "the first and the last index may go on in another core: their sums go to the workspace",
-    live=ACCUMULATORS,
-)
-SCALED = Step(
-    "",
-    "weight row {weight rows}: grad_weight times 1 / how often its index occurs",
-    RESULT,
-    RESULT,
-    live=("row in", "counter", "row out"),
-)
 
 ROWS_SPLIT = Step(
     "",
@@ -172,7 +161,7 @@ def program(plan: Plan) -> Program:
         sparest = phases[:1] if plan.tiling["splits_weights"] else (_only_indices(plan),)
         others.append("clearing the output")
     else:
-        element_bytes = FP32 if casts else grad.itemsize
+        element_bytes = WORD_BYTES if casts else grad.itemsize
         small = v2.is_small_dim(plan.tiling_key or 0)
         main = _small_dim(plan, dim, element_bytes) if small else _sorted_rows(plan, element_bytes)
         if element_bytes == 2:
@@ -198,7 +187,7 @@ def _only_indices(plan: Plan) -> Phase:
 
     def indices(start: int, stop: int) -> tuple[Node, ...]:
         rows = stop - start
-        return (vector_tile((Copy(INDEX_BYTES * rows, rows),), step=LIST_IN),) if rows else ()
+        return (vector_tile((Copy(WORD_BYTES * rows, rows),), step=LIST_IN),) if rows else ()
 
     cores = {core: indices(*rows) for core, rows in rows_of_cores(plan).items()}
     return vector_phase("rows", cores)
@@ -221,14 +210,14 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
 
     def batch(rows: int) -> tuple[Node, ...]:
         copy_in = (
-            Copy(INDEX_BYTES * rows, rows),
+            Copy(WORD_BYTES * rows, rows),
             Copy(element_bytes * dim * rows, dim * rows, tensor_bytes=grad),
         )
         as_fp32 = Instruction("cast_int32_float32", "int32", rows)
         sort = as_fp32, Instruction("sort_and_merge", "float32", rows)
         add = fp32.fill(dim), fp32.combine(dim, rows)
-        copy_out = (Copy(FP32 * dim, dim), *_counter(counted))
-        if element_bytes == FP32:
+        copy_out = (Copy(WORD_BYTES * dim, dim), *_counter(counted))
+        if element_bytes == WORD_BYTES:
             return (vector_tile(copy_in, (*sort, *add), copy_out, BATCH_ADDED),)
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
         # bound assumes it.
@@ -243,21 +232,20 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
 
 
 def _counter(counted: int) -> tuple[Copy, ...]:
-    return (Copy(COUNTER_BYTES, 1),) if counted else ()
+    return (Copy(WORD_BYTES, 1),) if counted else ()
 
 
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
-    is_deterministic = v2.is_deterministic(plan.tiling_key or 0)
-    switch = "rows_per_deterministic_flush" if is_deterministic else "rows_per_flush"
-    chunk_rows = release_switches(plan.release, plan.operator)[switch]
+    rules = SimpleNamespace(**release_switches(plan.release, plan.operator))
+    chunk_rows = rows_per_flush(plan.tiling_key or 0, rules)
     grad = _sizes(plan)[0]
     # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
     staged = element_bytes == 2
 
     def chunk(columns: int, rows: int) -> tuple[Node, ...]:
-        indices = (Copy(INDEX_BYTES * rows, rows, times=2),)
+        indices = (Copy(WORD_BYTES * rows, rows, times=2),)
         bookkeeping = vector_tile(indices, (fp32.fill(columns),), step=LIST_IN)
         copy_in = (Copy(element_bytes * columns, columns, tensor_bytes=grad),)
         add = (fp32.combine(columns),)
@@ -267,14 +255,21 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
             row = widening, vector_tile(vector=add, step=WIDENED_ROW_ADDED)
             flush = vector_tile(vector=add, step=FLUSHED)
         else:
-            sums = Copy(FP32 * columns, columns)
-            copy_out = (sums, *_counter(params["scaleGradByFreq"]))
-            flush = vector_tile(copy_out=copy_out, step=FLUSHED)
+            sums = Copy(WORD_BYTES * columns, columns)
+            flush = vector_tile(copy_out=(sums, *_counter(params["scaleGradByFreq"])), step=FLUSHED)
         return bookkeeping, Loop(row, rows, "row", 1), flush
 
     def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
         nodes = ranged("sorted rows", start, stop, chunk_rows, lambda rows: chunk(columns, rows))
-        stage = vector_tile(copy_out=(Copy(FP32 * columns, columns, times=2),), step=STAGED)
+        stage = vector_tile(
+            copy_out=(Copy(WORD_BYTES * columns, columns, times=2),),
+            step=Step(
+                "stage rows",
+                "the first and the last index may go on in another core: their sums go to the "
+                "workspace",
+                live=ACCUMULATORS,
+            ),
+        )
         return (*nodes, stage) if staged else nodes
 
     def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
@@ -295,10 +290,23 @@ def _scale(plan: Plan) -> Phase:
     params = plan.tiling["params"]
 
     def row(columns: int) -> tuple[Node, ...]:
-        copy = Copy(FP32 * columns, columns, tensor_bytes=_sizes(plan)[1])
-        copy_in = (copy, Copy(COUNTER_BYTES, 1))
+        copy = Copy(WORD_BYTES * columns, columns, tensor_bytes=_sizes(plan)[1])
+        copy_in = (copy, Copy(WORD_BYTES, 1))
         vector = Instruction("reciprocal_rsqrt", "float32", 1), fp32.combine_scalar(columns)
-        return (vector_tile(copy_in, vector, (copy,), SCALED),)
+        return (
+            vector_tile(
+                copy_in,
+                vector,
+                (copy,),
+                Step(
+                    "",
+                    "weight row {weight rows}: grad_weight times 1 / how often its index occurs",
+                    RESULT,
+                    RESULT,
+                    live=("row in", "counter", "row out"),
+                ),
+            ),
+        )
 
     def rows_of(start: int, stop: int) -> tuple[Node, ...]:
         body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
@@ -321,10 +329,13 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     def batch(columns: int, count: int) -> tuple[Node, ...]:
         copy_in = (
             Copy(index_bytes * count, count),
-            Copy(FP32 * columns * count, columns * count, tensor_bytes=grad),
+            Copy(WORD_BYTES * columns * count, columns * count, tensor_bytes=grad),
         )
-        copy_out = (Copy(FP32 * columns, columns, count),)
-        return (vector_tile(copy_in, copy_out=copy_out, step=ROWS_SPLIT),)
+        return (
+            vector_tile(
+                copy_in, copy_out=(Copy(WORD_BYTES * columns, columns, count),), step=ROWS_SPLIT
+            ),
+        )
 
     def batches(columns: int, start: int, stop: int) -> tuple[Node, ...]:
         return ranged("rows", start, stop, batch_rows, lambda count: batch(columns, count))
@@ -346,9 +357,8 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
 
     def add(columns: int) -> tuple[Node, ...]:
         vector = fp32.combine_scalar(columns), fp32.combine(columns)
-        copy_in = (Copy(FP32 * columns, columns, tensor_bytes=grad),)
-        copy_out = (Copy(FP32 * columns, columns),)
-        return (vector_tile(copy_in, vector, copy_out, FOUND_ADDED),)
+        copy_in = (Copy(WORD_BYTES * columns, columns, tensor_bytes=grad),)
+        return (vector_tile(copy_in, vector, (Copy(WORD_BYTES * columns, columns),), FOUND_ADDED),)
 
     # The rows of a core depend on the data; the slowest core has at least ceil(rows / cores).
     loop = Loop(_in_pieces(dim, longest, add), ceil_div(rows, plan.block_dim), "row", 1)

@@ -13,22 +13,22 @@ import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
+from npu_sim.framework.execution import Run
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.rms_norm.compute import compute_rows
 from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
 from npu_sim.operators.rms_norm.study import row_claim
-from npu_sim.operators.rms_norm.timeline import rstd_out, tensor_views
+from npu_sim.operators.rms_norm.timeline import copy_of, gamma_in, rstd_out, tensor_views
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
-from npu_sim.tiling.ascend_950.rms_norm import KEY_FULL_LOAD, SPLIT_ROWS
 from npu_sim.tiling.common import ceil_div
+from npu_sim.tiling.rms_norm import row_range
 from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
-    Copy,
     Loop,
     Node,
     Program,
@@ -41,13 +41,10 @@ from npu_sim.timelines.program import (
 )
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.ascend_950.rms_norm import Split
 
 OFFSET_BITS = 32
 """Bits in which key 2001 passes the start of a row to its sum (page, "Warnings")."""
-PATHS = {tiler.KEY_FULL_LOAD: "full load", tiler.KEY_SPLIT: "split"}
-
 FULL_LOAD = Condition(
     "full load",
     Text(
@@ -63,48 +60,39 @@ FULL_LOAD = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling = case.tiling
+    tiling, col_align = case.tiling, tiler.full_load_columns(case.row)
+    path, reason, per_core = _path(case, col_align)
     return vector_plan(
         case,
-        path=PATHS[tiling.tiling_key],
-        path_reason=_path_reason(case),
-        per_core=_per_core(case),
+        path=path,
+        path_reason=reason,
+        per_core=per_core,
         buffers=tiler.buffers(tiling, case.row)._asdict(),
-        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
+        ranges=[row_range(tiling, core) for core in range(tiling.block_dim)],
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=workspace_parts(case),
-        conditions=lambda: [
-            decision(case, FULL_LOAD, col=case.row.col, col_align=_padded_columns(case))
-        ],
-        caveats=(*_caveats(case), *zero_epsilon_caveats(case)),
+        conditions=lambda: [decision(case, FULL_LOAD, col=case.row.col, col_align=col_align)],
+        caveats=_caveats(case),
     )
 
 
-def _padded_columns(case: Case) -> int:
-    return tiler.full_load_columns(case.row)
-
-
-def _path_reason(case: Case) -> str:
-    width = f"col_align {_padded_columns(case)}"
-    if case.tiling.tiling_key == tiler.KEY_FULL_LOAD:
-        return Text(
-            "{width}: {row_factor} rows fit the buffer",
-            width=width,
-            row_factor=tiler.rows_in_ub(case.row, case.device),
+def _path(case: Case, col_align: int) -> tuple[str, str, str]:
+    """Return the path, its reason, and the work of a core."""
+    tiling, factor, width = case.tiling, case.tiling.ub_factor, f"col_align {col_align}"
+    if tiling.tiling_key == tiler.KEY_SPLIT:
+        pieces = Text(
+            "{pieces} pieces of up to {ub_factor} columns",
+            pieces=ceil_div(case.row.col, factor),
+            ub_factor=factor,
         )
-    return Text("{width} does not fit the buffer whole", width=width)
-
-
-def _per_core(case: Case) -> str:
-    tiling = case.tiling
-    if tiling.tiling_key == tiler.KEY_FULL_LOAD:
-        groups = counted(ceil_div(tiling.block_factor, tiling.ub_factor), "group")
-        return Text("{groups} of up to {rows} rows", groups=groups, rows=tiling.ub_factor)
-    return Text(
-        "{pieces} pieces of up to {ub_factor} columns",
-        pieces=ceil_div(case.row.col, tiling.ub_factor),
-        ub_factor=tiling.ub_factor,
+        return "split", Text("{width} does not fit the buffer whole", width=width), pieces
+    reason = Text(
+        "{width}: {row_factor} rows fit the buffer",
+        width=width,
+        row_factor=tiler.rows_in_ub(case.row, case.device),
     )
+    groups = counted(ceil_div(tiling.block_factor, factor), "group")
+    return "full load", reason, Text("{groups} of up to {rows} rows", groups=groups, rows=factor)
 
 
 def _caveats(case: Case) -> Iterator[Caveat]:
@@ -126,6 +114,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             bits=OFFSET_BITS,
             not_modelled="*",
         )
+    yield from zero_epsilon_caveats(case)
 
 
 def split_of(case: Case) -> "Split":
@@ -135,23 +124,15 @@ def split_of(case: Case) -> "Split":
     return Split(case.tiling.fold, case.tiling.ub_factor, case.tiling.ub_loop)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute y and rstd."""
     with run.watch.stage("load"):
         from npu_sim.kernels.ascend_950.rms_norm import rms_norm
     compute_rows(run, rms_norm, split_of(run.case))
 
 
-GAMMA_ONCE = "gamma is copied in once for every 64 rows of a core"
 SUMMING = ("x", "rstd", "register_sums", "row_sums", "fp32", "work", "levels", "pair")
 WRITING = (*SUMMING, "gamma", "y")
-GAMMA_IN = Step("gamma", "gamma is copied in", ("gamma",), live=("gamma",))
-SUM = Step(
-    "sum",
-    "row {row} of the group, columns {columns}: x * x is added in pairs of registers",
-    ("x",),
-    live=SUMMING,
-)
 Y_OF_ROWS = Step(
     "y",
     "rows {rows}: x * x is folded and added as trees; y = x * rstd * gamma",
@@ -171,53 +152,52 @@ def program(plan: Plan) -> Program:
     """Return the work of every core."""
     x, gamma = (TensorSpec.parse(plan.arguments[name]) for name in ("x", "gamma"))
     columns, factor = plan.tiling["num_col"], plan.tiling["ub_factor"]
-    views = tensor_views(plan)
-    if plan.tiling_key == KEY_FULL_LOAD:
-        core_nodes = ranged_cores(plan, "rows", factor, lambda rows: _whole_rows(rows, columns, x))
-        cores = {core: (_gamma_in(columns, gamma), *nodes) for core, nodes in core_nodes.items()}
-        phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
-        return Program((phase,), views=views)
-    cores = ranged_cores(
-        plan, "rows", SPLIT_ROWS, lambda rows: _split_rows(rows, columns, factor, x, gamma)
-    )
+    assumptions: tuple[str, ...] = ()
+    if plan.tiling_key == tiler.KEY_FULL_LOAD:
+        once = gamma_in(columns, gamma.itemsize)
+        groups = ranged_cores(plan, "rows", factor, lambda rows: _whole_rows(rows, columns, x))
+        cores = {core: (once, *nodes) for core, nodes in groups.items()}
+    else:
+        assumptions = ("gamma is copied in once for every 64 rows of a core",)
+        cores = ranged_cores(
+            plan,
+            "rows",
+            tiler.SPLIT_ROWS,
+            lambda rows: _split_rows(rows, columns, factor, x, gamma.itemsize),
+        )
     phase = vector_phase("rows", cores, in_buffers=2, out_buffers=2)
-    return Program((phase,), assumptions=(GAMMA_ONCE,), views=views)
-
-
-def _copy(x: TensorSpec, elements: int) -> Copy:
-    return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
-
-
-def _gamma_in(columns: int, gamma: TensorSpec) -> Node:
-    return vector_tile((Copy(gamma.itemsize * columns, columns),), step=GAMMA_IN)
+    return Program((phase,), assumptions=assumptions, views=tensor_views(plan))
 
 
 def _sum_of_squares(elements: int, rows: int) -> tuple[Work, ...]:
     return fp32.combine(elements), fp32.add_up(elements), fp32.exp_root_or_quotient(rows)
 
 
-def _scaling(elements: int) -> tuple[Work, ...]:
-    return (fp32.combine(elements, 2),)
-
-
 def _whole_rows(rows: int, columns: int, x: TensorSpec) -> tuple[Node, ...]:
     elements = rows * columns
-    copy = _copy(x, elements)
-    vector = (*_sum_of_squares(elements, rows), *_scaling(elements))
+    copy = copy_of(x, elements)
+    vector = (*_sum_of_squares(elements, rows), fp32.combine(elements, 2))
     return vector_tile((copy,), vector, (copy,), Y_OF_ROWS), rstd_out(rows)
 
 
-def _split_rows(
-    rows: int, columns: int, piece: int, x: TensorSpec, gamma: TensorSpec
-) -> tuple[Node, ...]:
+def _split_rows(rows: int, columns: int, piece: int, x: TensorSpec, gamma: int) -> tuple[Node, ...]:
     def sums(width: int) -> tuple[Node, ...]:
-        vector = _sum_of_squares(width, 1)
-        return (Loop((vector_tile((_copy(x, width),), vector, step=SUM),), rows, "row", 1),)
+        tile = vector_tile(
+            (copy_of(x, width),),
+            _sum_of_squares(width, 1),
+            step=Step(
+                "sum",
+                "row {row} of the group, columns {columns}: x * x is added in pairs of registers",
+                ("x",),
+                live=SUMMING,
+            ),
+        )
+        return (Loop((tile,), rows, "row", 1),)
 
     def results(width: int) -> tuple[Node, ...]:
-        copy = _copy(x, width)
-        tile = vector_tile((copy,), _scaling(width), (copy,), Y_OF_PIECE)
-        return _gamma_in(width, gamma), Loop((tile,), rows, "row", 1)
+        copy = copy_of(x, width)
+        tile = vector_tile((copy,), (fp32.combine(width, 2),), (copy,), Y_OF_PIECE)
+        return gamma_in(width, gamma), Loop((tile,), rows, "row", 1)
 
     return (
         *ranged("columns", 0, columns, piece, sums),

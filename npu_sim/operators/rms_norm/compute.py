@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import unsupported_values
+from npu_sim.framework.execution import Run, unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import rms_norm as tiler
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.rms_norm import Split
 
 
@@ -28,21 +27,20 @@ def split_of(case: Case) -> "Split":
     """Return the kernel's argument for the summation of a row."""
     from npu_sim.kernels import rms_norm as kernels
 
-    key = case.tiling.tiling_key
     path = {tiler.KEY_MERGE_N: kernels.LANES, tiler.KEY_SPLIT_D: kernels.PIECES}.get(
-        key, kernels.HALVING
+        case.tiling.tiling_key, kernels.HALVING
     )
     return kernels.Split(path, case.tiling.ub_factor if path == kernels.PIECES else case.row.col)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute y and rstd."""
     with run.watch.stage("load"):
         from npu_sim.kernels.rms_norm import rms_norm
     compute_rows(run, rms_norm, split_of(run.case))
 
 
-def compute_rows(run: "Run", kernel: Callable[..., None], split: Any) -> None:
+def compute_rows(run: Run, kernel: Callable[..., None], split: Any) -> None:
     """Compute y and rstd by a kernel, with its argument for the summation of a row."""
     case = run.case
     with run.watch.stage("check"):

@@ -5,7 +5,7 @@ Source: product document aclnnRmsNorm; specification page ``rms_norm``.
 
 from collections.abc import Sequence
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950, Profile
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived
@@ -31,13 +31,13 @@ PLAIN_ROWS = (
     ("float32", "float32", "float32", "float32"),
 )
 """dtypes of (x, gamma, y, rstd) (page, "Contract" 2)."""
-MIXED_PRODUCTS = (NPU_ARCH_A2_A3, NPU_ARCH_ASCEND_950)
-"""Architectures with mixed rows."""
+PLAIN_PRODUCTS = (NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN)
+"""Architectures without mixed rows."""
 
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
     """Return the dtype combinations that a product supports."""
-    rows = (*MIXED_ROWS, *PLAIN_ROWS) if profile.npu_arch in MIXED_PRODUCTS else PLAIN_ROWS
+    rows = PLAIN_ROWS if profile.npu_arch in PLAIN_PRODUCTS else (*MIXED_ROWS, *PLAIN_ROWS)
     return [row for row in rows if row[0] in profile.product.dtypes]
 
 
@@ -46,20 +46,28 @@ def check_gamma(call: Inspection) -> None:
     x, gamma = call.specs["x"], call.specs["gamma"]
     if gamma.rank > x.rank or gamma.shape != x.shape[x.rank - gamma.rank :]:
         wanted = shape_text(x.shape[max(x.rank - gamma.rank, 0) :])
-        message = Text(
-            "gamma is {given}, but x is {x}: gamma must be its last axes",
-            given=shape_text(gamma.shape),
-            x=shape_text(x.shape),
+        raise AclnnError(
+            TILING_FAILURE,
+            "gamma",
+            Text(
+                "gamma is {given}, but x is {x}: gamma must be its last axes",
+                given=shape_text(gamma.shape),
+                x=shape_text(x.shape),
+            ),
+            Text("gamma: {wanted}", wanted=wanted),
         )
-        raise AclnnError(TILING_FAILURE, "gamma", message, Text("gamma: {wanted}", wanted=wanted))
     call.sizes = bound_sizes(call.operator, call.arguments)
 
 
 def check_epsilon(call: Inspection) -> None:
     """Check that epsilon >= 0 after rounding to fp32; inf and nan pass (page, "Contract" 6)."""
     if tiler.rounded_epsilon(call.arguments.epsilon) < 0:
-        message = Text("epsilon = {epsilon} is below 0", epsilon=call.arguments.epsilon)
-        raise AclnnError(TILING_FAILURE, "epsilon", message, "epsilon >= 0")
+        raise AclnnError(
+            TILING_FAILURE,
+            "epsilon",
+            Text("epsilon = {epsilon} is below 0", epsilon=call.arguments.epsilon),
+            "epsilon >= 0",
+        )
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x gamma")

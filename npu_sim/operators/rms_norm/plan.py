@@ -15,11 +15,6 @@ from npu_sim.plans.model import Caveat, WorkspacePart, caveat
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import ceil_div
 
-OFFSET_BITS = 64
-"""Width of element offsets of key 1 at every release; they never wrap (page, "Releases")."""
-OFFSET_TAGS = "v9.1.0 and v9.2.0-beta.1 count"
-"""Release tags with narrower offsets than later sources of the same release (page,
-"Releases")."""
 RSTD_GROUP = 8
 """fp32 numbers of a 32-byte block, the smallest copy (page, "Atlas inference: how rstd goes
 out")."""
@@ -81,26 +76,24 @@ PERFORMANCE = Condition(
 
 def describe(case: Case) -> Description:
     """Return what the operator states of a plan."""
-    tiling = case.tiling
-    key = tiling.tiling_key
+    tiling, key = case.tiling, case.tiling.tiling_key
     conditions = [MERGE] if key == tiler.KEY_MERGE_N else [MERGE, WHOLE]
     if tiler.is_mixed(case.row) and key in (tiler.KEY_SINGLE_ROW, tiler.KEY_SPLIT_D):
         conditions.append(SINGLE)
     if key == tiler.KEY_MERGE_N and case.rules.performance_fields:
         conditions.append(PERFORMANCE)
     values = {"row": case.row.row, "col": case.row.col, "col_align": tiling.columns_aligned}
-    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     return vector_plan(
         case,
         path=PATHS[key],
         path_reason=_path_reason(case),
         per_core=_per_core(case),
         buffers=tiler.buffers(tiling, case.row, case.device, case.rules)._asdict(),
-        ranges=ranges,
+        ranges=[tiler.row_range(tiling, core) for core in range(tiling.block_dim)],
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=workspace_parts(case),
         conditions=lambda: [decision(case, condition, **values) for condition in conditions],
-        caveats=(*_caveats(case), *zero_epsilon_caveats(case)),
+        caveats=_caveats(case),
     )
 
 
@@ -158,23 +151,16 @@ def _per_core(case: Case) -> str:
     )
 
 
-def _offset_bits(case: Case) -> int:
-    """Return the width of the release's element offset of a core's first row (page, "Releases")."""
-    if case.tiling.tiling_key == tiler.KEY_NORMAL:
-        return int(case.rules.row_offset_bits)
-    if case.tiling.tiling_key == tiler.KEY_SPLIT_D:
-        return OFFSET_BITS
-    return int(case.rules.core_offset_bits)
-
-
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan gives")."""
-    tiling, row = case.tiling, case.row
-    bits = _offset_bits(case)
+    tiling, row, rules = case.tiling, case.row, case.rules
+    # Widths of the element offset of a core's first row (page, "Releases"); 64 bits never wrap.
+    widths = {tiler.KEY_NORMAL: rules.row_offset_bits, tiler.KEY_SPLIT_D: 64}
+    bits = widths.get(tiling.tiling_key, rules.core_offset_bits)
     if row.row * row.col > 1 << bits:
         who: str = Text("release {release} counts", release=case.profile.release)
-        if case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL:
-            who = OFFSET_TAGS
+        if rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL:
+            who = "v9.1.0 and v9.2.0-beta.1 count"  # later sources of this release are wider
         yield caveat(
             "element_offset_wraps",
             "x",
@@ -206,16 +192,14 @@ def _caveats(case: Case) -> Iterator[Caveat]:
                 behind=behind,
                 bytes=4 * behind,
             )
+    yield from zero_epsilon_caveats(case)
 
 
-def zero_epsilon_caveats(case: Case) -> tuple[Caveat, ...]:
-    """Return the warning of an epsilon that is 0 in fp32."""
-    if tiler.rounded_epsilon(case.arguments.epsilon) != 0:
-        return ()
-    return (
-        caveat(
+def zero_epsilon_caveats(case: Case) -> Iterator[Caveat]:
+    """Warn of an epsilon that is 0 in fp32."""
+    if tiler.rounded_epsilon(case.arguments.epsilon) == 0:
+        yield caveat(
             "zero_rows_without_epsilon",
             "epsilon",
             "epsilon is 0 in fp32: a row of zeros has rstd inf and y nan",
-        ),
-    )
+        )

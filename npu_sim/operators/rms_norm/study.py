@@ -76,8 +76,7 @@ def _agrees(call: StudyCall, case: Case, tree: trees.Tree, root: Root) -> bool:
     wide = x.astype(np.float32)
     total = trees.evaluate(tree, np.ascontiguousarray((wide * wide).T))
     mean = total * np.float32(case.tiling.average_factor)
-    epsilon = tiler.rounded_epsilon(case.arguments.epsilon)
-    return np.array_equal(rstd, root(mean + epsilon))
+    return np.array_equal(rstd, root(mean + tiler.rounded_epsilon(case.arguments.epsilon)))
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

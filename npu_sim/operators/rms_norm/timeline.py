@@ -62,43 +62,6 @@ RowGroup = Callable[[int], tuple[Node, ...]]
 SUMMING = ("x", "x_fp32", "squares", "reduction", "sums", "rstd", "zeros")
 WRITING = ("x", "x_fp32", "gamma", "y", "rstd", "sums", "zeros")
 HELD = ("gamma", "rstd")
-SUM_OF_ROW = Step(
-    "sum",
-    "row {row} of the group: x * x, folded in halves down to 64 lanes, these added in one "
-    "instruction; rstd = 1 / root(mean + epsilon)",
-    ("x",),
-    (),
-    ("gamma",),
-    (*SUMMING, "gamma"),
-)
-SUMS_OF_ROWS = Step(
-    "sums",
-    "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
-    "rstd = 1 / root(mean + epsilon); x * rstd",
-    ("x",),
-    (),
-    ("gamma",),
-    (*SUMMING, "gamma"),
-)
-SUM_OF_PIECE = Step(
-    "sum",
-    "row {row} of the group, columns {columns}: the row's sum += x * x over these columns",
-    ("x",),
-    live=SUMMING,
-)
-RSTD_OF_SUMS = Step(
-    "rstd of sums",
-    "rows {rows}: rstd = 1 / root(sum / columns + epsilon)",
-    holds=("rstd",),
-    live=("sums", "rstd", "reduction", "zeros"),
-)
-AGAIN = Step(
-    "x again",
-    "row {row} of the group, columns {columns}: x is copied in again, times rstd",
-    ("x",),
-    holds=HELD,
-    live=WRITING,
-)
 Y_OF_ROW = Step(
     "y",
     "row {row} of the group, columns {columns}: y = x * rstd * gamma",
@@ -115,7 +78,7 @@ def program(plan: Plan) -> Program:
     x = TensorSpec.parse(plan.arguments["x"])
     gamma = TensorSpec.parse(plan.arguments["gamma"]).itemsize
     columns, key = plan.tiling["num_col"], plan.tiling_key
-    once: tuple[Node, ...] = (_gamma_in(columns, gamma, widens=key == KEY_MERGE_N),)
+    once: tuple[Node, ...] = (gamma_in(columns, gamma, widens=key == KEY_MERGE_N),)
     if key == KEY_SPLIT_D:
         once, step = (), _split_rows(columns, plan.tiling["ub_factor"], x, gamma)
     elif key == KEY_MERGE_N:
@@ -163,30 +126,50 @@ def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
     return scalar, scalar, root, fp32.fill(rows), root
 
 
-def _copy(x: TensorSpec, elements: int) -> Copy:
+def copy_of(x: TensorSpec, elements: int) -> Copy:
     """Return a copy of a part of x or y, which have the same size."""
     return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
 
 
-def _gamma_in(columns: int, gamma_bytes: int, *live: str, widens: bool = False) -> Tile:
+def gamma_in(columns: int, gamma_bytes: int, *live: str, widens: bool = False) -> Tile:
+    """Return the tile that copies gamma in, and may widen it."""
     vector = fp32.widen(columns, gamma_bytes) if widens else ()
-    step = Step("gamma", "gamma is copied in", ("gamma",), live=("gamma", *live))
-    return vector_tile((Copy(gamma_bytes * columns, columns),), vector, step=step)
+    return vector_tile(
+        (Copy(gamma_bytes * columns, columns),),
+        vector,
+        step=Step("gamma", "gamma is copied in", ("gamma",), live=("gamma", *live)),
+    )
 
 
 def rstd_out(rows: int, held: tuple[str, ...] = ("gamma",)) -> Tile:
     """Return the tile that copies out rstd while ``held`` stays on the chip."""
-    step = Step("rstd", "rstd of rows {rows} is copied out", (), ("rstd",), held, ("rstd", *held))
-    return vector_tile(copy_out=(Copy(FP32_BYTES * rows, rows),), step=step)
+    return vector_tile(
+        copy_out=(Copy(FP32_BYTES * rows, rows),),
+        step=Step(
+            "rstd", "rstd of rows {rows} is copied out", (), ("rstd",), held, ("rstd", *held)
+        ),
+    )
 
 
 def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> RowGroup:
     """Return the work of keys 0 and 3: row by row, widening a 16-bit gamma for each."""
-    copy, scale = _copy(x, columns), fp32.combine_scalar(columns)
+    copy, scale = copy_of(x, columns), fp32.combine_scalar(columns)
     total = (*fp32.widen(columns, x.itemsize), fp32.combine(columns), *_halving(columns))
     last = (*fp32.widen(columns, gamma), fp32.combine(columns), *fp32.narrow(columns, x.itemsize))
     reading, writing = (total, (scale, *last)) if squares_replace_x else ((*total, scale), last)
-    summing = vector_tile((copy,), reading, step=SUM_OF_ROW)
+    summing = vector_tile(
+        (copy,),
+        reading,
+        step=Step(
+            "sum",
+            "row {row} of the group: x * x, folded in halves down to 64 lanes, these added in one "
+            "instruction; rstd = 1 / root(mean + epsilon)",
+            ("x",),
+            (),
+            ("gamma",),
+            (*SUMMING, "gamma"),
+        ),
+    )
     row = summing, vector_tile((), writing, (copy,), Y_OF_ROW)
     return lambda rows: (Loop(row, rows, "row", 1), rstd_out(rows))
 
@@ -196,25 +179,55 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
     last = (ceil_div(columns, length) - 1) * length
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
-        vector = (*fp32.widen(width, x.itemsize), fp32.combine(width), *_halving(width))
-        tile = vector_tile((_copy(x, width),), vector, step=SUM_OF_PIECE)
+        tile = vector_tile(
+            (copy_of(x, width),),
+            (*fp32.widen(width, x.itemsize), fp32.combine(width), *_halving(width)),
+            step=Step(
+                "sum",
+                "row {row} of the group, columns {columns}: the row's sum += x * x over these "
+                "columns",
+                ("x",),
+                live=SUMMING,
+            ),
+        )
         return (Loop((tile,), rows, "row", 1),)
 
     def results(width: int, rows: int) -> tuple[Node, ...]:
-        out, again = _copy(x, width), Copy(x.itemsize * width, width)
+        out, again = copy_of(x, width), Copy(x.itemsize * width, width)
         writing = (*fp32.widen(width, gamma), fp32.combine(width), *fp32.narrow(width, x.itemsize))
         reading = vector_tile(
-            (again,), (*fp32.widen(width, x.itemsize), fp32.combine_scalar(width)), step=AGAIN
+            (again,),
+            (*fp32.widen(width, x.itemsize), fp32.combine_scalar(width)),
+            step=Step(
+                "x again",
+                "row {row} of the group, columns {columns}: x is copied in again, times rstd",
+                ("x",),
+                holds=HELD,
+                live=WRITING,
+            ),
         )
         row = reading, vector_tile((), writing, (out,), Y_OF_ROW)
-        return _gamma_in(width, gamma, "sums"), Loop(row, rows, "row", 1)
+        return gamma_in(width, gamma, "sums"), Loop(row, rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         ends = ranged("columns", last, columns, length, lambda width: results(width, rows))
         others = ranged("columns", 0, last, length, lambda width: results(width, rows))
-        rstd = vector_tile(vector=_rstd_from_sums(VECTOR_LANES), step=RSTD_OF_SUMS)
-        return *first, rstd, *ends, *others, rstd_out(rows, ())
+        return (
+            *first,
+            vector_tile(
+                vector=_rstd_from_sums(VECTOR_LANES),
+                step=Step(
+                    "rstd of sums",
+                    "rows {rows}: rstd = 1 / root(sum / columns + epsilon)",
+                    holds=("rstd",),
+                    live=("sums", "rstd", "reduction", "zeros"),
+                ),
+            ),
+            *ends,
+            *others,
+            rstd_out(rows, ()),
+        )
 
     return group
 
@@ -224,7 +237,7 @@ def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool
 
     def group(rows: int) -> tuple[Node, ...]:
         elements, lanes = rows * aligned, rows * VECTOR_LANES
-        copy = _copy(x, rows * columns)
+        copy = copy_of(x, rows * columns)
         sums = (
             *(*fp32.widen(elements, x.itemsize), fp32.combine(elements), fp32.fill(lanes)),
             fp32.combine(lanes, times=ceil_div(columns, VECTOR_LANES)),
@@ -237,17 +250,26 @@ def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool
             by_gamma = (fp32.combine(lanes, times=ceil_div(aligned, VECTOR_LANES)),)
             by_rstd = (Instruction("broadcast_block_out", "float32", lanes), *by_gamma)
         narrow = fp32.narrow(elements, x.itemsize)
-        reading = vector_tile((copy,), (*sums, *by_rstd), step=SUMS_OF_ROWS)
-        writing = vector_tile((), (*by_gamma, *narrow), (copy,), Y_OF_ROWS)
-        return reading, rstd_out(rows), writing
+        reading = vector_tile(
+            (copy,),
+            (*sums, *by_rstd),
+            step=Step(
+                "sums",
+                "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
+                "rstd = 1 / root(mean + epsilon); x * rstd",
+                ("x",),
+                (),
+                ("gamma",),
+                (*SUMMING, "gamma"),
+            ),
+        )
+        return reading, rstd_out(rows), vector_tile((), (*by_gamma, *narrow), (copy,), Y_OF_ROWS)
 
     return group
 
 
 BUFFERS = ("x", "gamma", "y", "rstd", "x_fp32", "squares", "reduction")
 """Buffers in the order of allocation."""
-
-LANE_BYTES = FP32_BYTES * LANES
 
 
 def instructions(plan: Plan) -> InstructionLists:
@@ -357,8 +379,8 @@ class _Rows(NormalisedRows):
             by_rows(
                 "mul",
                 rows,
-                (squares + LANE_BYTES * step, row_bytes),
-                (gamma + LANE_BYTES * step, 0),
+                (squares + FP32_BYTES * LANES * step, row_bytes),
+                (gamma + FP32_BYTES * LANES * step, 0),
                 "squares and gamma",
             )
             for step in range(steps)

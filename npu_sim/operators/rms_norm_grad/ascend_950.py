@@ -6,6 +6,7 @@ Source: specification page ``rms_norm_grad_950``.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ import numpy as np
 from npu_sim.framework import checks
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.describing import Condition, Description, decision, ub_memory, vector_plan
+from npu_sim.framework.execution import Run
 from npu_sim.framework.operator import Assumed
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.rms_norm_grad import contract
+from npu_sim.operators.rms_norm_grad import declaration
 from npu_sim.operators.rms_norm_grad.study import dgamma_outside, mean_outside
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.operators.shared.study import StudyCall
@@ -42,7 +44,6 @@ from npu_sim.timelines.program import (
 )
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.ascend_950.rms_norm_grad import Trees
 
 PATHS = {
@@ -53,8 +54,6 @@ PATHS = {
 }
 OFFSET_BITS = 32
 """Bits in which keys 7xxx count elements of dgamma's inputs (page, "Warnings")."""
-LANES_OF_16_BITS, LANES_OF_FP32 = 16, 8
-"""Elements of a 32-byte block."""
 
 BIG_ROWS = Condition(
     "many rows",
@@ -89,40 +88,59 @@ def describe(case: Case) -> Description:
     if tiling.tiling_key != tiler.KEY_NO_ROWS:
         conditions = [BIG_ROWS, *([] if tiler.is_big(tiling) else [ALL_ROWS]), WHOLE_ROW]
     values = {"col": case.row.col, "row": case.row.row, "cores": case.device.vector_cores}
+    path, reason, per_core = _path(case)
     return vector_plan(
         case,
-        path=_path(case),
-        path_reason=_path_reason(case),
-        per_core=_per_core(case),
+        path=path,
+        path_reason=reason,
+        per_core=per_core,
         memories=lambda: _memories(case),
         ranges=_ranges(case),
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=_workspace(case),
         conditions=lambda: [decision(case, condition, **values) for condition in conditions],
-        order=_order(case),
+        order=(
+            OutputOrder(output="dx", fixed=True, reason="every row belongs to one core"),
+            OutputOrder(
+                output="dgamma",
+                fixed=True,
+                reason="core 0 adds the sums of the cores in a fixed order"
+                if tiler.is_big(tiling)
+                else "every column belongs to one core",
+            ),
+        ),
         caveats=_caveats(case),
     )
 
 
-def _path(case: Case) -> str:
-    key = case.tiling.tiling_key
-    wide = tiler.is_wide(case.row.col) and key != tiler.KEY_NO_ROWS
+def _path(case: Case) -> tuple[str, str, str]:
+    """Return the path, its reason, and the work of a core."""
+    key, tiling, row = case.tiling.tiling_key, case.tiling, case.row
+    if key == tiler.KEY_NO_ROWS:
+        return PATHS[key], "", ""
+    wide = tiler.is_wide(row.col)
     path = PATHS[key - tiler.WIDE_STEP if wide else key]
-    return Text("{path}; rows of dx in pieces", path=path) if wide else path
-
-
-def _path_reason(case: Case) -> str:
-    row, cores = case.row, case.device.vector_cores
-    if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
-        return ""
-    if tiler.is_big(case.tiling):
-        return Text("{rows} rows of {columns} columns", rows=row.row, columns=row.col)
-    return Text(
+    if wide:
+        path = Text("{path}; rows of dx in pieces", path=path)
+    reason = Text("{rows} rows of {columns} columns", rows=row.row, columns=row.col)
+    if tiler.is_big(tiling):
+        split = tiling.row_blocks
+        return (
+            path,
+            reason,
+            Text(
+                "dgamma: {rows} rows each, one more on {longer} cores",
+                rows=split.rows,
+                longer=split.longer,
+            ),
+        )
+    reason = Text(
         "{rows} rows of {columns} columns on {cores} cores",
         rows=row.row,
         columns=row.col,
-        cores=cores,
+        cores=case.device.vector_cores,
     )
+    return path, reason, Text("dgamma: columns on {cores} cores", cores=tiling.column_sets.cores)
 
 
 def _ranges(case: Case) -> list[tuple[int, int]]:
@@ -130,19 +148,6 @@ def _ranges(case: Case) -> list[tuple[int, int]]:
     split = case.tiling.dx
     starts = range(0, split.cores * split.block_factor, max(split.block_factor, 1))
     return [(start, min(start + split.block_factor, split.rows)) for start in starts] or [(0, 0)]
-
-
-def _per_core(case: Case) -> str:
-    tiling = case.tiling
-    if tiler.is_big(tiling):
-        return Text(
-            "dgamma: {rows} rows each, one more on {longer} cores",
-            rows=tiling.row_blocks.rows,
-            longer=tiling.row_blocks.longer,
-        )
-    if tiling.tiling_key == tiler.KEY_NO_ROWS:
-        return ""
-    return Text("dgamma: columns on {cores} cores", cores=tiling.column_sets.cores)
 
 
 def _memories(case: Case) -> Iterator[Memory]:
@@ -166,16 +171,6 @@ def _workspace(case: Case) -> list[WorkspacePart]:
     return parts
 
 
-def _order(case: Case) -> tuple[OutputOrder, ...]:
-    reason = Text("every column belongs to one core")
-    if tiler.is_big(case.tiling):
-        reason = Text("core 0 adds the sums of the cores in a fixed order")
-    return (
-        OutputOrder(output="dx", fixed=True, reason="every row belongs to one core"),
-        OutputOrder(output="dgamma", fixed=True, reason=reason),
-    )
-
-
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings")."""
     row, tiling, gamma = case.row, case.tiling, case.specs["gamma"]
@@ -195,7 +190,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "its dx. Read in the public sources; not run on a device",
             columns=row.col,
         )
-    partial = 0 < row.col % LANES_OF_16_BITS <= LANES_OF_FP32
+    partial = 0 < row.col % 16 <= 8  # the last 32-byte block of 16-bit rows is at most half full
     mixed = gamma.dtype == "float32" and case.specs["dy"].dtype != "float32"
     if mixed and partial and not tiler.is_wide(row.col):
         yield caveat(
@@ -227,7 +222,7 @@ def trees_of(case: Case) -> "Trees":
     return kernels.column_trees(case.row.row)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute dx and dgamma; without rows dgamma is nan. A given workspace stays unfilled."""
     case = run.case
     with run.watch.stage("load"):
@@ -249,7 +244,7 @@ def compute(run: "Run") -> None:
         )
 
 
-WIDEST_ROW, PIECE_COLUMNS, SET_COLUMNS, BLOCK_ROWS = 6144, 4096, 64, 64
+PIECE_COLUMNS = 4096
 ASSUMED = (
     "a row of more than 6144 columns is copied in twice, for its mean and for dx",
     "sets of 64 columns that do not divide evenly go to the first cores",
@@ -258,8 +253,8 @@ ASSUMED = (
 
 INPUTS = ("dy", "x", "rstd")
 LIVE = ("dy", "x", "dx", "gamma", "rstd", "products", "sums", "levels", "work")
-ONLY_NAN = Step("nan", "dgamma becomes nan", (), ("dgamma",))
-GAMMA_IN = Step("gamma", "gamma is copied in", ("gamma",), live=("gamma",))
+
+
 DX = Step(
     "dx",
     "rows {rows}: the mean of dy * gamma * xh, then dx = (dy * gamma - xh * mean) * rstd",
@@ -274,18 +269,12 @@ MEAN = Step(
     (*INPUTS, "gamma"),
     live=LIVE,
 )
-DX_OF_PIECE = Step(
-    "dx of a piece",
-    "rows {rows}, columns {columns}: dx = (dy * gamma - xh * mean) * rstd",
-    (*INPUTS, "gamma"),
-    ("dx",),
-    live=LIVE,
+DX_OF_PIECE = replace(
+    MEAN,
+    note="dx of a piece",
+    says="rows {rows}, columns {columns}: dx = (dy * gamma - xh * mean) * rstd",
+    writes=("dx",),
 )
-DGAMMA = Step(
-    "dgamma", "rows {rows}, columns {columns}: dy * xh is added as a tree", INPUTS, live=INPUTS
-)
-DGAMMA_OUT = Step("dgamma out", "columns {columns} of dgamma are copied out", (), ("dgamma",))
-MERGE = Step("merge", "columns {columns}: core 0 adds the sums of all cores", (), ("dgamma",))
 
 
 class Call:
@@ -300,8 +289,9 @@ class Call:
     def inputs(self, rows: int, columns: int) -> tuple[Work, ...]:
         """Return the copies of rows of dy, x and rstd."""
         elements = rows * columns
-        copy = Copy(self.dy.itemsize * elements, elements, 2, self.dy.nbytes)
-        return copy, Copy(FP32_BYTES * rows, rows)
+        return Copy(self.dy.itemsize * elements, elements, 2, self.dy.nbytes), Copy(
+            FP32_BYTES * rows, rows
+        )
 
 
 instructions = None
@@ -313,7 +303,9 @@ def program(plan: Plan) -> Program:
     if "dxTilingData" not in plan.tiling:
         columns, used = plan.tiling["colsPerCoreDG"], plan.tiling["usedCoreNumDG"]
         filled = Copy(FP32_BYTES * columns, columns)
-        tile = vector_tile(copy_out=(filled,), step=ONLY_NAN)
+        tile = vector_tile(
+            copy_out=(filled,), step=Step("nan", "dgamma becomes nan", (), ("dgamma",))
+        )
         phase = vector_phase("dgamma", dict.fromkeys(range(used), (tile,)))
         return Program((phase,), views=(View("dgamma", 1, plan.tiling["cols"]),))
     call = Call(plan)
@@ -346,9 +338,14 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
 
     def whole(rows: int) -> tuple[Node, ...]:
         elements = rows * columns
-        out = Copy(call.dy.itemsize * elements, elements, 1, call.dy.nbytes)
-        vector = (fp32.combine(elements, 7),)
-        return (vector_tile(call.inputs(rows, columns), vector, (out,), DX),)
+        return (
+            vector_tile(
+                call.inputs(rows, columns),
+                (fp32.combine(elements, 7),),
+                (Copy(call.dy.itemsize * elements, elements, 1, call.dy.nbytes),),
+                DX,
+            ),
+        )
 
     def pieces(rows: int) -> tuple[Node, ...]:
         def inputs(width: int) -> tuple[Work, ...]:
@@ -358,29 +355,49 @@ def _dx(call: Call, core: int) -> tuple[Node, ...]:
             return (vector_tile(inputs(width), (fp32.combine(width, 3),), step=MEAN),)
 
         def gradient(width: int) -> tuple[Node, ...]:
-            vector = (fp32.combine(width, 5),)
-            out = Copy(call.dy.itemsize * width, width, 1, call.dy.nbytes)
-            return (vector_tile(inputs(width), vector, (out,), DX_OF_PIECE),)
+            return (
+                vector_tile(
+                    inputs(width),
+                    (fp32.combine(width, 5),),
+                    (Copy(call.dy.itemsize * width, width, 1, call.dy.nbytes),),
+                    DX_OF_PIECE,
+                ),
+            )
 
         return (
             *ranged("columns", 0, columns, PIECE_COLUMNS, mean),
             *ranged("columns", 0, columns, PIECE_COLUMNS, gradient),
         )
 
-    if columns > WIDEST_ROW:
+    if columns > tiler.WIDEST_ROW:
         return ranged("rows", first, last, 1, pieces)
-    at_once = WIDEST_ROW // align(columns, 128)
-    return vector_tile((gamma,), step=GAMMA_IN), *ranged("rows", first, last, at_once, whole)
+    at_once = tiler.WIDEST_ROW // align(columns, 128)
+    return vector_tile(
+        (gamma,), step=Step("gamma", "gamma is copied in", ("gamma",), live=("gamma",))
+    ), *ranged("rows", first, last, at_once, whole)
 
 
 def _dgamma_rows(call: Call, first: int, rows: int, step: int, columns: int) -> tuple[Node, ...]:
     """Return the work on all given rows of some columns of dgamma."""
 
     def some(count: int) -> tuple[Node, ...]:
-        vector = (fp32.combine(count * columns, 3),)
-        return (vector_tile(call.inputs(count, columns), vector, step=DGAMMA),)
+        return (
+            vector_tile(
+                call.inputs(count, columns),
+                (fp32.combine(count * columns, 3),),
+                step=Step(
+                    "dgamma",
+                    "rows {rows}, columns {columns}: dy * xh is added as a tree",
+                    INPUTS,
+                    live=INPUTS,
+                ),
+            ),
+        )
 
-    out = vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), step=DGAMMA_OUT)
+    out = vector_tile(
+        copy_out=(Copy(FP32_BYTES * columns, columns),),
+        step=Step("dgamma out", "columns {columns} of dgamma are copied out", (), ("dgamma",)),
+    )
     return *ranged("rows", first, first + rows, step, some), out
 
 
@@ -391,14 +408,14 @@ def _columns_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
     columns_of_core, longer = tiling["colsPerCoreDG"], tiling["tailCoreNumDG"]
     first = core * columns_of_core
     if tiling["isMultiColset"]:
-        first += SET_COLUMNS * min(core, longer)
-        columns_of_core += SET_COLUMNS * (core < longer)
+        first += tiler.SET_COLUMNS * min(core, longer)
+        columns_of_core += tiler.SET_COLUMNS * (core < longer)
     last = min(first + columns_of_core, call.columns)
 
     def columns(width: int) -> tuple[Node, ...]:
         return _dgamma_rows(call, 0, call.rows, tiling["rowsPerUBDG"], width)
 
-    return ranged("columns", first, last, SET_COLUMNS, columns)
+    return ranged("columns", first, last, tiler.SET_COLUMNS, columns)
 
 
 def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
@@ -409,7 +426,7 @@ def _rows_of_dgamma(call: Call, core: int) -> tuple[Node, ...]:
     first, rows = core * rows_per_core + min(core, longer), rows_per_core + (core < longer)
 
     def columns(width: int) -> tuple[Node, ...]:
-        return _dgamma_rows(call, first, rows, BLOCK_ROWS, width)
+        return _dgamma_rows(call, first, rows, tiler.BLOCK_ROWS, width)
 
     return ranged("columns", 0, call.columns, tiling["dgammaNfactorBlockAligned"], columns)
 
@@ -419,14 +436,20 @@ def _merge(call: Call) -> Phase:
 
     def step(width: int) -> tuple[Node, ...]:
         inputs = (Copy(FP32_BYTES * width, width, used),)
-        out = (Copy(FP32_BYTES * width, width),)
-        return (vector_tile(inputs, (fp32.combine(width, used),), out, MERGE),)
+        return (
+            vector_tile(
+                inputs,
+                (fp32.combine(width, used),),
+                (Copy(FP32_BYTES * width, width),),
+                Step(
+                    "merge", "columns {columns}: core 0 adds the sums of all cores", (), ("dgamma",)
+                ),
+            ),
+        )
 
     nodes = ranged("columns", 0, call.columns, call.tiling["dgammaAInnerAlignedStg1"], step)
     return vector_phase("merge", {0: nodes}, memory="merge of dgamma, core 0")
 
-
-SUM_COLUMNS = 4096
 
 parts = None
 """No sum depends on the order in which cores finish."""
@@ -500,11 +523,11 @@ def mean_tree(case: Case) -> trees.Tree | None:
     if body == 0:
         return trees.cols_sum(trees.padded(columns, align(len(columns), 128)))
     slots = []
-    for begin in range(0, body, SUM_COLUMNS):
-        piece = columns[begin : begin + SUM_COLUMNS]
-        piece = piece + columns[body + begin : body + begin + SUM_COLUMNS]
+    for begin in range(0, body, PIECE_COLUMNS):
+        piece = columns[begin : begin + PIECE_COLUMNS]
+        piece = piece + columns[body + begin : body + begin + PIECE_COLUMNS]
         count = align(len(piece), 128)
-        power = SUM_COLUMNS if count < 2 * SUM_COLUMNS else 2 * SUM_COLUMNS
+        power = PIECE_COLUMNS if count < 2 * PIECE_COLUMNS else 2 * PIECE_COLUMNS
         slots.append(trees.paired(piece, count, power))
     return trees.level(slots)
 
@@ -515,15 +538,14 @@ MOST_ROWS = 2**31 - 1
 
 def check_shapes(call: Inspection) -> None:
     """Check the shapes in the order of the product's planner; tensors may have no rows."""
-    contract.check_shapes(call, takes_no_rows=True)
+    declaration.check_shapes(call, takes_no_rows=True)
 
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
-    message = Text(
+    return Text(
         "row = {size}: fields of 32 bits overflow, what the product does then is not described",
         size=call.size("row"),
-    )
-    return message, f"row <= {MOST_ROWS}"
+    ), f"row <= {MOST_ROWS}"
 
 
 FIELDS: dict[str, Any] = {
@@ -531,7 +553,7 @@ FIELDS: dict[str, Any] = {
         checks.Given(),
         checks.Supported(),
         checks.Contiguous(),
-        checks.DtypeTable("dy x rstd gamma dx dgamma", contract.dtype_rows),
+        checks.DtypeTable("dy x rstd gamma dx dgamma", declaration.dtype_rows),
         checks.Formats(checks.PLAIN_FORMATS, status=TILING_FAILURE),
         check_shapes,
         checks.Ranks("rstd", 0, status=TILING_FAILURE),

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import unsupported_values
+from npu_sim.framework.execution import Run, unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.kernels.rms_norm_grad import Split
 
 
@@ -33,7 +32,7 @@ def split_of(case: Case) -> "Split":
     return kernels.Split(path, tiling.block_dim, tiling.block_factor)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute dx and dgamma."""
     case = run.case
     with run.watch.stage("load"):

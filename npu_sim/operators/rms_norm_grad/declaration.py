@@ -3,21 +3,64 @@
 Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Assumed, Operator
+from npu_sim.framework.patterns import Sizes
 from npu_sim.language import Text, Verbatim
-from npu_sim.operators.rms_norm_grad.contract import check_shapes, dtype_rows
 from npu_sim.operators.rms_norm_grad.plan import if_asked
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE
+from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
+
+DTYPE_ROWS = (
+    ("float16", "float16", "float32", "float32", "float16", "float32"),
+    ("bfloat16", "bfloat16", "float32", "float32", "bfloat16", "float32"),
+    ("float16", "float16", "float32", "float16", "float16", "float32"),
+    ("float32", "float32", "float32", "float32", "float32", "float32"),
+    ("bfloat16", "bfloat16", "float32", "bfloat16", "bfloat16", "float32"),
+)
+"""dtypes of (dy, x, rstd, gamma, dx, dgamma) supported by A2 and A3 ("各产品支持数据类型说明")."""
+PLAIN_PRODUCTS = (NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN)
+"""Architectures on which gamma has the dtype of x."""
+
+
+def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
+    """Return the supported dtype combinations."""
+    mixed = profile.npu_arch not in PLAIN_PRODUCTS
+    return [
+        row
+        for row in DTYPE_ROWS
+        if row[0] in profile.product.dtypes and (mixed or row[3] == row[0])
+    ]
+
+
+def check_shapes(call: Inspection, takes_no_rows: bool = False) -> None:
+    """Check the shapes in the order of the product's planner and set the sizes."""
+    given = {name: call.specs[name].shape for name in ("dy", "x", "rstd", "gamma")}
+    implied = {"dx": given["dy"], "dgamma": given["gamma"]}  # of outputs that are not given
+    shapes = tiler.Shapes(
+        **given,
+        **{
+            name: call.specs[name].shape if name in call.specs else implied[name]
+            for name in implied
+        },
+    )
+    error = tiler.shape_error(shapes, takes_no_rows)
+    if error is not None:
+        raise AclnnError(TILING_FAILURE, *error)
+    call.sizes = Sizes(
+        {"row": shapes.rows, "col": shapes.columns}, {"row": shapes.leading, "col": shapes.gamma}
+    )
+
 
 SIZE_LIMIT = 2**32
 """The product computes rows and columns in 32 bits; the contract rejects sizes that would wrap."""
@@ -26,14 +69,13 @@ SIZE_LIMIT = 2**32
 def _wrap_message(name: str) -> Any:
     def message_of(call: Inspection) -> tuple[str, str]:
         size = call.size(name)
-        message = Text(
+        return Text(
             "{name} = {size}: the product computes it in 32 bits, where it would become "
             "{wrapped_size}",
             name=Verbatim(name),
             size=size,
             wrapped_size=size % SIZE_LIMIT,
-        )
-        return message, f"{name} <= {SIZE_LIMIT - 1}"
+        ), f"{name} <= {SIZE_LIMIT - 1}"
 
     return message_of
 
@@ -46,12 +88,11 @@ def _width_message(call: Inspection) -> tuple[str, str]:
         if below
         else f"{step}"
     )
-    message = Text(
+    return Text(
         "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
         columns=columns,
         step=step,
-    )
-    return message, Text("nearest: {nearest}", nearest=nearest)
+    ), Text("nearest: {nearest}", nearest=nearest)
 
 
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")

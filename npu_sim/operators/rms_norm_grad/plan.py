@@ -150,12 +150,11 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
     elif not tiler.depends_on_arrival(tiling):
         reason = "two cores add atomically, each once: two additions commute"
     else:
-        fixed = case.with_determinism(True).tiling
         reason = Text(
             "in every column ({block_dim} cores add atomically); deterministic: fixed, "
             "{workspace_bytes} bytes of workspace",
             block_dim=tiling.block_dim,
-            workspace_bytes=fixed.workspace_bytes,
+            workspace_bytes=case.with_determinism(True).tiling.workspace_bytes,
         )
     fixed_order = not tiler.depends_on_arrival(tiling)
     return OutputOrder(output="dgamma", fixed=fixed_order, reason=reason), dx
@@ -199,6 +198,8 @@ def _decisions(case: Case, tiling: tiler.Tiling) -> Iterator[Decision]:
 def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
     total = tiler.total_input_bytes(case.row.row, case.row.col, element_bytes(case.row.dtype))
     chunks, first = tiling.chunks, first_chunked_columns(case)
+    # Chunks can begin or end at these columns; the decision is made above key 1's.
+    edges = () if first is None else (first - 1, first)
     condition = Condition(
         "chunks",
         Text(
@@ -212,19 +213,12 @@ def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
         ),
         "dgamma is reduced at once",
         ("col",),
-        {"col": lambda row, device, rules: _around(first)},
+        {"col": lambda row, device, rules: (c for c in edges if c > tiler.SPLIT_N_COLUMNS)},
     )
     partial_bytes = 4 * tiling.block_dim * tiling.columns_aligned
     return decision(
         case, condition, **{"4*block_dim*col_align": partial_bytes, "total bytes": total}
     )
-
-
-def _around(first: int | None) -> list[int]:
-    """Return the columns at which chunks can begin or end; the decision is made above key 1's."""
-    if first is None:
-        return []
-    return [size for size in (first - 1, first) if size > tiler.SPLIT_N_COLUMNS]
 
 
 def first_chunked_columns(case: Case) -> int | None:

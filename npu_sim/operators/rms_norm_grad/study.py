@@ -3,19 +3,29 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
+from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
+from npu_sim.operators import plan, run
 from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
 from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, spread_of_sums
-from npu_sim.operators.shared.study import StudyCall, fold_in_arrival_order, miscounted_calls
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Numbers,
+    StudyCall,
+    different,
+    fold_in_arrival_order,
+    miscounted_calls,
+)
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
@@ -23,8 +33,6 @@ from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Yield the cores' contributions to dgamma, one part per piece of columns with one order."""
-    from npu_sim.kernels.rms_norm_grad import PIECES, contributions
-
     case = call.case
     split = split_of(case)
     shape = (case.row.row, case.row.col)
@@ -85,7 +93,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a column of dgamma for every piece, and of the row mean in dx."""
     case = call.case
     rows, columns = case.row.row, case.row.col
-    pieces = _is_in_pieces(case)
+    pieces = split_of(case).path == PIECES
     step = PIECE_COLUMNS if pieces else columns
     for key, begin in enumerate(range(0, columns, step)):
         width = min(step, columns - begin)
@@ -108,12 +116,6 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             tree=_mean_tree(case, pieces),
             outside=partial(mean_outside, call, case),
         )
-
-
-def _is_in_pieces(case: Case) -> bool:
-    from npu_sim.kernels.rms_norm_grad import PIECES
-
-    return split_of(case).path == PIECES
 
 
 def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, range]]:
@@ -139,8 +141,6 @@ def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree
 
 
 def _mean_tree(case: Case, pieces: bool) -> trees.Tree:
-    from npu_sim.kernels.rms_norm_grad import LANES
-
     columns: Sequence[int] = range(case.row.col)
     if pieces:
         tree = trees.left_fold(
@@ -204,17 +204,15 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     rstd = tensors["rstd"].astype(np.float64).reshape(-1)
     if output == "dgamma":
         column = int(np.ravel_multi_index(index, tensors["gamma"].shape))
-        values = dy[:, column] * x[:, column] * rstd
         return [
             (Text("dy*xh of row {row}", row=row), value)
-            for row, value in enumerate(values.tolist())
+            for row, value in enumerate((dy[:, column] * x[:, column] * rstd).tolist())
         ]
     row, column = divmod(int(np.ravel_multi_index(index, tensors["x"].shape)), gamma.size)
     normed = x[row] * rstd[row]
-    mean = float(np.mean(dy[row] * gamma * normed))
     return [
         ("dy*gamma*rstd", dy[row, column] * gamma[column] * rstd[row]),
-        ("-xh*mean*rstd", -normed[column] * mean * rstd[row]),
+        ("-xh*mean*rstd", -normed[column] * float(np.mean(dy[row] * gamma * normed)) * rstd[row]),
     ]
 
 
@@ -230,3 +228,117 @@ def _spread(arguments: Values) -> Mapping[str, float]:
 
 
 IN_DUMPS = InDumps((FUNCTION,), _in_dump, spread=_spread)
+
+
+OPERATOR = "rms_norm_grad"
+LATER = "ascend_950"
+
+
+def _wrap() -> Numbers:
+    rows, sizes = 400, {}
+    for columns in (1_300_000, 1_350_000):
+        spec: dict[str, Any] = {
+            "dy": f"{rows}x{columns}:fp32",
+            "x": f"{rows}x{columns}:fp32",
+            "rstd": f"{rows}:fp32",
+            "gamma": f"{columns}:fp32",
+        }
+        tiling = plan(OPERATOR, deterministic=True, **spec).tiling
+        total = rows * columns * 8 + rows * 4 + columns * 4
+        facts = {"bytes": total, "bytes_32_bit": total % 2**32}
+        sizes[columns] = {**facts, "need_chunk": tiling["need_chunk"]}
+    return {"rows": rows, "columns": sizes}
+
+
+def _explain_wrap(numbers: Numbers) -> list[str]:
+    return [
+        *(
+            Text(
+                "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk "
+                "{need_chunk}",
+                rows=numbers["rows"],
+                columns=columns,
+                **size,
+            )
+            for columns, size in numbers["columns"].items()
+        ),
+        "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not "
+        "cut into chunks",
+    ]
+
+
+LEFT_OUT_COLUMNS = (8192, 8193, 8194)
+
+
+def _last_column() -> Numbers:
+    differing = {}
+    for columns in LEFT_OUT_COLUMNS:
+        ones = np.ones((1, columns), np.float32)
+        changed = ones.copy()
+        changed[0, -1] = 1000
+        call: dict[str, Any] = {"x": ones, "rstd": np.ones(1, np.float32), "gamma": ones[0]}
+        first, second = (
+            run(OPERATOR, product=LATER, dy=dy, **call).outputs["dx"] for dy in (ones, changed)
+        )
+        differing[columns] = different(first[0, :-1], second[0, :-1])
+    return {"product": LATER, "different": differing}
+
+
+def _explain_last_column(numbers: Numbers) -> list[str]:
+    return [
+        *(
+            Text(
+                "{columns} columns: a larger dy in the last one changes {count} other elements of "
+                "dx",
+                columns=columns,
+                count=count,
+            )
+            for columns, count in numbers["different"].items()
+        ),
+        "with 2^k + 1 columns, from 8193 on, the mean of a row leaves out the last column; read in "
+        "the public sources, not run on a device",
+    ]
+
+
+def _no_rows() -> Numbers:
+    empty = np.ones((0, 4), np.float32)
+    call: dict[str, Any] = {"dy": empty, "x": empty, "rstd": np.ones(0, np.float32)}
+    dgamma = run(OPERATOR, product=LATER, **call, gamma=np.ones(4, np.float32)).outputs["dgamma"]
+    return {"product": LATER, "dgamma": dgamma.tolist()}
+
+
+def _explain_no_rows(numbers: Numbers) -> list[str]:
+    product, values = numbers["product"], ", ".join(map(str, numbers["dgamma"]))
+    return [
+        Text("dgamma of 0 rows on {product}: {values}", product=product, values=values),
+        "a sum of no terms is 0, which the formula gives; read in the public sources, not run on a "
+        "device",
+    ]
+
+
+CAVEATS: tuple[Caveat, ...] = (
+    Caveat(
+        "last-column",
+        "On Ascend 950 the mean of RmsNormGrad may leave out the last column",
+        "public sources of summer 2026, RmsNormGrad, rows of 2^k + 1 columns",
+        _last_column,
+        _explain_last_column,
+        ("last_column_left_out_of_mean",),
+    ),
+    Caveat(
+        "no-rows",
+        "On Ascend 950 dgamma of RmsNormGrad without rows is nan",
+        "public sources of summer 2026, RmsNormGrad, tiling key 8000",
+        _no_rows,
+        _explain_no_rows,
+        ("dgamma_is_nan",),
+    ),
+    Caveat(
+        "wrap",
+        "RmsNormGrad sizes its work in 32 bits",
+        "RmsNormGrad, deterministic, beyond 4 GiB",
+        _wrap,
+        _explain_wrap,
+        ("total_size_wraps",),
+    ),
+)

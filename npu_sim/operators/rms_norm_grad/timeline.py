@@ -47,46 +47,6 @@ from npu_sim.timelines.vector_pipe import (
 ALWAYS = ("gamma", "rstd")
 """Allocations in use between the tiles of a group of rows."""
 CLEARING = ("zeros", "synchronisation")
-GAMMA_IN = Step(
-    "gamma", "gamma is copied in, widened to fp32", ("gamma",), live=("gamma", "dgamma", *CLEARING)
-)
-RSTD_IN = Step(
-    "rstd", "rstd of rows {rows} is copied in", ("rstd",), live=("rstd", "means", *CLEARING)
-)
-GROUP = Step(
-    "",
-    "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over the row; "
-    "dx = (dy * gamma - x * rstd * m) * rstd",
-    ("dy", "x", "rstd"),
-    ("dx",),
-    ("gamma", "dgamma"),
-    ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS),
-)
-SUMS = Step(
-    "sums",
-    "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
-    "the row's m += sum of dy * gamma * x * rstd over these columns",
-    ("dy", "x"),
-    (),
-    ("rstd", "gamma", "dgamma"),
-    ("dy", "x", "dgamma", "means", *ALWAYS),
-)
-DX = Step(
-    "dx",
-    "row {row} of the group, columns {columns}: "
-    "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
-    ("dy", "x"),
-    ("dx",),
-    ("rstd", "gamma"),
-    ("dy", "x", "dx", "means", *ALWAYS),
-)
-PLACED = "the core's sums for dgamma are copied out to its place in the workspace"
-ADDED = "the core's sums for dgamma are copied out and added atomically to the result"
-MERGE = Step(
-    "merge",
-    "columns {columns}: dgamma = sum of the parts of all cores in the workspace, in core order",
-    writes=("dgamma",),
-)
 
 
 def program(plan: Plan) -> Program:
@@ -114,15 +74,25 @@ def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
 
 
 def _gamma_in(columns: int, gamma_bytes: int) -> Tile:
-    widen = fp32.widen(columns, gamma_bytes)
-    return vector_tile((Copy(gamma_bytes * columns, columns),), widen, step=GAMMA_IN)
+    return vector_tile(
+        (Copy(gamma_bytes * columns, columns),),
+        fp32.widen(columns, gamma_bytes),
+        step=Step(
+            "gamma",
+            "gamma is copied in, widened to fp32",
+            ("gamma",),
+            live=("gamma", "dgamma", *CLEARING),
+        ),
+    )
 
 
 def _dgamma_out(columns: int, plan: Plan) -> Tile:
     live = ("dgamma", "means", *ALWAYS)
-    step = Step("dgamma", ADDED, writes=("dgamma",), live=live)
+    says = "the core's sums for dgamma are copied out and added atomically to the result"
+    step = Step("dgamma", says, writes=("dgamma",), live=live)
     if plan.tiling["fixed_output"]:
-        step = Step("dgamma", PLACED, live=live)
+        says = "the core's sums for dgamma are copied out to its place in the workspace"
+        step = Step("dgamma", says, live=live)
     return vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), step=step)
 
 
@@ -147,7 +117,22 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
             *_row_sum(columns, rows),
             *fp32.narrow(elements, dy.itemsize),
         )
-        return (vector_tile(copy_in, vector, (_copy(dy, elements),), GROUP),)
+        return (
+            vector_tile(
+                copy_in,
+                vector,
+                (_copy(dy, elements),),
+                Step(
+                    "",
+                    "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over "
+                    "the row; dx = (dy * gamma - x * rstd * m) * rstd",
+                    ("dy", "x", "rstd"),
+                    ("dx",),
+                    ("gamma", "dgamma"),
+                    ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS),
+                ),
+            ),
+        )
 
     once = _gamma_in(columns, gamma_bytes), _dgamma_out(columns, plan)
     core_nodes = ranged_cores(plan, "rows", max(plan.tiling["ub_factor"], 1), group)
@@ -160,20 +145,49 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     columns, length = plan.tiling["col"], plan.tiling["ub_factor"]
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
-        widen = fp32.widen(width, dy.itemsize, 2)
-        vector = (*widen, fp32.combine(width, 4), *_row_sum(width, 1))
-        row = vector_tile((_copy(dy, width, times=2),), vector, step=SUMS)
+        row = vector_tile(
+            (_copy(dy, width, times=2),),
+            (*fp32.widen(width, dy.itemsize, 2), fp32.combine(width, 4), *_row_sum(width, 1)),
+            step=Step(
+                "sums",
+                "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
+                "the row's m += sum of dy * gamma * x * rstd over these columns",
+                ("dy", "x"),
+                (),
+                ("rstd", "gamma", "dgamma"),
+                ("dy", "x", "dgamma", "means", *ALWAYS),
+            ),
+        )
         return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1), _dgamma_out(width, plan)
 
     def gradient(width: int, rows: int) -> tuple[Node, ...]:
         widen, narrow = fp32.widen(width, dy.itemsize, 2), fp32.narrow(width, dy.itemsize)
-        again = Copy(dy.itemsize * width, width, times=2)
-        vector = (*widen, fp32.combine(width, 5), *narrow)
-        row = vector_tile((again,), vector, (_copy(dy, width),), DX)
+        row = vector_tile(
+            (Copy(dy.itemsize * width, width, times=2),),
+            (*widen, fp32.combine(width, 5), *narrow),
+            (_copy(dy, width),),
+            Step(
+                "dx",
+                "row {row} of the group, columns {columns}: "
+                "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
+                ("dy", "x"),
+                ("dx",),
+                ("rstd", "gamma"),
+                ("dy", "x", "dx", "means", *ALWAYS),
+            ),
+        )
         return _gamma_in(width, gamma_bytes), Loop((row,), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
-        rstd = vector_tile((Copy(FP32_BYTES * rows, rows),), step=RSTD_IN)
+        rstd = vector_tile(
+            (Copy(FP32_BYTES * rows, rows),),
+            step=Step(
+                "rstd",
+                "rstd of rows {rows} is copied in",
+                ("rstd",),
+                live=("rstd", "means", *CLEARING),
+            ),
+        )
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         second = ranged("columns", 0, columns, length, lambda width: gradient(width, rows))
         return rstd, *first, *second
@@ -192,7 +206,19 @@ def _merge(plan: Plan) -> Phase:
 
     def merge(width: int) -> tuple[Node, ...]:
         copy, out = Copy(FP32_BYTES * width, width, cores), Copy(FP32_BYTES * width, width)
-        return (vector_tile((copy,), (fp32.combine(width, cores),), (out,), MERGE),)
+        return (
+            vector_tile(
+                (copy,),
+                (fp32.combine(width, cores),),
+                (out,),
+                Step(
+                    "merge",
+                    "columns {columns}: dgamma = sum of the parts of all cores in the workspace, "
+                    "in core order",
+                    writes=("dgamma",),
+                ),
+            ),
+        )
 
     nodes = {}
     for core in range(workers):

@@ -5,6 +5,7 @@ label smoothing, which the raw planner takes. Sizes are bytes unless the name co
 or elements.
 """
 
+from collections import namedtuple
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -39,18 +40,12 @@ WHOLE_ROWS, CUT_COLUMNS, EMPTY = 1, 0, 2
 REDUCTION_STEP, WEIGHTED_STEP, SMOOTHED_STEP, MASKED_STEP = 1 << 8, 1 << 16, 1 << 24, 1 << 32
 """Places of the other template values in the tiling key."""
 
-CORE_SUM_BYTES = 128
-"""Workspace per core."""
-LABEL_ROWS = 256
-"""Most rows of a core whose labels are in the Unified Buffer at a time, where columns are cut."""
-PIECE_COLUMNS = 128
-"""A piece of a row is a multiple of this."""
-LEAST_ROW_ELEMENTS = 256
-"""Fewest fp32 elements of the buffer of a cut row (page, "b")."""
-ROW_LABEL_BYTES = 8
-"""Bytes of a row for its label in 32 bits and its mask, where rows are whole."""
-MEAN_BYTES = 64
-"""Bytes of the two buffers of the core's sum."""
+LABEL_ROWS, PIECE_COLUMNS, LEAST_ROW_ELEMENTS = 256, 128, 256
+"""Where columns are cut: most rows of a core whose labels are in the Unified Buffer at a time; a
+piece of a row is a multiple of the second; fewest fp32 elements of its buffer (page, "b")."""
+CORE_SUM_BYTES, ROW_LABEL_BYTES, MEAN_BYTES = 128, 8, 64
+"""Workspace per core; bytes of a row for its label in 32 bits and its mask, where rows are whole;
+those of the two buffers of the core's sum."""
 
 
 class Problem(NamedTuple):
@@ -103,9 +98,6 @@ class WeightBlocks(NamedTuple):
         int, Field("columns of the last block, padded", "C + 7", "cOnceNumTailAlign")
     ]
     cache_start: Annotated[int, Field("elements before the last level", "64 * 64", "cacheStart")]
-
-
-NO_BLOCKS: WeightBlocks = nothing(WeightBlocks)
 
 
 class Tiling(NamedTuple):
@@ -206,11 +198,6 @@ def label_buffers(problem: Problem, rows: int, buf3: int, smooths: bool) -> Labe
     )
 
 
-def label_bytes(buffers: LabelBuffers) -> int:
-    """Return the sum of the buffers for labels."""
-    return sum(buffers)
-
-
 def weight_blocks(problem: Problem, piece: int) -> WeightBlocks:
     """Return the blocks of columns over which smoothing adds weights, where columns are cut."""
     loops = problem.columns // piece if piece else 0
@@ -226,14 +213,8 @@ def weight_blocks(problem: Problem, piece: int) -> WeightBlocks:
 
 def key_of(problem: Problem, schedule: int) -> int:
     """Return the tiling key."""
-    key = schedule + REDUCTION_STEP * problem.reduction
-    if problem.weighted:
-        key += WEIGHTED_STEP
-    if problem.smoothed:
-        key += SMOOTHED_STEP
-    if problem.masked:
-        key += MASKED_STEP
-    return key
+    attributes = WEIGHTED_STEP * problem.weighted + SMOOTHED_STEP * problem.smoothed
+    return schedule + REDUCTION_STEP * problem.reduction + attributes + MASKED_STEP * problem.masked
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -247,23 +228,23 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         return NO_TILING
     if problem.rows == 0 or problem.columns == 0:
         return empty(problem.reduction)
-    split = split_rows(problem.rows, cores)
-    used_cores = split.front_cores + split.tail_cores
-    columns, held, blocks = padded_columns(problem), whole_rows(problem, device), NO_BLOCKS
+    front_cores, tail_cores, front_rows, tail_rows = split_rows(problem.rows, cores)
+    used_cores = front_cores + tail_cores
+    columns, held, blocks = padded_columns(problem), whole_rows(problem, device), NO_TILING.blocks
     loop = tail = 0
     if held >= 1:
         schedule, pass_elements = WHOLE_ROWS, held * columns
         padded = align(held, BLOCK_BYTES // problem.element_bytes)
         buffers = label_buffers(problem, padded, cores, problem.smoothed)
     else:
-        schedule, rows = CUT_COLUMNS, min(split.front_rows, LABEL_ROWS)
+        schedule, rows = CUT_COLUMNS, min(front_rows, LABEL_ROWS)
         buffers = label_buffers(problem, rows, max(cores, rows), True)
         column = 3 * FP32_BYTES
         if problem.weighted:
             column += FP32_BYTES
             if problem.smoothed:
                 column += buffers.target
-        free = device.ub_bytes - label_bytes(buffers)
+        free = device.ub_bytes - sum(buffers)
         if free < 0:
             return NO_TILING
         columns = align_down(min(free // column, problem.columns), PIECE_COLUMNS)
@@ -282,10 +263,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         rows=problem.rows,
         columns=problem.columns,
         used_cores=used_cores,
-        front_cores=split.front_cores,
-        tail_cores=split.tail_cores,
-        front_rows=split.front_rows,
-        tail_rows=split.tail_rows,
+        front_cores=front_cores,
+        tail_cores=tail_cores,
+        front_rows=front_rows,
+        tail_rows=tail_rows,
         align_columns=columns,
         column_loop=loop,
         column_tail=tail,
@@ -349,14 +330,8 @@ def rows_at_once(tiling: Tiling) -> int:
     return tiling.pass_elements // tiling.align_columns
 
 
-class RowBuffers(NamedTuple):
-    """Bytes of the buffers for pieces of rows in the Unified Buffer of a core."""
-
-    log_prob: int
-    x_grad: int
-    fp32_rows: int
-    weight: int
-    second_sum: int
+RowBuffers = namedtuple("RowBuffers", ("log_prob", "x_grad", "fp32_rows", "weight", "second_sum"))
+"""Bytes of the buffers for pieces of rows in the Unified Buffer of a core."""
 
 
 def row_buffers(tiling: Tiling, size: int, weighted: bool) -> RowBuffers:
@@ -375,7 +350,8 @@ def row_buffers(tiling: Tiling, size: int, weighted: bool) -> RowBuffers:
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core; smoothing factors have none without smoothing."""
     rows = row_buffers(tiling, element_bytes(row.dtype), row.weighted == 1)
-    return sum(rows) + label_bytes(tiling.buffers) - tiling.buffers.smooth
+    used: int = sum(rows) + sum(tiling.buffers) - tiling.buffers.smooth
+    return used
 
 
 def problem_of(inputs: Raw, rules: Any) -> Problem | None:

@@ -35,12 +35,9 @@ INDEX_PADDING_BYTES = 64
 """Bytes behind a buffer of indices, and behind one of counts."""
 BATCH_ROWS = 32
 """A batch has a multiple of so many rows."""
-SLOT_HEAD_BYTES = 256
-"""Workspace of a slot besides its row."""
-WORKSPACE_HEAD_BYTES = 128
-"""Workspace besides that of the system and the slots."""
-SLOT_ALIGNMENT = 128
-"""Rows of slots are padded to a multiple of these bytes."""
+WORKSPACE_HEAD_BYTES, SLOT_HEAD_BYTES, SLOT_ALIGNMENT = 128, 256, 128
+"""Workspace besides that of the system and the slots; that of a slot besides its row, which is
+padded to a multiple of the last."""
 POSITION_BYTES = 4
 """Bytes of the position of a row."""
 

@@ -4,6 +4,7 @@ Source: specification page ``rms_norm_950``, section "Tiling". Shapes, dtypes an
 checked as on the other products (:mod:`npu_sim.tiling.rms_norm`).
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -17,7 +18,6 @@ from npu_sim.tiling.common import (
     VECTOR_LANES,
     align,
     ceil_div,
-    chunk_range,
     element_bytes,
     largest_power,
 )
@@ -30,21 +30,16 @@ from npu_sim.tiling.rms_norm import (
     vendor_epsilon,
 )
 
-KEY_SPLIT = 2001
-"""Tiling key: rows in pieces of columns."""
-KEY_FULL_LOAD = 5000
-"""Tiling key: whole rows, several at a time."""
+KEY_SPLIT, KEY_FULL_LOAD = 2001, 5000
+"""Tiling keys: rows in pieces of columns; whole rows, several at a time."""
 
 WIDEST_FULL_LOAD = 16384
 """Widest aligned row of key 5000 (page, "full load")."""
-FULL_LOAD_RESERVED_BYTES = 2048
-"""Unified Buffer of key 5000 beside gamma and the rows."""
-SPLIT_RESERVED_BYTES = 5632
-"""Unified Buffer of key 2001 beside the pieces."""
-SPLIT_ROW_BYTES = 3072
-"""Bytes of a row beside its columns in the count that decides ``multi_n_num``."""
-SPLIT_ALIGNMENT_BYTES = 512
-"""A padded row of key 2001 is a multiple of this."""
+FULL_LOAD_RESERVED_BYTES, SPLIT_RESERVED_BYTES = 2048, 5632
+"""Unified Buffer of key 5000 beside gamma and the rows, and of key 2001 beside the pieces."""
+SPLIT_ROW_BYTES, SPLIT_ALIGNMENT_BYTES = 3072, 512
+"""Key 2001: bytes of a row beside its columns in the count that decides ``multi_n_num``; a padded
+row is a multiple of the second."""
 SPLIT_ROWS = 64
 """``row_factor`` of key 2001: rows whose rstd is copied out together."""
 LEVEL_BYTES, PAIR_BYTES, WORK_BYTES, RSTD_BYTES = 1024, 256, 1024, 256
@@ -150,14 +145,6 @@ def piece_columns(problem: Problem, device: Device) -> int:
     return piece
 
 
-def counted_bytes(problem: Problem, padded: int) -> int:
-    """Return the bytes of a row in unsigned 32 bits (page, "total")."""
-    size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
-    widened = 0 if problem.dtype == FP32 else 4
-    columns = 4 * size + 2 * gamma_size + widened
-    return (padded * columns + SPLIT_ALIGNMENT_BYTES + SPLIT_ROW_BYTES) & UINT32_MASK
-
-
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
@@ -189,9 +176,12 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
             multi_n_num=0,
             average_factor=average,
         )
-    widest = max(element_bytes(problem.dtype), element_bytes(problem.gamma_dtype))
+    size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
+    widest, widened = max(size, gamma_size), 0 if problem.dtype == FP32 else 4
     padded = align(problem.col * widest, SPLIT_ALIGNMENT_BYTES) // widest
-    piece, total = piece_columns(problem, device), counted_bytes(problem, padded)
+    # The bytes of a row in unsigned 32 bits (page, "total").
+    row_bytes = padded * (4 * size + 2 * gamma_size + widened) + SPLIT_ROW_BYTES
+    piece, total = piece_columns(problem, device), (row_bytes + SPLIT_ALIGNMENT_BYTES) & UINT32_MASK
     if piece < 4 * VECTOR_LANES or total == 0:
         return NO_TILING
     return Tiling(
@@ -210,11 +200,6 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         multi_n_num=usable_bytes(device) // total,
         average_factor=average,
     )
-
-
-def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
-    """Return the half-open range of rows that a core takes."""
-    return chunk_range(core, tiling.block_factor, tiling.rows)
 
 
 def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
@@ -248,19 +233,11 @@ def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -
 KERNELS = {"rms_norm": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    gamma: int
-    x: int
-    y: int
-    rstd: int
-    register_sums: int
-    row_sums: int
-    fp32: int
-    work: int
-    levels: int
-    pair: int
+Buffers = namedtuple(
+    "Buffers",
+    ("gamma", "x", "y", "rstd", "register_sums", "row_sums", "fp32", "work", "levels", "pair"),
+)
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, problem: Problem) -> Buffers:
@@ -270,8 +247,7 @@ def buffers(tiling: Tiling, problem: Problem) -> Buffers:
     if tiling.tiling_key == KEY_FULL_LOAD:
         columns, rows = tiling.columns_aligned, align(factor, 8)
         x = 2 * size * factor * columns
-        registers = align(ceil_div(tiling.fold, VECTOR_LANES), 8)
-        sums = FP32_BYTES * factor * registers
+        sums = FP32_BYTES * factor * align(ceil_div(tiling.fold, VECTOR_LANES), 8)
         return Buffers(
             gamma_size * columns, x, x, 2 * FP32_BYTES * rows, sums, FP32_BYTES * rows, 0, 0, 0, 0
         )
@@ -292,5 +268,4 @@ def buffers(tiling: Tiling, problem: Problem) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core."""
-    sizes = buffers(tiling, row)
-    return sum(sizes)
+    return sum(buffers(tiling, row))

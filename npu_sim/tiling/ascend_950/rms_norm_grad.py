@@ -6,6 +6,7 @@ Source: specification page ``rms_norm_grad_950``, section "Tiling". Shapes are c
 other products (:mod:`npu_sim.tiling.rms_norm_grad`), except for tensors without rows.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -26,33 +27,24 @@ from npu_sim.tiling.common import (
 from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.rms_norm_grad import Problem, Shapes, shape_error
 
-KEY_FULL_LOAD = 7000
-"""Tiling key: columns go to cores, all rows lie in the Unified Buffer."""
-KEY_BLOCKS = 7001
-"""Tiling key: columns go to cores, rows come in blocks of 64."""
-KEY_NO_ROWS = 8000
-"""Tiling key: there are no rows, dgamma becomes nan."""
-KEY_BIG_ROWS = 9000
-"""Tiling key: rows go to cores ("big M")."""
+KEY_FULL_LOAD, KEY_BLOCKS, KEY_NO_ROWS, KEY_BIG_ROWS = 7000, 7001, 8000, 9000
+"""Tiling keys: columns go to cores, and all rows lie in the Unified Buffer, or rows come in blocks
+of 64; there are no rows, dgamma becomes nan; rows go to cores ("big M")."""
 WIDE_STEP = 10
 """Added to a key when a row does not fit the buffers of dx."""
 
 WIDEST_ROW = 6144
 """Widest row whose dx is computed at once (page, "bodyPart")."""
-BLOCK_ROWS = 64
-"""Rows of a block."""
-SET_COLUMNS = 64
-"""Columns of a set, on keys 7000 and 7001."""
+BLOCK_ROWS, SET_COLUMNS = 64, 64
+"""Rows of a block; columns of a set, on keys 7000 and 7001."""
 SET_ROW_BYTES = FP32_BYTES * SET_COLUMNS
 """Unified Buffer of one fp32 row of a set."""
 BIG_ROWS_PER_CORE = 32
 """Key 9000: cols <= 32 * cores <= rows (page, "big M")."""
 WHOLE_COLUMNS = 8192
 """Key 8000: columns that one core fills (page, "row 0")."""
-BLOCK_ROW_BYTES = 1032
-"""Unified Buffer of a row of a block on key 7001."""
-BIG_RESERVED_BYTES = 768
-"""Unified Buffer of key 9000 beside its columns."""
+BLOCK_ROW_BYTES, BIG_RESERVED_BYTES = 1032, 768
+"""Unified Buffer of a row of a block on key 7001, and of key 9000 beside its columns."""
 
 DX_BUFFER_BYTES, DX_GAMMA_BYTES = 24576, 24576
 WIDE_PIECE_BYTES, WIDE_PRODUCT_BYTES = 16384, 32768
@@ -184,15 +176,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-NO_DX: DxSplit = nothing(DxSplit)
-NO_COLUMNS: ColumnSplit = nothing(ColumnSplit)
-NO_ROWS: RowSplit = nothing(RowSplit)
-NO_NAN: NanSplit = nothing(NanSplit)
-
-
-def has_rows(problem: Problem) -> bool:
-    """Return whether the number of rows is not 0 in 32 bits, in which the planner tests it."""
-    return problem.row & UINT32_MASK != 0
 
 
 def is_wide(columns: int) -> bool:
@@ -225,13 +208,6 @@ def holds_all_rows(problem: Problem, device: Device, rules: Any) -> bool:
     column = align(FP32_BYTES * problem.row, 32)
     longer_column = align(FP32_BYTES * (problem.row + 1), 32)
     return device.ub_bytes >= 2 * ((2 * SET_COLUMNS + 1) * column + SET_COLUMNS * longer_column)
-
-
-def split_dx(problem: Problem, device: Device) -> DxSplit:
-    """Return the split of dx."""
-    rows_per_core = ceil_div(problem.row, device.vector_cores)
-    used = ceil_div(problem.row, rows_per_core)
-    return DxSplit(problem.row, problem.col, rows_per_core, used, body_of(problem.col))
 
 
 def split_columns(problem: Problem, device: Device, rules: Any) -> ColumnSplit:
@@ -308,7 +284,7 @@ def split_rows(problem: Problem, device: Device) -> RowSplit:
     piece = align(min(most, problem.col), unit)
     inner = merge_width(used, device.ub_bytes)
     if piece <= 0 or inner <= 0:
-        return NO_ROWS
+        return NO_TILING.row_blocks
     merged = align(min(problem.col, inner), 8)
     steps = ceil_div(problem.col, merged)
     return RowSplit(
@@ -369,22 +345,24 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     ``status`` is 1 (the product's 561002) without columns or cores, and on a chip whose Unified
     Buffer holds no column.
     """
-    cores = device.vector_cores
+    cores, none = device.vector_cores, NO_TILING
     if problem.row < 0 or problem.col <= 0 or cores <= 0:
         return NO_TILING
-    if not has_rows(problem):
+    if problem.row & UINT32_MASK == 0:  # the planner tests it in 32 bits
         return Tiling(
             status=SUCCESS,
             tiling_key=KEY_NO_ROWS,
             block_dim=cores,
             schedule_mode=1,
             workspace_bytes=SYSTEM_WORKSPACE_BYTES,
-            dx=NO_DX,
-            column_sets=NO_COLUMNS,
-            row_blocks=NO_ROWS,
+            dx=none.dx,
+            column_sets=none.column_sets,
+            row_blocks=none.row_blocks,
             nan=split_nan(problem.col, device),
         )
-    dx, wide = split_dx(problem, device), WIDE_STEP if is_wide(problem.col) else 0
+    wide, rows_per_core = WIDE_STEP if is_wide(problem.col) else 0, ceil_div(problem.row, cores)
+    used = ceil_div(problem.row, rows_per_core)
+    dx = DxSplit(problem.row, problem.col, rows_per_core, used, body_of(problem.col))
     if splits_rows(problem, device, rules):
         rows = split_rows(problem, device)
         if rows.piece <= 0:
@@ -396,9 +374,9 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
             schedule_mode=1,
             workspace_bytes=SYSTEM_WORKSPACE_BYTES + FP32_BYTES * rows.cores * problem.col,
             dx=dx,
-            column_sets=NO_COLUMNS,
+            column_sets=none.column_sets,
             row_blocks=rows,
-            nan=NO_NAN,
+            nan=none.nan,
         )
     columns = split_columns(problem, device, rules)
     key = KEY_FULL_LOAD if columns.is_full_load == 1 else KEY_BLOCKS
@@ -410,8 +388,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         workspace_bytes=SYSTEM_WORKSPACE_BYTES,
         dx=dx,
         column_sets=columns,
-        row_blocks=NO_ROWS,
-        nan=NO_NAN,
+        row_blocks=none.row_blocks,
+        nan=none.nan,
     )
 
 
@@ -444,41 +422,21 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class DxBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it computes dx."""
-
-    dy: int
-    x: int
-    dx: int
-    gamma: int
-    rstd: int
-    products: int
-    sums: int
-    levels: int
-    work: int
-
-
-class DgammaBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core while it computes dgamma."""
-
-    rstd: int
-    dy: int
-    x: int
-    products: int
-    second_products: int
-    out: int
-    row_sum: int
-    cache: int
-
-
-NO_DX_BUFFERS: DxBuffers = nothing(DxBuffers)
+DxBuffers = namedtuple(
+    "DxBuffers", ("dy", "x", "dx", "gamma", "rstd", "products", "sums", "levels", "work")
+)
+"""Bytes in the Unified Buffer of one core while it computes dx."""
+DgammaBuffers = namedtuple(
+    "DgammaBuffers", ("rstd", "dy", "x", "products", "second_products", "out", "row_sum", "cache")
+)
+"""Bytes in the Unified Buffer of one core while it computes dgamma."""
 
 
 def dx_buffers(tiling: Tiling) -> DxBuffers:
     """Return the buffers of dx; all 0 without rows."""
     columns = tiling.dx.columns
     if columns == 0:
-        return NO_DX_BUFFERS
+        return DxBuffers(0, 0, 0, 0, 0, 0, 0, 0, 0)
     if is_wide(columns):
         piece = 2 * WIDE_PIECE_BYTES
         return DxBuffers(
@@ -565,4 +523,5 @@ def merge_bytes(tiling: Tiling, ub_bytes: int) -> int:
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the most Unified Buffer in use on a core in any phase."""
     dx, dgamma = dx_buffers(tiling), dgamma_buffers(tiling, row.dtype)
-    return max(sum(dx), sum(dgamma), merge_bytes(tiling, device.ub_bytes))
+    most: int = max(sum(dx), sum(dgamma), merge_bytes(tiling, device.ub_bytes))
+    return most

@@ -1,47 +1,513 @@
 """Tiling of ConvTbcBackward: the route of gradWeight, and the tiling of both gradients.
 
-Source: specification page ``conv_tbc_backward``. gradInput, and gradWeight in default mode, are
-planned by a model (:mod:`~npu_sim.tiling.conv_tbc_backward.cube_tiling`), gradWeight in
-deterministic mode on A2 and A3 by the product's published rule
-(:mod:`~npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic`). Numba compiles these functions
-as they are, except :func:`plan_published`.
+A model plans gradInput, and gradWeight in default mode; the product's published rule plans
+gradWeight in deterministic mode on A2 and A3
+(:mod:`~npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic`). The model has three steps: the
+base block that fits L0A, L0B, L0C and L1 of one core (:func:`choose_base`), the split of the output
+over cores (:func:`split_output`), and the resulting tiling. The product's own planner for these is
+not published. Buffer sizes come from the Device; the page's 32768 is half of L0A and of L0B.
+
+Source: specification page ``conv_tbc_backward``, "Tiling model". Pure integer functions that Numba
+compiles as they are, except :func:`plan_published`.
 """
 
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, itemsize
-from npu_sim.tiling.common import ceil_div
-from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
-from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import (
-    CubeTiling,
-    plan_grad_input,
-    plan_grad_weight,
-)
+from npu_sim.tiling.common import FP32, align, align_down, ceil_div
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
-    DeterministicTiling,
-    plan_grad_weight_deterministic,
-)
-from npu_sim.tiling.conv_tbc_backward.problem import (
+    ACCUMULATOR_BYTES,
+    CHANNEL_BLOCK_BYTES,
+    CUBE_EDGE,
+    L0_BUFFERS,
+    LONG_EDGE,
     ROUTE_MATMUL,
     ROUTE_MODEL,
     ROUTE_NAMES,
     ROUTE_PLANNER,
+    SHORT_EDGE,
     ConvTbcProblem,
+    DeterministicTiling,
     bias_rows,
     grad_weight_route,
+    is_plannable,
     output_time,
+    plan_grad_weight_deterministic,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, Run, Structure, nothing, vendor_fields
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import NO_TILING as NO_PUBLISHED
+from npu_sim.tiling.fields import (
+    FAILED,
+    SUCCESS,
+    Field,
+    Part,
+    Raw,
+    Run,
+    Structure,
+    nothing,
+    vendor_fields,
+)
+
+BUFFER_NONE, BUFFER_L0A, BUFFER_L0B, BUFFER_L0C, BUFFER_L1 = 0, 1, 2, 3, 4
+BUFFER_NAMES = ("", "L0A", "L0B", "L0C", "L1")
+"""Names of the ``BUFFER_*`` codes, in their order."""
+
+
+class CubeProduct(NamedTuple):
+    """One gradient as a matrix product of M x N with a reduction, in elements of the cube layout.
+
+    ``is_grad_weight`` is 1 for gradWeight (reduction = output time of one sample), 0 for gradInput
+    (reduction = taps x output channels, in blocks of C0 output channels, each with all taps).
+    ``halo`` is that of :class:`CubeTiling`.
+    """
+
+    is_grad_weight: int
+    taps: int
+    element_bytes: int
+    channel_block: int
+    m: int
+    n: int
+    reduction: int
+    halo: int
+
+
+class CubeBase(NamedTuple):
+    """A base block, and the contents of the buffers of one core.
+
+    ``l1_length`` is the part of the reduction in one buffer of L1. ``shortage`` is a ``BUFFER_*``
+    code: the first buffer that is too small, with the bytes it needs and has.
+    """
+
+    m: int
+    n: int
+    k: int
+    l0c_buffers: int
+    l1_length: int
+    l1_buffers: int
+    shortage: int
+    bytes_needed: int
+    bytes_available: int
+
+
+def grad_input_product(problem: ConvTbcProblem) -> CubeProduct:
+    """Return gradInput of one sample: rows are input time, columns input channels."""
+    channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
+    return CubeProduct(
+        is_grad_weight=0,
+        taps=problem.taps,
+        element_bytes=problem.element_bytes,
+        channel_block=channel_block,
+        m=problem.time,
+        n=align(problem.in_channels, CUBE_EDGE),
+        reduction=problem.taps * ceil_div(problem.out_channels, channel_block) * channel_block,
+        halo=problem.taps - 1 - problem.pad,
+    )
+
+
+def grad_weight_product(problem: ConvTbcProblem) -> CubeProduct:
+    """Return gradWeight of one sample: rows are output channels, columns taps x input channels."""
+    channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
+    return CubeProduct(
+        is_grad_weight=1,
+        taps=problem.taps,
+        element_bytes=problem.element_bytes,
+        channel_block=channel_block,
+        m=align(problem.out_channels, CUBE_EDGE),
+        n=problem.taps * align(problem.in_channels, channel_block),
+        reduction=align(output_time(problem), channel_block),
+        halo=0,
+    )
+
+
+def self_bytes(product: CubeProduct, base_m: int, length: int) -> int:
+    """Return the bytes of self in one buffer of L1: rows with halo (gradInput) or a tile."""
+    if product.is_grad_weight:
+        return base_m * length * product.element_bytes
+    return (
+        (length // (product.taps * product.channel_block))
+        * (base_m - 1 + product.taps)
+        * CHANNEL_BLOCK_BYTES
+    )
+
+
+def other_bytes(product: CubeProduct, base_n: int, length: int) -> int:
+    """Return the bytes of weight (gradInput) or x with its halo (gradWeight) in a buffer of L1."""
+    if product.is_grad_weight:
+        channel_blocks = ceil_div(base_n, product.taps * product.channel_block)
+        return (length - 1 + product.taps) * channel_blocks * CHANNEL_BLOCK_BYTES
+    return length * base_n * product.element_bytes
+
+
+def content_bytes(product: CubeProduct, base_m: int, base_n: int, length: int) -> int:
+    """Return the bytes of ``length`` of the reduction in one buffer of L1."""
+    return self_bytes(product, base_m, length) + other_bytes(product, base_n, length)
+
+
+def longest_content(
+    product: CubeProduct, base_m: int, base_n: int, unit: int, room_bytes: int
+) -> int:
+    """Return the longest reduction, in whole units, that fits ``room_bytes``; 0 when none does."""
+    # The content grows by the same bytes with every unit.
+    first_bytes = content_bytes(product, base_m, base_n, unit)
+    if first_bytes > room_bytes:
+        return 0
+    further_bytes = content_bytes(product, base_m, base_n, 2 * unit) - first_bytes
+    units = 1 + (room_bytes - first_bytes) // further_bytes
+    return unit * min(units, ceil_div(product.reduction, unit))
+
+
+def base_block(product: CubeProduct, device: Device, base_m: int, base_n: int) -> CubeBase:
+    """Return the base block of given edges, with the first buffer that is too small."""
+    element_bytes = product.element_bytes
+    room_k = min(
+        device.l0a_bytes // L0_BUFFERS // (element_bytes * base_m),
+        device.l0b_bytes // L0_BUFFERS // (element_bytes * base_n),
+    )
+    base_k = min(
+        max(align_down(room_k, product.channel_block), product.channel_block), product.reduction
+    )
+    tile_bytes = ACCUMULATOR_BYTES * base_m * base_n
+    l0c_buffers = 2 if 2 * tile_bytes <= device.l0c_bytes else 1
+    # A slice of gradInput is C0 channels with all taps; gradWeight takes whole base blocks of time.
+    unit = base_k if product.is_grad_weight else product.taps * product.channel_block
+    l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
+    if l1_length == 0 and product.is_grad_weight and base_m == CUBE_EDGE and base_n == CUBE_EDGE:
+        # The smallest tile: shorten the base block before reporting a shortage.
+        unit = product.channel_block
+        l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
+    base_k = min(base_k, max(l1_length, product.channel_block))
+    shortage, needed, available = BUFFER_NONE, 0, 0
+    if tile_bytes > device.l0c_bytes:
+        shortage, needed, available = BUFFER_L0C, tile_bytes, device.l0c_bytes
+    elif L0_BUFFERS * base_m * base_k * element_bytes > device.l0a_bytes:
+        shortage = BUFFER_L0A
+        needed = L0_BUFFERS * base_m * base_k * element_bytes
+        available = device.l0a_bytes
+    elif L0_BUFFERS * base_n * base_k * element_bytes > device.l0b_bytes:
+        shortage = BUFFER_L0B
+        needed = L0_BUFFERS * base_n * base_k * element_bytes
+        available = device.l0b_bytes
+    elif l1_length == 0:
+        needed = content_bytes(product, base_m, base_n, unit)
+        shortage, available = BUFFER_L1, device.l1_bytes
+    return CubeBase(
+        base_m, base_n, base_k, l0c_buffers, l1_length, l1_buffers, shortage, needed, available
+    )
+
+
+def fill_l1(
+    product: CubeProduct, device: Device, base_m: int, base_n: int, unit: int
+) -> tuple[int, int]:
+    """Return the reduction in one buffer of L1, and the buffers: two if a unit fits both."""
+    length = longest_content(product, base_m, base_n, unit, device.l1_bytes // 2)
+    if length > 0:
+        return length, 2
+    return longest_content(product, base_m, base_n, unit, device.l1_bytes), 1
+
+
+def halved(edge: int) -> int:
+    """Return half of an edge, rounded down to a multiple of 16, at least 16."""
+    return max(align_down(edge // 2, CUBE_EDGE), CUBE_EDGE)
+
+
+def choose_base(product: CubeProduct, device: Device) -> CubeBase:
+    """Return the largest base block that fits; with a shortage only if 16 x 16 does not fit."""
+    long_m = product.m > SHORT_EDGE
+    base_m = min(LONG_EDGE if long_m else SHORT_EDGE, align(product.m, CUBE_EDGE))
+    base_n = min(SHORT_EDGE if long_m else LONG_EDGE, align(product.n, CUBE_EDGE))
+    base = base_block(product, device, base_m, base_n)
+    while base.shortage != BUFFER_NONE and (base_m > CUBE_EDGE or base_n > CUBE_EDGE):
+        if base.shortage == BUFFER_L0A and base_m > CUBE_EDGE:
+            base_m = halved(base_m)
+        elif base.shortage == BUFFER_L0B and base_n > CUBE_EDGE:
+            base_n = halved(base_n)
+        elif base_m >= base_n:
+            base_m = halved(base_m)
+        else:
+            base_n = halved(base_n)
+        base = base_block(product, device, base_m, base_n)
+    return base
+
+
+class OutputSplit(NamedTuple):
+    """Blocks along M and along N."""
+
+    m_blocks: int
+    n_blocks: int
+
+
+def next_split(tiles: int, blocks: int) -> int:
+    """Return the next larger number of even blocks of ``tiles``; 0 when there is none."""
+    tiles_per_block = ceil_div(tiles, blocks)
+    return ceil_div(tiles, tiles_per_block - 1) if tiles_per_block > 1 else 0
+
+
+def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> OutputSplit:
+    """Return the split of M and N, in base blocks, with the fewest idle cores in the last round.
+
+    Maximises blocks / (ceil(blocks, cores) * cores), with ``samples`` separate outputs of M x N.
+    Ties go to fewer blocks, then to the larger single-core block, then to the longer M. Blocks are
+    even: a larger single size with as many blocks would only make the last one shorter.
+    """
+    best = OutputSplit(1, 1)
+    best_blocks = samples
+    best_rounds = ceil_div(samples, cores)
+    best_area = m_tiles * n_tiles
+    m_blocks = 1
+    while m_blocks > 0:
+        n_blocks = 1
+        while n_blocks > 0:
+            blocks = samples * m_blocks * n_blocks
+            if blocks > best_blocks and best_blocks == best_rounds * cores:
+                break  # no core is idle already, and more blocks are smaller blocks
+            rounds = ceil_div(blocks, cores)
+            area = ceil_div(m_tiles, m_blocks) * ceil_div(n_tiles, n_blocks)
+            # Compare the idle fractions idle / (rounds * cores) crosswise, exact in integers.
+            idle, best_idle = rounds * cores - blocks, best_rounds * cores - best_blocks
+            gain = best_idle * rounds - idle * best_rounds
+            smaller = blocks < best_blocks or (blocks == best_blocks and area > best_area)
+            if gain > 0 or (gain == 0 and smaller):
+                best = OutputSplit(m_blocks, n_blocks)
+                best_blocks, best_rounds, best_area = blocks, rounds, area
+            n_blocks = next_split(n_tiles, n_blocks)
+        m_blocks = next_split(m_tiles, m_blocks)
+        if samples * m_blocks > best_blocks and best_blocks == best_rounds * cores:
+            break
+    return best
+
+
+class CubeTiling(NamedTuple):
+    """Tiling of one gradient by the model, in elements of the cube layout, ``*_bytes`` in bytes.
+
+    Attributes
+    ----------
+    status
+        0, or 1 if not even a 16 x 16 block fits (561103): then only the next three fields are set.
+        Also 1, without a shortage, for a call without elements, which never reaches a planner.
+    shortage, bytes_needed, bytes_available
+        ``BUFFER_*`` code of the buffer that is too small, and the bytes that it needs and has.
+    m, n, reduction, samples
+        Extents. gradInput: input time x aligned input channels, reduction taps x aligned output
+        channels. gradWeight: aligned output channels x taps x aligned input channels, reduction
+        aligned output time.
+    halo
+        Time steps of self before those of a block that gradInput reads, K - 1 - pad; negative if
+        the first pad - K + 1 steps are skipped. 0 for gradWeight.
+    base_m, base_n, base_k
+        Block of one L0 load.
+    single_m, single_n, single_samples, single_reduction
+        Extents of one block of a core: multiples of the base block, number of samples, part of the
+        reduction of each sample.
+    steps_l1, slices_l1, length_l1
+        Base blocks along the reduction, slices of C0 output channels (0 for gradWeight) and length
+        of the reduction in one buffer of L1.
+    l0a_buffers, l0b_buffers, l0c_buffers, l1_buffers
+        Buffers in each memory.
+    l0a_bytes, l0b_bytes, l0c_bytes, l1_bytes
+        Bytes used, all buffers together.
+    m_blocks, n_blocks, sample_blocks, time_blocks, blocks
+        Blocks along each axis, and their product. For gradInput ``sample_blocks`` counts separate
+        outputs; for gradWeight every output element is the sum of ``sample_blocks * time_blocks``
+        partial sums.
+    cores, block_dim, blocks_per_core, idle_cores
+        All cores, cores that work, most blocks of one core, cores without a block.
+    """
+
+    status: int
+    shortage: int
+    bytes_needed: int
+    bytes_available: int
+    m: int
+    n: int
+    reduction: int
+    samples: int
+    halo: int
+    base_m: int
+    base_n: int
+    base_k: int
+    single_m: int
+    single_n: int
+    single_samples: int
+    single_reduction: int
+    steps_l1: int
+    slices_l1: int
+    length_l1: int
+    l0a_buffers: int
+    l0b_buffers: int
+    l0c_buffers: int
+    l1_buffers: int
+    l0a_bytes: int
+    l0b_bytes: int
+    l0c_bytes: int
+    l1_bytes: int
+    m_blocks: int
+    n_blocks: int
+    sample_blocks: int
+    time_blocks: int
+    blocks: int
+    cores: int
+    block_dim: int
+    blocks_per_core: int
+    idle_cores: int
+
+
+NO_MODEL: CubeTiling = nothing(CubeTiling)
+
+
+class BlockRange(NamedTuple):
+    """Half-open ranges of one block; ``reduction`` is time, for gradInput taps x channels."""
+
+    sample_start: int
+    sample_stop: int
+    m_start: int
+    m_stop: int
+    n_start: int
+    n_stop: int
+    reduction_start: int
+    reduction_stop: int
+
+
+def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
+    """Plan gradInput: every sample is a separate output, and the reduction is not split."""
+    if not is_plannable(problem):
+        return NO_MODEL
+    product = grad_input_product(problem)
+    base = choose_base(product, device)
+    if base.shortage != BUFFER_NONE:
+        return failed(base)
+    m_tiles = ceil_div(product.m, base.m)
+    n_tiles = ceil_div(product.n, base.n)
+    split = split_output(m_tiles, n_tiles, problem.batch, device.cube_cores)
+    return complete_tiling(
+        product, base, split, problem.batch, 1, product.reduction, device.cube_cores
+    )
+
+
+def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: bool) -> CubeTiling:
+    """Plan gradWeight by the model.
+
+    Parameters
+    ----------
+    problem, device
+        The call and the SoC.
+    split_reduction
+        Whether several cores may add partial sums to an output block atomically: True in default
+        mode, False in deterministic mode (Atlas training series, or the gate of the published
+        planner failed).
+    """
+    if not is_plannable(problem):
+        return NO_MODEL
+    product = grad_weight_product(problem)
+    base = choose_base(product, device)
+    if base.shortage != BUFFER_NONE:
+        return failed(base)
+    split = split_output(
+        ceil_div(product.m, base.m), ceil_div(product.n, base.n), 1, device.cube_cores
+    )
+    single_samples = problem.batch
+    single_time = product.reduction
+    if split_reduction:
+        cores_per_block = device.cube_cores // (split.m_blocks * split.n_blocks)
+        if cores_per_block > 1:
+            single_samples = ceil_div(problem.batch, min(cores_per_block, problem.batch))
+            cores_per_block //= ceil_div(problem.batch, single_samples)
+        if cores_per_block > 1:
+            steps = align(ceil_div(output_time(problem), cores_per_block), CUBE_EDGE)
+            single_time = min(steps, product.reduction)
+    return complete_tiling(
+        product, base, split, problem.batch, single_samples, single_time, device.cube_cores
+    )
+
+
+def complete_tiling(
+    product: CubeProduct,
+    base: CubeBase,
+    split: OutputSplit,
+    samples: int,
+    single_samples: int,
+    single_reduction: int,
+    cores: int,
+) -> CubeTiling:
+    """Return the tiling of a base block and a split over cores."""
+    # A core with a part of the time axis loads, and stores in L1, no more than that.
+    base_k = min(base.k, align(single_reduction, product.channel_block))
+    length = min(base.l1_length, align(single_reduction, base_k))
+    slices = 0 if product.is_grad_weight else length // (product.taps * product.channel_block)
+    sample_blocks = ceil_div(samples, single_samples)
+    time_blocks = ceil_div(product.reduction, single_reduction)
+    blocks = split.m_blocks * split.n_blocks * sample_blocks * time_blocks
+    block_dim = min(blocks, cores)
+    return CubeTiling(
+        status=SUCCESS,
+        shortage=BUFFER_NONE,
+        bytes_needed=0,
+        bytes_available=0,
+        m=product.m,
+        n=product.n,
+        reduction=product.reduction,
+        samples=samples,
+        halo=product.halo,
+        base_m=base.m,
+        base_n=base.n,
+        base_k=base_k,
+        single_m=base.m * ceil_div(ceil_div(product.m, base.m), split.m_blocks),
+        single_n=base.n * ceil_div(ceil_div(product.n, base.n), split.n_blocks),
+        single_samples=single_samples,
+        single_reduction=single_reduction,
+        steps_l1=ceil_div(length, base_k),
+        slices_l1=slices,
+        length_l1=length,
+        l0a_buffers=L0_BUFFERS,
+        l0b_buffers=L0_BUFFERS,
+        l0c_buffers=base.l0c_buffers,
+        l1_buffers=base.l1_buffers,
+        l0a_bytes=L0_BUFFERS * base.m * base_k * product.element_bytes,
+        l0b_bytes=L0_BUFFERS * base.n * base_k * product.element_bytes,
+        l0c_bytes=base.l0c_buffers * ACCUMULATOR_BYTES * base.m * base.n,
+        l1_bytes=base.l1_buffers * content_bytes(product, base.m, base.n, length),
+        m_blocks=split.m_blocks,
+        n_blocks=split.n_blocks,
+        sample_blocks=sample_blocks,
+        time_blocks=time_blocks,
+        blocks=blocks,
+        cores=cores,
+        block_dim=block_dim,
+        blocks_per_core=ceil_div(blocks, cores),
+        idle_cores=cores - block_dim,
+    )
+
+
+def failed(base: CubeBase) -> CubeTiling:
+    """Return the tiling of a call for which no base block fits."""
+    return CubeTiling(FAILED, base.shortage, base.bytes_needed, base.bytes_available, *NO_MODEL[4:])
+
+
+def block_range(tiling: CubeTiling, block: int) -> BlockRange:
+    """Return the ranges of a block; N varies fastest, then M, time and samples.
+
+    Core ``block % block_dim`` computes the block (round robin), one after the other.
+    """
+    n_index = block % tiling.n_blocks
+    m_index = block // tiling.n_blocks % tiling.m_blocks
+    time_index = block // (tiling.n_blocks * tiling.m_blocks) % tiling.time_blocks
+    sample_index = block // (tiling.n_blocks * tiling.m_blocks * tiling.time_blocks)
+    return BlockRange(
+        sample_index * tiling.single_samples,
+        min((sample_index + 1) * tiling.single_samples, tiling.samples),
+        m_index * tiling.single_m,
+        min((m_index + 1) * tiling.single_m, tiling.m),
+        n_index * tiling.single_n,
+        min((n_index + 1) * tiling.single_n, tiling.n),
+        time_index * tiling.single_reduction,
+        min((time_index + 1) * tiling.single_reduction, tiling.reduction),
+    )
+
 
 COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
 """Dtypes of the cube unit by code; ``none`` if the product refuses the combination."""
 LAST_16_BIT = COMPUTE_DTYPES.index("bfloat16")
 COMPUTE_BITS = 3
 """Bits of a code in ``rules.compute``, which has a code for every dtype and cubeMathType."""
-FP32 = 0
-"""Code of the tensors' dtype."""
 MATH_TYPES = 4
 """Number of values of cubeMathType."""
 TRAINING_SERIES_UNKNOWN, TRAINING_SERIES_REFUSES = 0, 1
@@ -147,7 +613,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given as integers; ``status`` is 1 if no tile of a gradient fits."""
     problem = problem_of(row, rules)
     route = grad_weight_route(problem, device, row.deterministic == 1, rules)
-    input_tiling, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
+    input_tiling, weight, planner = NO_MODEL, NO_MODEL, NO_PUBLISHED
     if route == ROUTE_MATMUL:
         grad_input, grad_weight, cores, status = NO_CUBE, NO_CUBE, device.cube_cores, SUCCESS
     else:
@@ -162,7 +628,9 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
             status = max(status, weight.status)
         cores = max(grad_input.block_dim, grad_weight.block_dim)
     rows = problem.batch * output_time(problem)
-    core_rows = max(bias_rows(rows, device.vector_cores) if shares_bias(row, device) else rows, 1)
+    # Several cores may add to gradBias: fp32, Atlas training series, default mode.
+    shares = device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
+    core_rows = max(bias_rows(rows, device.vector_cores) if shares else rows, 1)
     return Tiling(
         status=status,
         route=route,
@@ -202,11 +670,6 @@ def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) 
         l0c_bytes=tiling.l0c_bytes,
         l1_bytes=tiling.l1_bytes,
     )
-
-
-def shares_bias(row: Any, device: Device) -> bool:
-    """Return whether several cores add to gradBias: fp32, Atlas training series, default mode."""
-    return device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
 
 
 def is_split(tiling: Tiling) -> bool:

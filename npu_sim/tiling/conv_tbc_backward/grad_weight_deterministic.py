@@ -1,37 +1,180 @@
-"""Published planner of deterministic gradWeight on A2 and A3.
+"""Sizes of a call of ConvTbcBackward, the route of its gradWeight, and the published planner.
 
-Evidence: published rule, checked against the golden lines field by field. Source: specification
-page ``conv_tbc_backward``, "Planner of deterministic gradWeight", steps 1 to 11; steps 1 to 4
-choose the base block. Call it only for ``ROUTE_PLANNER``.
+Specification page ``conv_tbc_backward`` ("the page"). The published planner plans deterministic
+gradWeight on A2 and A3; call it only for ``ROUTE_PLANNER``. Evidence: published rule, checked
+against the golden lines field by field. Source: "Planner of deterministic gradWeight", steps 1 to
+11; steps 1 to 4 choose the base block.
 
 The matrix product is M x N x KD with M = output channels, N = taps x input channels, KD = output
 time, all in the cube layout. L1 holds a piece of self (operand A) and a piece of x (operand B). The
 product's sizes (524288, 131072 and 65536 bytes on the page) come from the Device, so that a
-user-defined chip is planned with its own sizes. Pure integer functions that Numba compiles as they
-are.
+user-defined chip is planned with its own sizes. Pure integer functions, safe in int64, that Numba
+compiles as they are.
 """
 
 from math import gcd
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import Device
+from npu_sim.cores import NPU_ARCH_A2_A3, Device
 from npu_sim.tiling.common import align, ceil_div
-from npu_sim.tiling.conv_tbc_backward.problem import (
-    CHANNEL_BLOCK_BYTES,
-    CUBE_EDGE,
-    ConvTbcProblem,
-    is_plannable,
-    output_time,
-)
 from npu_sim.tiling.fields import SUCCESS, Field, nothing
 
-LONG_EDGE = 256
-SHORT_EDGE = 128
+CUBE_EDGE = 16
+"""Rows and columns of the smallest matrix the cube unit multiplies (page; numerics.md, "Cube
+unit")."""
+
+CHANNEL_BLOCK_BYTES = 32
+"""A row of the cube layout: C0 channels fill one 32-byte block (page, "What runs")."""
+
+ROUTE_MATMUL = 1
+"""A2 and A3, pad 0 and K = T, hence output length 1: both gradients are batched products."""
+ROUTE_PLANNER = 2
+"""The published planner of deterministic gradWeight; in default mode for the white-listed shape
+only."""
+ROUTE_GATE_FAILED = 3
+"""Deterministic on A2 and A3, but the published planner does not accept it: the model, without
+splitting the reduction over cores."""
+ROUTE_MODEL = 4
+"""The model: default mode except for the white-listed shape, deterministic mode on other products,
+and every call at a release without the published planner."""
+ROUTE_NAMES = ("none", "matmul", "planner", "gate_failed", "model")
+"""Names of the ``ROUTE_*`` codes, as the golden data has them; ``none`` where no kernel runs."""
+
+BIAS_UNIT_ROWS = 256
+"""Fewest rows of self per core if several cores add to gradBias (model)."""
+
+PUBLISHED_L0_BYTES, PUBLISHED_L0C_BYTES = 65536, 131072
+"""L0A and L0B, and L0C, that the published planner assumes: every A2 and A3 SoC has them. Its first
+base block, 256 x 128 in fp32, fills L0C."""
+
+
+class ConvTbcProblem(NamedTuple):
+    """Sizes of one call of ConvTbcBackward, in elements.
+
+    Attributes
+    ----------
+    time, batch, in_channels
+        Shape of input, (T, B, Cin).
+    out_channels
+        Cout, the last axis of self and weight.
+    taps
+        K, the first axis of weight, >= 1.
+    pad
+        Zeros added at both ends of the time axis, >= 0.
+    element_bytes
+        Bytes of the compute dtype after cubeMathType: 2 (fp16, bf16) or 4 (fp32, hf32).
+    """
+
+    time: int
+    batch: int
+    in_channels: int
+    out_channels: int
+    taps: int
+    pad: int
+    element_bytes: int
+
+
+def output_time(problem: ConvTbcProblem) -> int:
+    """To, the time steps of self: T + 2 * pad - K + 1."""
+    return problem.time + 2 * problem.pad - problem.taps + 1
+
+
+def on_white_list(problem: ConvTbcProblem) -> bool:
+    """Return whether the deterministic route runs in default mode too (page, "What runs")."""
+    sizes = (
+        problem.time == 8
+        and problem.batch == 1
+        and problem.in_channels == 4
+        and problem.out_channels == 2
+    )
+    return problem.element_bytes == 4 and sizes and problem.taps == 4 and problem.pad == 0
+
+
+def bias_rows(rows: int, cores: int) -> int:
+    """Return the rows (time and batch) of self per core if ``cores`` may add to gradBias.
+
+    Evidence: model (the page states only that it may be split): every core gets the same number of
+    units of BIAS_UNIT_ROWS rows.
+    """
+    return ceil_div(ceil_div(rows, BIAS_UNIT_ROWS), cores) * BIAS_UNIT_ROWS
+
+
+def is_plannable(problem: ConvTbcProblem) -> bool:
+    """Return whether a planner can plan the call: no empty axis, and an element size of 2 or 4.
+
+    Other calls never reach a planner.
+    """
+    if problem.element_bytes != 2 and problem.element_bytes != 4:
+        return False
+    return (
+        problem.batch > 0
+        and problem.in_channels > 0
+        and problem.out_channels > 0
+        and problem.time > 0
+        and problem.taps > 0
+        and problem.pad >= 0
+        and output_time(problem) > 0
+    )
+
+
+def grad_weight_route(
+    problem: ConvTbcProblem, device: Device, deterministic: bool, rules: Any
+) -> int:
+    """Return the route of gradWeight, one of the ``ROUTE_*`` codes.
+
+    Source: the page, "What runs" (matrix product) and "Planner of deterministic gradWeight" (gate);
+    page ``releases``, whether that planner is published.
+    """
+    if device.npu_arch != NPU_ARCH_A2_A3:
+        return ROUTE_MODEL
+    if problem.pad == 0 and problem.taps == problem.time:
+        return ROUTE_MATMUL
+    if rules.deterministic_planner == 0:
+        return ROUTE_MODEL
+    if published_planner_takes(problem, device) and (deterministic or on_white_list(problem)):
+        return ROUTE_PLANNER
+    return ROUTE_GATE_FAILED if deterministic else ROUTE_MODEL
+
+
+def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:
+    """Return whether the published planner accepts: pad < K, and the smallest operands fit L1.
+
+    It also fails on a user-defined chip with less L0A, L0B or L0C than every A2 and A3 SoC has: the
+    first base blocks of the published planner would not fit.
+    """
+    if not is_plannable(problem):
+        return False
+    if device.l0a_bytes < PUBLISHED_L0_BYTES or device.l0b_bytes < PUBLISHED_L0_BYTES:
+        return False
+    if device.l0c_bytes < PUBLISHED_L0C_BYTES:
+        return False
+    return problem.pad < problem.taps and gate_bytes(problem) <= device.l1_bytes
+
+
+def gate_row_bytes(problem: ConvTbcProblem) -> int:
+    """Return the bytes of a row of self or x at the gate."""
+    # k0 is C0, q two blocks of 8 for fp32: k0 * e * q is 32 bytes for 16-bit and 64 for fp32.
+    return CHANNEL_BLOCK_BYTES * (1 if problem.element_bytes == 2 else 2)
+
+
+def gate_bytes(problem: ConvTbcProblem) -> int:
+    """Return the L1 bytes of the gate: 16 rows of self and their x (a1 + b1 of the page)."""
+    steps_out = output_time(problem)
+    row_bytes = gate_row_bytes(problem)
+    self_bytes = CUBE_EDGE * row_bytes
+    if steps_out >= CUBE_EDGE:
+        x_rows = problem.time * (1 if steps_out % CUBE_EDGE == 0 else 2)
+    else:
+        samples = ceil_div(CUBE_EDGE, steps_out) + (1 if CUBE_EDGE % steps_out != 0 else 0)
+        x_rows = align(samples * problem.time, CUBE_EDGE)
+    return self_bytes + x_rows * row_bytes
+
+
+LONG_EDGE, SHORT_EDGE = 256, 128
 """Edges of the first base block (page, step 1)."""
 DEEPEST = 16
 """Most base blocks in L1, both buffers together, that are tried (page, step 3)."""
 
-TILING_KEY = 4
 LONG_M = 128
 """Above this base m the block that avoids a sliver halves m instead of cutting it (page, step
 7)."""
@@ -47,21 +190,16 @@ class Extents(NamedTuple):
     k; ``l0_bytes`` the smaller of L0A and L0B.
     """
 
-    time: int
+    problem: ConvTbcProblem
+    device: Device
     output_time: int
-    batch: int
-    taps: int
-    element_bytes: int
     channel_block: int
     in_blocks: int
     m: int
     n: int
     k: int
     k_limit: int
-    cores: int
-    l1_bytes: int
     l0_bytes: int
-    l0c_bytes: int
 
 
 class BaseBlock(NamedTuple):
@@ -86,11 +224,9 @@ def extents_of(problem: ConvTbcProblem, device: Device) -> Extents:
     in_blocks = ceil_div(problem.in_channels, channel_block)
     k = align(output_time(problem), channel_block)
     return Extents(
-        time=problem.time,
+        problem=problem,
+        device=device,
         output_time=output_time(problem),
-        batch=problem.batch,
-        taps=problem.taps,
-        element_bytes=problem.element_bytes,
         channel_block=channel_block,
         in_blocks=in_blocks,
         # cout1 * C0 is the output channels aligned to 16 for both sizes of C0.
@@ -98,10 +234,7 @@ def extents_of(problem: ConvTbcProblem, device: Device) -> Extents:
         n=problem.taps * in_blocks * channel_block,
         k=k,
         k_limit=align(k, CUBE_EDGE),
-        cores=device.cube_cores,
-        l1_bytes=device.l1_bytes,
         l0_bytes=min(device.l0a_bytes, device.l0b_bytes),
-        l0c_bytes=device.l0c_bytes,
     )
 
 
@@ -129,26 +262,28 @@ def x_samples(extents: Extents, block: BaseBlock) -> int:
 
 def x_elements(extents: Extents, block: BaseBlock) -> int:
     """Elements of x in one buffer of L1, whole time axes of whole channel blocks; BL1 of step 2."""
-    columns = x_column_blocks(block.n, extents.taps, extents.channel_block)
-    return x_samples(extents, block) * extents.time * columns * extents.channel_block
+    columns = x_column_blocks(block.n, extents.problem.taps, extents.channel_block)
+    return x_samples(extents, block) * extents.problem.time * columns * extents.channel_block
 
 
 def l1_bytes_used(extents: Extents, block: BaseBlock) -> int:
     """Bytes of L1 for both operands and all buffers; the left side of F in step 2."""
     self_elements = block.steps * block.k * block.m
-    return (self_elements + x_elements(extents, block)) * extents.element_bytes * block.buffers
+    return (
+        (self_elements + x_elements(extents, block)) * extents.problem.element_bytes * block.buffers
+    )
 
 
 def fits_l1(extents: Extents, block: BaseBlock) -> bool:
     """Return whether the fit test F of step 2 passes."""
-    return l1_bytes_used(extents, block) <= extents.l1_bytes
+    return l1_bytes_used(extents, block) <= extents.device.l1_bytes
 
 
 def first_block(extents: Extents) -> BaseBlock:
     """Step 1: edges from the size of M, k from half of L0A and L0B."""
     m = LONG_EDGE if extents.m > SHORT_EDGE else SHORT_EDGE
     n = SHORT_EDGE if extents.m > SHORT_EDGE else LONG_EDGE
-    k = extents.l0_bytes // 2 // LONG_EDGE // extents.element_bytes
+    k = extents.l0_bytes // 2 // LONG_EDGE // extents.problem.element_bytes
     self_elements = k * m
     x_tile_elements = k * n
     m = min(m, align(extents.m, CUBE_EDGE))
@@ -194,15 +329,15 @@ def choose_base_block(extents: Extents) -> BaseBlock:
 
 def missing_bytes(extents: Extents, block: BaseBlock) -> int:
     """Return the bytes by which the block exceeds L1; gap of step 4."""
-    return max(0, l1_bytes_used(extents, block) - extents.l1_bytes)
+    return max(0, l1_bytes_used(extents, block) - extents.device.l1_bytes)
 
 
 def shrink(extents: Extents, block: BaseBlock) -> BaseBlock:
     """Step 4: ``block`` does not fit with one step and one buffer."""
-    columns = x_column_blocks(block.n, extents.taps, extents.channel_block)
-    edge_bytes = CUBE_EDGE * extents.element_bytes
+    columns = x_column_blocks(block.n, extents.problem.taps, extents.channel_block)
+    edge_bytes = CUBE_EDGE * extents.problem.element_bytes
     x_bytes = ceil_div(
-        columns * extents.channel_block * extents.time * edge_bytes, extents.output_time
+        columns * extents.channel_block * extents.problem.time * edge_bytes, extents.output_time
     )
     edges = ceil_div(missing_bytes(extents, block), edge_bytes * block.m + x_bytes)
     shorter = block.k - CUBE_EDGE * edges
@@ -235,16 +370,18 @@ def shrink_edges(extents: Extents, block: BaseBlock) -> BaseBlock:
         block = resized(block, block.m, block.n - CUBE_EDGE, block.k)
     if fits_l1(extents, block):
         return block
-    edge_bytes = CUBE_EDGE * extents.element_bytes
-    x_bytes = ceil_div(x_samples(extents, block) * extents.time * edge_bytes, extents.taps)
+    edge_bytes = CUBE_EDGE * extents.problem.element_bytes
+    x_bytes = ceil_div(
+        x_samples(extents, block) * extents.problem.time * edge_bytes, extents.problem.taps
+    )
     edges = ceil_div(missing_bytes(extents, block), block.k * edge_bytes + x_bytes)
     if block.m < CUBE_EDGE * (edges + 1):
         return resized(block, CUBE_EDGE, CUBE_EDGE, block.k)
     edge = block.m - CUBE_EDGE * edges
     block = resized(block, edge, edge, block.k)
     while block.m > CUBE_EDGE and not fits_l1(extents, block):
-        if x_column_blocks(block.m, extents.taps, extents.channel_block) < x_column_blocks(
-            block.n, extents.taps, extents.channel_block
+        if x_column_blocks(block.m, extents.problem.taps, extents.channel_block) < x_column_blocks(
+            block.n, extents.problem.taps, extents.channel_block
         ):
             block = resized(block, block.m, block.m, block.k)
         else:
@@ -254,13 +391,15 @@ def shrink_edges(extents: Extents, block: BaseBlock) -> BaseBlock:
 
 def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
     """Step 4c: enlarge m, then k, into the space that 4b left free."""
-    free = extents.l1_bytes - l1_bytes_used(extents, block)
+    free = extents.device.l1_bytes - l1_bytes_used(extents, block)
     # The product subtracts in unsigned 64 bits: a negative rest wraps to a huge number, which is
     # never the minimum.
     room = extents.m
     if free >= 0:
-        room = CUBE_EDGE * (free // (block.k * CUBE_EDGE * extents.element_bytes))
-    l0c_share = whole_edges(extents.l0c_bytes // extents.element_bytes // 2 // block.m)
+        room = CUBE_EDGE * (free // (block.k * CUBE_EDGE * extents.problem.element_bytes))
+    l0c_share = whole_edges(
+        extents.device.l0c_bytes // extents.problem.element_bytes // 2 // block.m
+    )
     block = resized(block, min(l0c_share, block.m + room, extents.m), block.n, block.k)
     longer = resized(block, block.m, block.n, block.k + CUBE_EDGE)
     while fits_l1(extents, block) and fits_l1(extents, longer):
@@ -270,7 +409,7 @@ def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
         # The bound of L0A and L0B is not applied on this path: a defect of the product.
         k = extents.k_limit
     else:
-        l0_share = extents.l0_bytes // extents.element_bytes // 2
+        l0_share = extents.l0_bytes // extents.problem.element_bytes // 2
         k = min(
             block.k,
             extents.k_limit,
@@ -339,7 +478,7 @@ class SingleCore(NamedTuple):
 
 def single_core(extents: Extents, block: BaseBlock) -> SingleCore:
     """Step 5: whole channel blocks with all their taps, at least one."""
-    channel_columns = extents.taps * extents.channel_block
+    channel_columns = extents.problem.taps * extents.channel_block
     n = max(block.n // channel_columns, 1) * channel_columns
     return SingleCore(block.m, n, ceil_div(extents.m, block.m) * ceil_div(extents.n, n))
 
@@ -348,7 +487,7 @@ def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
     """widen(x) of step 6: the n that leaves about ``cores`` tiles, never below the present one."""
     share = (
         ceil_div(extents.in_blocks, cores // gcd(rows, cores))
-        * extents.taps
+        * extents.problem.taps
         * extents.channel_block
     )
     return max(min(share, extents.n), single.n)
@@ -356,14 +495,14 @@ def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
 
 def widen_single_n(extents: Extents, block: BaseBlock, single: SingleCore) -> SingleCore:
     """Step 6: widen n until the tiles, or the tiles times a split of the batch, fill the cores."""
-    cores = extents.cores
+    cores = extents.device.cube_cores
     if single.tiles % cores == 0 and single.n == extents.n:
         return single
     rows = ceil_div(extents.m, single.m)
     n = widened(extents, single, rows, cores)
     if rows * ceil_div(extents.n, n) % cores == 0:
         return SingleCore(single.m, n, rows * ceil_div(extents.n, n))
-    pieces = max(extents.k // block.k, extents.batch)
+    pieces = max(extents.k // block.k, extents.problem.batch)
     if pieces <= 1 or single.tiles % cores + 2 >= cores:
         return single
     split = 2
@@ -386,16 +525,16 @@ def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> Ba
     if sliver < 1 or sliver > 2 or 2 * sliver >= edges:
         return resized(block, 0, block.n, block.k)
     widest = max(edges, CUBE_EDGE)
-    groups = ceil_div(edges, extents.taps)
-    if groups * extents.taps > widest:
+    groups = ceil_div(edges, extents.problem.taps)
+    if groups * extents.problem.taps > widest:
         groups = max(groups - 1, 1)
-    if groups * extents.taps > widest:
+    if groups * extents.problem.taps > widest:
         return resized(block, 0, block.n, block.k)
-    n = CUBE_EDGE * groups * extents.taps
-    l0c_m = min(extents.l0c_bytes // ACCUMULATOR_BYTES // n, block.m)
+    n = CUBE_EDGE * groups * extents.problem.taps
+    l0c_m = min(extents.device.l0c_bytes // ACCUMULATOR_BYTES // n, block.m)
     halved_m = block.m // 2 if block.m > LONG_M and l0c_m < block.m else l0c_m
     m = whole_edges(min(l0c_m, halved_m))
-    k = whole_edges(extents.l0_bytes // extents.element_bytes // 2 // max(m, n))
+    k = whole_edges(extents.l0_bytes // extents.problem.element_bytes // 2 // max(m, n))
     other = resized(block, m, n, k)
     while other.k > CUBE_EDGE and not fits_l1(extents, other):
         other = resized(other, m, n, other.k - CUBE_EDGE)
@@ -404,25 +543,16 @@ def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> Ba
     return with_depth(extents, other, block.depth)
 
 
-class CoreSplit(NamedTuple):
-    """Cores used, and the split of the batch for the tail tiles ("stream-K")."""
-
-    cores: int
-    stream_k: int
-    stream_k_cores: int
-
-
-def split_cores(tiles: int, batch: int, cores: int) -> CoreSplit:
-    """Steps 9 and 10."""
+def split_cores(tiles: int, batch: int, cores: int) -> tuple[int, int]:
+    """Steps 9 and 10: cores used, and those that share a tail tile ("stream-K"), 0 for none."""
     used = tiles if cores // 2 < tiles < cores else cores
     rest = tiles % used
     sample_groups = 1
     if 0 < rest <= used // 2:
         sample_groups = ceil_div(batch, ceil_div(batch, used // rest))
-    stream_k = 1 if sample_groups > 1 else 0
     if rest == tiles:
         used = max(1, min(tiles * sample_groups, cores))
-    return CoreSplit(used, stream_k, sample_groups if stream_k else 0)
+    return used, sample_groups if sample_groups > 1 else 0
 
 
 def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: Device) -> DeterministicTiling:
@@ -439,19 +569,20 @@ def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: Device) -> D
         # of step 6.
         single = single_core(extents, other)
         block = other
-    split = split_cores(single.tiles, extents.batch, extents.cores)
-    return filled(extents, block, single, split, device)
+    return filled(extents, block, single)
 
 
-def filled(
-    extents: Extents, block: BaseBlock, single: SingleCore, split: CoreSplit, device: Device
-) -> DeterministicTiling:
-    """Steps 8 and 11: the fields of the result."""
+def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> DeterministicTiling:
+    """Steps 8 to 11: the fields of the result."""
+    device = extents.device
+    cores, stream_k_cores = split_cores(
+        single.tiles, extents.problem.batch, extents.device.cube_cores
+    )
     tile_bytes = ACCUMULATOR_BYTES * block.m * block.n
-    l0c_buffers = 2 if 2 * tile_bytes <= extents.l0c_bytes else 1
-    slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * split.cores * split.stream_k
-    l0a_bytes = L0_BUFFERS * block.m * block.k * extents.element_bytes
-    l0b_bytes = L0_BUFFERS * block.n * block.k * extents.element_bytes
+    l0c_buffers = 2 if 2 * tile_bytes <= extents.device.l0c_bytes else 1
+    slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * cores * min(stream_k_cores, 1)
+    l0a_bytes = L0_BUFFERS * block.m * block.k * extents.problem.element_bytes
+    l0b_bytes = L0_BUFFERS * block.n * block.k * extents.problem.element_bytes
     # Numba cannot compile conditional expressions among this many keyword arguments.
     iterate_order = 1 if extents.m > extents.n else 0
     exceeds_l0a = 1 if l0a_bytes > device.l0a_bytes else 0
@@ -460,7 +591,7 @@ def filled(
     exceeds_l1 = 0 if fits_l1(extents, block) else 1
     return DeterministicTiling(
         status=SUCCESS,
-        tiling_key=TILING_KEY,
+        tiling_key=4,
         workspace_bytes=device.system_workspace_bytes + slot_bytes,
         m=extents.m,
         n=extents.n,
@@ -479,9 +610,9 @@ def filled(
         single_m=single.m,
         single_n=single.n,
         single_k=extents.k,
-        block_dim=split.cores,
-        stream_k=split.stream_k,
-        stream_k_cores=split.stream_k_cores,
+        block_dim=cores,
+        stream_k=min(stream_k_cores, 1),
+        stream_k_cores=stream_k_cores,
         l0a_bytes=l0a_bytes,
         l0b_bytes=l0b_bytes,
         l0c_bytes=tile_bytes * l0c_buffers,
