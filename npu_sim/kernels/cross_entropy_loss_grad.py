@@ -5,12 +5,17 @@ weight of its label. Rows and columns are independent, so threads split pieces o
 regardless of the simulated core split. Only the divisor of ``mean`` depends on the cores: each core
 sums the weights of its rows, then the sums of the cores are added, both by ``reduce_sum``.
 
-Slow reference with the order of additions: ``tests/reference/cross_entropy_loss_grad.py``.
+Ascend 950: a core adds its rows in passes, each with the library's row sum, and the sums of the
+cores are added the same way. Labels and ignore_index are compared as integers; a negative
+ignore_index masks nothing. Plain divisions and exp turn subnormal results into 0.
 
-Source: specification page ``cross_entropy_loss_grad``, section "Kernel and order".
+Slow references with the order of additions: ``tests/reference/cross_entropy_loss_grad.py`` and
+``tests/ascend_950/test_cross_entropy_loss_grad.py``.
+
+Sources: specification pages ``cross_entropy_loss_grad``, section "Kernel and order", and
+``cross_entropy_loss_grad_950``, "Order".
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +45,7 @@ from npu_sim.kernels.vectors.lanes import (
     to_next_line,
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
-from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum
+from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum, row_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -67,86 +72,116 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class Survey(NamedTuple):
-    """Result of checking and counting the labels."""
-
-    out_of_range: int
-    """Row of the first label outside [0, C) that is not ignore_index; -1 when there is none."""
-    ignored: int
-    """Number of rows whose label equals ignore_index in fp32."""
-    aliased: int
-    """Number of those rows whose label differs from ignore_index as an integer."""
-    divisor: np.float32
-    """Divisor of ``mean``; 1 for other reductions."""
-
-
-@device_function
-def _mask_of(label: np.int64, ignored: np.float32) -> np.float32:
-    """Return 0 for the ignored label, 1 for others. Compares in fp32, like the device."""
-    return _ZERO if np.float32(label) == ignored else _ONE
-
-
-@device_function
-def _weight_of(label: np.int64, weight: Floats) -> np.float32:
-    """Return the weight of a label; 0 for an ignored label outside [0, C)."""
-    return weight[label] if 0 <= label < weight.size else _ZERO
-
-
 class Labels(NamedTuple):
     """Labels of a call and the weights of the classes."""
 
     target: Integers
     weight: Floats
-    """Empty if there are no weights."""
-    is_weighted: bool
+    """Weight of every class; empty if there are no weights."""
     columns: int
-    ignore_index: int
-    ignored: np.float32
-    """``ignore_index`` in fp32."""
+    """C: labels are in [0, C)."""
+    ignored: int
+    """ignore_index: rows with this label are masked."""
+    in_fp32: bool
+    """Whether labels and ``ignored`` are compared in fp32; ``ignored`` is then a label of its own,
+    which may be outside [0, C)."""
+
+
+class Passes(NamedTuple):
+    """How the cores add the divisor of ``mean``."""
+
+    ranges: Integers
+    """(cores, 2): first row and the row after the last of every core."""
+    rows: int = 0
+    """Ascend 950: rows of a pass; 0 elsewhere."""
+    start_at_zero: bool = False
+    """Whether a core with less than a pass adds its sum to +0 too."""
+
+
+class Survey(NamedTuple):
+    """Result of checking and counting the labels."""
+
+    out_of_range: int
+    """Row of the first label outside [0, C); -1 when there is none."""
+    ignored: int
+    """Number of masked rows."""
+    aliased: int
+    """Number of those rows whose label differs from ignore_index as an integer."""
+    divisor: np.float32
+    """Sum of mask * weight of all rows, when requested; otherwise 1."""
 
 
 class Counts(NamedTuple):
-    """Scratch and results of `_survey`; the first axis is the core."""
+    """Results of `_survey` and its scratch."""
 
     labels: Integers
-    """(cores, 3): first label out of range, ignored rows, aliased rows; see `Survey`."""
-    weights: Floats
-    """(N,): mask, or mask * weight, of every row."""
+    """(3,): first row whose label is out of range, masked rows, aliased rows; see `Survey`."""
+    values: Floats
+    """(N,): mask, or mask * weight, of every row; overwritten by the sums."""
     sums: Floats
-    """(cores + 1,): sum of each core's weights, and the sum of these sums."""
+    """(cores + 1,): sum of each core's values, and the sum of these sums."""
     lanes: Floats
-    """(64,): scratch of `reduce_sum`."""
+    """(64,): scratch."""
 
 
 @device_function
-def _survey_rows(labels: Labels, first: int, last: int, counts: Counts, core: int) -> None:
-    """Write the counts of one core's labels, and the weights of its rows first..last."""
-    out_of_range, masked, aliased = -1, 0, 0
-    for row in range(first, last):
-        label = labels.target[row]
-        if label != labels.ignore_index and not 0 <= label < labels.columns and out_of_range < 0:
-            out_of_range = row
-        mask = _mask_of(label, labels.ignored)
-        if mask == _ZERO:
-            masked += 1
-            aliased += label != labels.ignore_index
-        weighted = mask * _weight_of(label, labels.weight) if labels.is_weighted else mask
-        counts.weights[row] = weighted
-    numbers = counts.labels[core]
-    numbers[0], numbers[1], numbers[2] = out_of_range, masked, aliased
+def _mask_of(label: np.int64, labels: Labels) -> np.float32:
+    """Return 0 for the ignored label, 1 for others."""
+    if labels.in_fp32:
+        return _ZERO if np.float32(label) == np.float32(np.int64(labels.ignored)) else _ONE
+    return _ZERO if label == labels.ignored else _ONE
+
+
+@device_function
+def _weighted(factor: np.float32, label: np.int64, labels: Labels) -> np.float32:
+    """Return ``factor`` times mask and weight of a label.
+
+    The device multiplies by mask * weight at once in places: with a mask of 0 or 1 the bits are the
+    same. So is the multiplication by 1 for label smoothing 0.
+    """
+    factor = factor * _mask_of(label, labels)
+    if labels.weight.size == 0:
+        return factor
+    # An ignored label may be outside [0, C).
+    return factor * (labels.weight[label] if 0 <= label < labels.weight.size else _ZERO)
+
+
+@device_function
+def _core_sum(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
+    """Return the sum of the values of one core; overwrites them."""
+    if passes.rows == 0:
+        return reduce_sum(values, lanes)
+    if values.size < passes.rows and not passes.start_at_zero:
+        return row_sum(values, lanes)
+    total = _ZERO
+    for begin in range(0, values.size, passes.rows):
+        total = total + row_sum(values[begin : begin + passes.rows], lanes)
+    return total
 
 
 @kernel
-def _survey(chunk: int, labels: Labels, ranges: Integers, counts: Counts) -> None:
-    """Count the labels of every core, and sum the weights of each core, then these sums."""
-    cores = len(ranges)
-    for core in range(cores + 1):
-        terms = counts.sums[:cores]
-        if core < cores:
-            first, last = ranges[core, 0], ranges[core, 1]
-            _survey_rows(labels, first, last, counts, core)
-            terms = counts.weights[first:last]
-        counts.sums[core] = reduce_sum(terms, counts.lanes)
+def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
+    """Check and count the labels; with ``sums_up`` add the values of each core, then these sums."""
+    first, masked, aliased = -1, 0, 0
+    for row in range(labels.target.size):
+        label = labels.target[row]
+        is_class = not labels.in_fp32 or label != labels.ignored
+        if is_class and not 0 <= label < labels.columns and first < 0:
+            first = row
+        if _mask_of(label, labels) == _ZERO:
+            masked += 1
+            aliased += label != labels.ignored
+        counts.values[row] = _weighted(_ONE, label, labels)
+    counts.labels[0], counts.labels[1], counts.labels[2] = first, masked, aliased
+    if not sums_up or first >= 0:
+        return
+    cores = len(passes.ranges)
+    for core in range(cores):
+        begin, end = passes.ranges[core, 0], passes.ranges[core, 1]
+        counts.sums[core] = _core_sum(counts.values[begin:end], passes, counts.lanes)
+    sums = counts.sums[:cores]
+    is_plain = passes.rows == 0
+    counts.sums[cores] = reduce_sum(sums, counts.lanes) if is_plain else row_sum(sums, counts.lanes)
 
 
 @device_function
@@ -254,13 +289,34 @@ def write_piece(
         out[label] = narrow(at_label, out)
 
 
+class Division(NamedTuple):
+    """Division of the gradients of the loss, and treatment of subnormal numbers."""
+
+    divisor: np.float32
+    """S of ``mean``; 1 for other reductions: a division by 1 changes nothing."""
+    flushes_exp: bool = False
+    """Ascend 950: exp turns subnormal results into 0."""
+    flushes: bool = False
+    """Ascend 950: whether the division turns subnormal numbers into 0."""
+
+
 class Gradient(NamedTuple):
     """Inputs and output of `_write_rows`; see `write_gradient`."""
 
     grad_loss: Floats
-    divisor: np.float32
+    division: Division
     log_prob: NDArray[Any]
     out: NDArray[Any]
+
+
+@device_function
+def _factor(loss: np.float32, label: np.int64, labels: Labels, division: Division) -> np.float32:
+    """Return nll of a row."""
+    if division.flushes:
+        loss = flush(flush(loss) / flush(division.divisor))
+    else:
+        loss = loss / division.divisor
+    return _weighted(loss, label, labels)
 
 
 @kernel
@@ -268,7 +324,7 @@ def _write_rows(
     chunk: int, chunks: int, streams: bool, gradient: Gradient, limit: int, labels: Labels
 ) -> None:
     """Write a chunk of the pieces of all rows."""
-    out, grad_loss = gradient.out, gradient.grad_loss
+    out, grad_loss, division = gradient.out, gradient.grad_loss, gradient.division
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
     is_per_row = grad_loss.size > 1
@@ -278,58 +334,36 @@ def _write_rows(
         begin = (number - row * pieces) * PIECE_COLUMNS
         end = min(begin + PIECE_COLUMNS, columns)
         label = labels.target[row]
-        # The device first multiplies by 1 (label smoothing 0), which changes nothing. Nor does a
-        # divisor of 1.
-        mean = grad_loss[row if is_per_row else 0] / gradient.divisor
-        factor = mean * _mask_of(label, labels.ignored)
-        if labels.is_weighted:
-            factor = factor * _weight_of(label, labels.weight)
+        factor = _factor(grad_loss[row if is_per_row else 0], label, labels, division)
         log_prob, piece = gradient.log_prob[row, begin:end], out[row, begin:end]
-        write_piece(log_prob, limit, factor, label - begin, piece, streams, False)
+        write_piece(log_prob, limit, factor, label - begin, piece, streams, division.flushes_exp)
     end_streams()
 
 
-def survey_labels(
-    target: Integers,
-    weight: Floats | None,
-    columns: int,
-    ignore_index: int,
-    ranges: Integers,
-    mean: bool,
-) -> Survey:
+def survey_labels(labels: Labels, passes: Passes, sums_up: bool) -> Survey:
     """Check and count labels, and sum their weights in the order of the device.
 
     Parameters
     ----------
-    target : int64 (N,)
-    weight : float32 (C,), or None
-    columns
-        C.
-    ranges : int64 (cores, 2)
-        First row and the row after the last of every core.
-    mean
-        Whether the reduction is ``mean``.
+    labels, passes
+        See the classes.
+    sums_up
+        Whether the divisor is a sum.
     """
+    cores = len(passes.ranges)
     counts = Counts(
-        np.empty((len(ranges), 3), np.int64),
-        np.empty(target.size, np.float32),
-        np.empty(len(ranges) + 1, np.float32),
+        np.empty(3, np.int64),
+        np.empty(labels.target.size, np.float32),
+        np.empty(cores + 1, np.float32),
         np.empty(LANE_COUNT, np.float32),
     )
-    _survey.over(1, _labels(target, weight, columns, ignore_index), ranges, counts)
-    rows, ignored, aliased = counts.labels.T.tolist()
-    first = next((row for row in rows if row >= 0), -1)
-    return Survey(first, sum(ignored), sum(aliased), counts.sums[-1] if mean else _ONE)
+    _survey.over(1, labels, passes, sums_up, counts)
+    first, ignored, aliased = counts.labels.tolist()
+    return Survey(first, ignored, aliased, counts.sums[cores] if sums_up else _ONE)
 
 
 def write_gradient(
-    grad_loss: Floats,
-    divisor: np.float32,
-    log_prob: NDArray[Any],
-    target: Integers,
-    weight: Floats | None,
-    ignore_index: int,
-    out: NDArray[Any],
+    grad_loss: Floats, division: Division, log_prob: NDArray[Any], labels: Labels, out: NDArray[Any]
 ) -> None:
     """Compute x_grad.
 
@@ -337,30 +371,14 @@ def write_gradient(
     ----------
     grad_loss : float32 (N,) or (1,)
         One gradient for every row, or one for all.
-    divisor
-        From the survey.
+    division
+        Of the reduction.
     log_prob, out : (N, C)
         Storage arrays of one dtype; ``out`` is written.
-    target : int64 (N,)
-        Labels in [0, C), or ``ignore_index``.
-    weight : float32 (C,), or None
+    labels
+        All in [0, C), or the ignored label.
     """
-    limit, labels = (
-        MODERATE_LIMITS[log_prob.dtype],
-        _labels(target, weight, out.shape[1], ignore_index),
-    )
+    limit = MODERATE_LIMITS[log_prob.dtype]
     chunks = threads_for(log_prob.nbytes + out.nbytes)
-    gradient = Gradient(grad_loss, divisor, log_prob, out)
+    gradient = Gradient(grad_loss, division, log_prob, out)
     _write_rows.over(chunks, chunks, is_streamed(out), gradient, limit, labels)
-
-
-def _labels(target: Integers, weight: Floats | None, columns: int, ignore_index: int) -> Labels:
-    weights = np.empty(0, np.float32) if weight is None else weight
-    ignored = _as_fp32(ignore_index)
-    return Labels(target, weights, weight is not None, columns, ignore_index, ignored)
-
-
-@lru_cache(maxsize=64)
-def _as_fp32(ignore_index: int) -> np.float32:
-    rounded: np.float32 = np.int64(ignore_index).astype(np.float32)
-    return rounded

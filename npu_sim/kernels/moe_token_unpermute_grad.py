@@ -54,12 +54,12 @@ from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     SLOTS,
     add_lanes,
-    add_registers,
+    add_slot,
     add_to,
     clear,
-    fill_zeros,
     halve_registers,
     largest_power,
+    one_list,
 )
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -69,6 +69,8 @@ Lanes = Any
 _ZERO, _MINUS_ZERO = np.float32(0), np.float32(-0.0)
 WIDEST_TREE = LANE_COUNT * LANE_COUNT
 """Up to so many folded products, register sums need no halving: the sum is a tree of neighbours."""
+OTHER_HALF = 2
+"""A register of a list is added to the one in the other half of the list."""
 CUT_SCRATCH = 2 * SLOTS + LANE_COUNT
 """Scratch of `cut_sum` besides one main block: two lists of sums, and a register."""
 
@@ -93,7 +95,7 @@ def power_sum(values: Floats, count: int) -> np.float32:
     if registers > LANE_COUNT:
         halve_registers(values, registers // LANE_COUNT)
     else:
-        fill_zeros(values, registers, LANE_COUNT)
+        clear(values[registers:LANE_COUNT])
     return add_lanes(values[:LANE_COUNT])
 
 
@@ -101,32 +103,11 @@ def power_sum(values: Floats, count: int) -> np.float32:
 def _block_sum(values: Floats, count: int) -> np.float32:
     """Return the sum ``qsum`` of products; overwrites them. ``values`` has at least 64 elements."""
     if count < LANE_COUNT:
-        fill_zeros(values, count, LANE_COUNT)
+        clear(values[count:LANE_COUNT])
         return add_lanes(values[:LANE_COUNT])
     folded = largest_power(count)
     add_to(values[: count - folded], values[folded:count])
     return power_sum(values, folded)
-
-
-@device_function
-def _cross(slots: Floats, lanes: Floats) -> np.float32:
-    """Return the sum ``cross`` of 256 slots; overwrites them."""
-    add_registers(slots, 0, 2 * LANE_COUNT, lanes)
-    for lane in range(LANE_COUNT):
-        slots[lane] = lanes[lane]
-    add_registers(slots, LANE_COUNT, 3 * LANE_COUNT, lanes)
-    add_to(lanes, slots[:LANE_COUNT])
-    return add_lanes(lanes)
-
-
-@device_function
-def _add_slot(lists: Floats, number: int, slot: np.float32) -> None:
-    """Put slot ``number`` of a row into the first list; a full list is one slot of the second."""
-    lists[number % SLOTS] = slot
-    if number % SLOTS == SLOTS - 1:
-        lanes = lists[2 * SLOTS :]
-        lists[SLOTS + number // SLOTS] = _cross(lists[:SLOTS], lanes)
-        fill_zeros(lists, 0, SLOTS)
 
 
 @device_function
@@ -144,27 +125,27 @@ def cut_sum(products: Floats, cut: Cut, scratch: Floats) -> np.float32:
     """
     main, half, hidden = cut.columns, cut.columns // 2, products.size
     behind = main * cut.blocks
-    block, lists = scratch[:main], scratch[main : main + CUT_SCRATCH]
-    fill_zeros(lists, 0, 2 * SLOTS)
+    block, lists = scratch[:main], scratch[main : main + 2 * SLOTS]
+    lanes = scratch[main + 2 * SLOTS : main + CUT_SCRATCH]
+    clear(lists)
     number = 0
     begin, other = 0, behind
     while other < hidden:
         count = min(half, hidden - other)
         _copy(products, begin, half, block, 0)
         _copy(products, other, count, block, half)
-        _add_slot(lists, number, _block_sum(block, half + count))
+        add_slot(lists, number, _block_sum(block, half + count), lanes, OTHER_HALF)
         number, begin, other = number + 1, begin + half, other + half
     if begin % main:
         _copy(products, begin, half, block, 0)
-        _add_slot(lists, number, _block_sum(block, half))
+        add_slot(lists, number, _block_sum(block, half), lanes, OTHER_HALF)
         number, begin = number + 1, begin + half
     while begin < behind:
         _copy(products, begin, main, block, 0)
-        _add_slot(lists, number, _block_sum(block, main))
+        add_slot(lists, number, _block_sum(block, main), lanes, OTHER_HALF)
         number, begin = number + 1, begin + main
-    lanes = lists[2 * SLOTS :]
-    rest = _cross(lists[:SLOTS], lanes)
-    return rest + _cross(lists[SLOTS : 2 * SLOTS], lanes) if number >= SLOTS else rest
+    rest = one_list(lists[:SLOTS], lanes, OTHER_HALF)
+    return rest + one_list(lists[SLOTS:], lanes, OTHER_HALF) if number >= SLOTS else rest
 
 
 FOLD_STEP = 8

@@ -97,12 +97,12 @@ def _product(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> np.floa
 
 
 @device_function
-def _lane_sum(row: Row, dgamma: Floats, accumulators: Floats) -> np.float32:
+def _lane_sum(row: Row, dgamma: Floats, scratch: Floats) -> np.float32:
     """Key 1: add dy*xh to dgamma; return the sum of (dy*gamma)*xh over 64 lane accumulators.
 
-    64 products at a time are added lane by lane, then the lanes as a tree. ``accumulators`` (64,)
-    is scratch.
+    64 products at a time are added lane by lane, then the lanes as a tree.
     """
+    accumulators = scratch[:LANE_COUNT]
     first = splat(_ZERO, dgamma)
     second, third, fourth = first, first, first
     whole = dgamma.size // LANE_COUNT * LANE_COUNT
@@ -154,6 +154,23 @@ def _halved_sum(row: Row, dgamma: Floats, products: Floats, gamma_last: bool) ->
     if front < LANE_COUNT:
         clear(products[front:LANE_COUNT])
     return halve(products, max(front, LANE_COUNT))
+
+
+@device_function
+def _whole_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
+    """Key 1: like `_halved_sum`."""
+    return _halved_sum(row, dgamma, products, False)
+
+
+@device_function
+def _pieces_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
+    """Key 2: like `_halved_sum`, in pieces."""
+    total = _ZERO
+    for begin in range(0, dgamma.size, PIECE_COLUMNS):
+        end = min(dgamma.size, begin + PIECE_COLUMNS)
+        piece = _columns_of(row, begin, end)
+        total = total + _halved_sum(piece, dgamma[begin:end], products, True)
+    return total
 
 
 @device_function
@@ -233,6 +250,12 @@ class Split(NamedTuple):
     block_dim: int
     block_factor: int
 
+    def cores(self, numbers: Integers, counts: Integers) -> "Cores":
+        """Return cores that are computed together, given the contributions of every core."""
+        starts = np.concatenate(([0], np.cumsum(counts[numbers])))
+        group_rows = GROUP_ROWS if self.path == PIECES else self.block_factor
+        return Cores(numbers, starts, self.block_factor, group_rows)
+
     def contributions(self, rows: int) -> Integers:
         """Return the number of contributions of every core."""
         if self.path != PIECES:
@@ -260,6 +283,8 @@ class Cores(NamedTuple):
     """(cores + 1,): the first contribution of each core."""
     block_factor: int
     """Rows of every core of the call but the last."""
+    group_rows: int
+    """Rows of a contribution."""
 
 
 @device_function
@@ -268,26 +293,54 @@ def row_of(rows: Rows, row: int) -> Row:
     return Row(rows.dy[row], rows.x[row], rows.gamma, rows.rstd[row])
 
 
+class Constants(NamedTuple):
+    """Constants of a call."""
+
+    average: np.float32
+    """1 / columns."""
+    streams: bool
+    """Whether dx is written with non-temporal stores."""
+
+
+@device_function
+def _compute_cores(
+    thread: int,
+    rows: Rows,
+    cores: Cores,
+    constants: Constants,
+    contributions: Floats,
+    scratch: Floats,
+    sum_row: Any,
+) -> None:
+    """Compute dx of the rows of some cores, and their contributions; threads take turns at cores.
+
+    ``sum_row(row, dgamma, scratch)``, a constant of a kernel, adds dy*xh to dgamma.
+    """
+    for position in range(thread, cores.numbers.size, len(scratch)):
+        first, start = cores.numbers[position] * cores.block_factor, cores.starts[position]
+        last = min(len(rows.x), first + cores.block_factor)
+        for group in range(start, cores.starts[position + 1]):
+            dgamma = contributions[group]
+            clear(dgamma)
+            group_first = first + cores.group_rows * (group - start)
+            for number in range(group_first, min(last, group_first + cores.group_rows)):
+                row = row_of(rows, number)
+                mean = sum_row(row, dgamma, scratch[thread]) * constants.average
+                write_dx(row, mean, rows.dx[number], constants.streams)
+    end_streams()
+
+
 @kernel
 def _narrow_rows(
     thread: int,
     rows: Rows,
     cores: Cores,
-    average: np.float32,
-    streams: bool,
+    constants: Constants,
     contributions: Floats,
     scratch: Floats,
 ) -> None:
-    """Key 1, lane accumulators: threads take turns at cores, each of which has one contribution."""
-    for position in range(thread, cores.numbers.size, len(scratch)):
-        dgamma = contributions[position]
-        clear(dgamma)
-        first = cores.numbers[position] * cores.block_factor
-        for number in range(first, min(len(rows.x), first + cores.block_factor)):
-            row = row_of(rows, number)
-            mean = _lane_sum(row, dgamma, scratch[thread, :LANE_COUNT]) * average
-            write_dx(row, mean, rows.dx[number], streams)
-    end_streams()
+    """Key 1, lane accumulators."""
+    _compute_cores(thread, rows, cores, constants, contributions, scratch, _lane_sum)
 
 
 @kernel
@@ -295,21 +348,12 @@ def _whole_rows(
     thread: int,
     rows: Rows,
     cores: Cores,
-    average: np.float32,
-    streams: bool,
+    constants: Constants,
     contributions: Floats,
     scratch: Floats,
 ) -> None:
-    """Key 1, halving: threads take turns at cores, each of which has one contribution."""
-    for position in range(thread, cores.numbers.size, len(scratch)):
-        dgamma = contributions[position]
-        clear(dgamma)
-        first = cores.numbers[position] * cores.block_factor
-        for number in range(first, min(len(rows.x), first + cores.block_factor)):
-            row = row_of(rows, number)
-            mean = _halved_sum(row, dgamma, scratch[thread], False) * average
-            write_dx(row, mean, rows.dx[number], streams)
-    end_streams()
+    """Key 1, halving."""
+    _compute_cores(thread, rows, cores, constants, contributions, scratch, _whole_sum)
 
 
 @kernel
@@ -317,42 +361,26 @@ def _rows_in_pieces(
     thread: int,
     rows: Rows,
     cores: Cores,
-    average: np.float32,
-    streams: bool,
+    constants: Constants,
     contributions: Floats,
     scratch: Floats,
 ) -> None:
-    """Key 2: threads take turns at cores; each group of GROUP_ROWS rows is one contribution."""
-    columns = rows.x.shape[1]
-    for position in range(thread, cores.numbers.size, len(scratch)):
-        first = cores.numbers[position] * cores.block_factor
-        last = min(len(rows.x), first + cores.block_factor)
-        for group in range(cores.starts[position], cores.starts[position + 1]):
-            dgamma = contributions[group]
-            clear(dgamma)
-            group_first = first + GROUP_ROWS * (group - cores.starts[position])
-            for number in range(group_first, min(last, group_first + GROUP_ROWS)):
-                row, total = row_of(rows, number), _ZERO
-                for begin in range(0, columns, PIECE_COLUMNS):
-                    end = min(columns, begin + PIECE_COLUMNS)
-                    piece = _columns_of(row, begin, end)
-                    total = total + _halved_sum(piece, dgamma[begin:end], scratch[thread], True)
-                write_dx(row, total * average, rows.dx[number], streams)
-    end_streams()
+    """Key 2."""
+    _compute_cores(thread, rows, cores, constants, contributions, scratch, _pieces_sum)
 
 
 def _compute_rows(rows: Rows, split: Split, cores: Cores, contributions: Floats) -> None:
     """Compute dx of the rows of some cores, and their contributions (contributions, columns)."""
     columns = rows.x.shape[1]
-    average = np.float32(1) / np.float32(columns)
+    constants = Constants(np.float32(1) / np.float32(columns), is_streamed(rows.dx))
     threads = threads_for(rows.dy.nbytes + rows.x.nbytes + rows.dx.nbytes)
     kernel, scratch_columns = {
         LANES: (_narrow_rows, LANE_COUNT),
         HALVING: (_whole_rows, max(columns, LANE_COUNT)),
         PIECES: (_rows_in_pieces, PIECE_COLUMNS),
     }[split.path]
-    scratch, streams = thread_scratch(threads, scratch_columns), is_streamed(rows.dx)
-    kernel.over(threads, rows, cores, average, streams, contributions, scratch)
+    scratch = thread_scratch(threads, scratch_columns)
+    kernel.over(threads, rows, cores, constants, contributions, scratch)
 
 
 class _Arrival(NamedTuple):
@@ -491,10 +519,10 @@ def _schedule(
     draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
     batches = []
     arrived = arrivals(counts, SEQUENTIAL if deterministic else core_order, seed, draws)
-    for cores, orders in _batches(counts, arrived, rows, columns, element_bytes):
-        starts = np.concatenate(([0], np.cumsum(counts[cores])))
-        stops = starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)
-        batches.append(_Batch(Cores(cores, starts, split.block_factor), _Arrival(orders, stops)))
+    for numbers, orders in _batches(counts, arrived, rows, columns, element_bytes):
+        cores = split.cores(numbers, counts)
+        stops = cores.starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)
+        batches.append(_Batch(cores, _Arrival(orders, stops)))
     return tuple(batches)
 
 
@@ -515,6 +543,6 @@ def contributions(
     counts = split.contributions(rows)
     numbers = np.arange(counts.size, dtype=np.int64)
     values = np.empty((int(counts.sum()), columns), np.float32)
-    cores = Cores(numbers, np.concatenate(([0], np.cumsum(counts))), split.block_factor)
-    _compute_rows(Rows(dy, x, rstd, gamma, np.empty_like(x)), split, cores, values)
+    rows_of_call = Rows(dy, x, rstd, gamma, np.empty_like(x))
+    _compute_rows(rows_of_call, split, split.cores(numbers, counts), values)
     return np.repeat(numbers, counts), values

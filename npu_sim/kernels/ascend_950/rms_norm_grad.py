@@ -38,18 +38,17 @@ from npu_sim.kernels.vectors.row_sums import (
     SLOTS,
     add_slot,
     add_to,
+    clear,
     cols_sum,
-    fill_zeros,
     level,
     paired,
-    start_levels,
 )
 from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 4096
 PADDED_COLUMNS = 128
 """A row or a piece is filled with zeros up to a multiple of this."""
-LISTS = 3
+LIST_SLOTS = 3 * SLOTS
 BLOCK_ROWS = 64
 MOST_CHUNKS = 16
 """Subtrees that rows are split into when no core order does."""
@@ -141,7 +140,7 @@ def _whole_sum(row: Row, target: Target, products: Floats) -> np.float32:
     columns = row.gamma.size
     padded = (columns + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
     _put(row, target, 0, columns, products)
-    fill_zeros(products, columns, padded)
+    clear(products[columns:padded])
     return cols_sum(products, padded)
 
 
@@ -155,17 +154,17 @@ def _pieces_sum(
     """
     columns = row.gamma.size
     sums, lanes = kept[:LANE_COUNT], kept[LANE_COUNT : 2 * LANE_COUNT]
-    start_levels(levels)
+    clear(levels)
     for begin in range(0, body, PIECE_COLUMNS):
         first, last = min(body + begin, columns), min(body + begin + PIECE_COLUMNS, columns)
         _put(row, target, begin, begin + PIECE_COLUMNS, products)
         _put(row, target, first, last, products[PIECE_COLUMNS:])
         count = PIECE_COLUMNS + last - first
         padded = (count + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
-        fill_zeros(products, count, padded)
+        clear(products[count:padded])
         power = PIECE_COLUMNS if padded < 2 * PIECE_COLUMNS else 2 * PIECE_COLUMNS
         slot = paired(products, padded, power, sums, lanes)
-        add_slot(levels, begin // PIECE_COLUMNS, slot, lanes)
+        add_slot(levels, begin // PIECE_COLUMNS, slot, lanes, 1)
     total = level(levels, body // PIECE_COLUMNS, lanes)
     for column in range(min(2 * body, columns), columns):
         _product(row, target, column)
@@ -203,7 +202,7 @@ def _compute_row(
     if constants.body == 0:
         total = _whole_sum(row, target, products)
     else:
-        levels, kept = scratch.levels[thread], scratch.kept[thread]
+        levels, kept = scratch.levels[thread, :LIST_SLOTS], scratch.kept[thread]
         total = _pieces_sum(row, target, constants.body, products, levels, kept)
     write_dx(row, total * constants.average, rows.dx[number], constants.streams)
 
@@ -406,7 +405,7 @@ def rms_norm_grad(
     row_products = columns + PADDED_COLUMNS if body == 0 else 2 * PIECE_COLUMNS
     scratch = Scratch(
         thread_scratch(threads, max(row_products, PADDED_COLUMNS)),
-        thread_scratch(threads, LISTS, SLOTS),
+        thread_scratch(threads, LIST_SLOTS),
         thread_scratch(threads, 2 * LANE_COUNT),
         thread_scratch(threads, depth + 1, columns),
     )

@@ -94,7 +94,7 @@ def reduce_sum(values: Floats, lanes: Floats) -> np.float32:
 
 @device_function
 def clear(values: Floats) -> None:
-    """Set values to 0."""
+    """Set values to +0."""
     for position in range(values.size):
         values[position] = _ZERO
 
@@ -152,13 +152,6 @@ def largest_power(number: int) -> int:
     while 2 * power <= number:
         power *= 2
     return power
-
-
-@device_function
-def fill_zeros(values: Floats, begin: int, end: int) -> None:
-    """Set the values begin..end to +0."""
-    for position in range(begin, end):
-        values[position] = _ZERO
 
 
 @device_function
@@ -297,41 +290,38 @@ def row_sum(values: Floats, lanes: Floats) -> np.float32:
 
 
 @device_function
-def one_list(slots: Floats, lanes: Floats) -> np.float32:
-    """Return the sum of the 256 slots of one list of `level`."""
+def one_list(slots: Floats, lanes: Floats, partner: int) -> np.float32:
+    """Return the sum of the 256 slots of one list; ``partner`` is added to register 0: 1 or 2."""
     for lane in range(LANE_COUNT):
-        first = slots[lane] + slots[lane + LANE_COUNT]
-        second = slots[lane + 2 * LANE_COUNT] + slots[lane + 3 * LANE_COUNT]
+        first = slots[lane] + slots[lane + partner * LANE_COUNT]
+        second = slots[lane + (3 - partner) * LANE_COUNT] + slots[lane + 3 * LANE_COUNT]
         lanes[lane] = first + second
     return add_lanes(lanes)
 
 
 @device_function
-def start_levels(levels: Floats) -> None:
-    """Clear the lists (3, 256) of `add_slot` before the first slot of a row."""
-    for number in range(levels.shape[0]):
-        fill_zeros(levels[number], 0, SLOTS)
+def add_slot(levels: Floats, number: int, slot: np.float32, lanes: Floats, partner: int) -> None:
+    """Put slot ``number`` of a row into the first list; a full list is one slot of the next.
 
-
-@device_function
-def add_slot(levels: Floats, number: int, slot: np.float32, lanes: Floats) -> None:
-    """Put slot ``number`` of a row into the lists; a full list is one slot of the next."""
-    levels[0, number % SLOTS] = slot
-    depth, place = 0, number
-    while place % SLOTS == SLOTS - 1 and depth + 1 < levels.shape[0]:
+    ``levels`` holds two lists or more, +0 before the first slot of a row.
+    """
+    levels[number % SLOTS] = slot
+    begin, place = 0, number
+    while place % SLOTS == SLOTS - 1 and begin + SLOTS < levels.size:
         place //= SLOTS
-        levels[depth + 1, place % SLOTS] = one_list(levels[depth], lanes)
-        fill_zeros(levels[depth], 0, SLOTS)
-        depth += 1
+        slots = levels[begin : begin + SLOTS]
+        levels[begin + SLOTS + place % SLOTS] = one_list(slots, lanes, partner)
+        clear(slots)
+        begin += SLOTS
 
 
 @device_function
 def level(levels: Floats, slots: int, lanes: Floats) -> np.float32:
     """Return the sum of a row of ``slots`` slots, a power of two."""
-    depth = 0
-    while slots >= SLOTS and depth + 1 < levels.shape[0]:
+    begin = 0
+    while slots >= SLOTS and begin + SLOTS < levels.size:
         slots //= SLOTS
-        depth += 1
+        begin += SLOTS
         if slots == 1:
-            return levels[depth, 0]
-    return one_list(levels[depth], lanes)
+            return levels[begin]
+    return one_list(levels[begin : begin + SLOTS], lanes, 1)
