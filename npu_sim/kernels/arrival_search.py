@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch
-from npu_sim.kernels.order_study import Contributions, arrival, open_lines
-from npu_sim.kernels.random_order import RANDOM
 from npu_sim.numbers.scalars import narrow, widen
 
 REACHED, EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL, NOT_FOUND = range(4)

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
-from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
@@ -484,7 +484,7 @@ def rms_norm_grad(
         Whether every core sums its contributions, and these sums are added in core order.
     core_order, seed
         Code and seed of the order in which contributions arrive otherwise; see
-        :mod:`npu_sim.kernels.random_order`.
+        :mod:`npu_sim.kernels.arrival_orders`.
     dgamma : float32 (columns,)
     """
     rows, columns = x.shape

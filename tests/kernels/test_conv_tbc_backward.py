@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.conv_tbc_backward.operands import round_row
 from npu_sim.kernels.conv_tbc_backward.schedule import (
     arrival,
@@ -19,7 +20,6 @@ from npu_sim.kernels.conv_tbc_backward.schedule import (
 )
 from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
-from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.vectors.lane_type import fused_multiply_add
 from npu_sim.numbers.storage import storage_view
 from tests.processes import ALL_THREADS, words_printed_by

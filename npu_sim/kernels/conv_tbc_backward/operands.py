@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.conv_tbc_backward.schedule import SAMPLE, START, STOP, Integers
 from npu_sim.kernels.conv_tbc_backward.tile import Floats
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 

@@ -28,6 +28,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrivals
 from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_COLUMNS,
     TILE_ROWS,
@@ -36,7 +37,6 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     Floats,
 )
 from npu_sim.kernels.engine.threads import aligned, thread_scratch
-from npu_sim.kernels.random_order import RANDOM, SEQUENTIAL, arrivals
 from npu_sim.kernels.vectors.lane_type import I64, element_address
 
 Integers = NDArray[np.int64]

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npu_sim.kernels.arrival_orders import RANDOM, arrival, seed_words
 from npu_sim.kernels.conv_tbc_backward.operands import Packing, Stored, clear, pack_tiles
 from npu_sim.kernels.conv_tbc_backward.schedule import (
     IN_MEMORY,
@@ -51,7 +52,6 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
-from npu_sim.kernels.random_order import RANDOM, draw_arrival, seed_words
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 
@@ -238,10 +238,12 @@ class RandomOrder(NamedTuple):
 
     seed: tuple[int, int]
     in_channels: int
-    counts: Integers
-    """(cores,): contributions of each core to an element, all 1."""
-    left: Integers
-    """(threads, cores or more)"""
+    cores: Integers
+    """(cores,): each has one contribution."""
+    values: Floats
+    """Empty: the order does not depend on values."""
+    lines: Integers
+    """(threads, 2, cores or more)"""
     drawn: Integers
     """(threads, cores or more)"""
 
@@ -304,13 +306,13 @@ def _multiply_random(
     all_parts: Floats,
 ) -> None:
     """Compute the accumulators of every core, then add them row by row in a random order."""
-    parts, none, counts = all_parts[thread], sums[:0], order.counts
-    left, drawn = order.left[thread], order.drawn[thread, : counts.size]
+    parts, none, cores = all_parts[thread], sums[:0], order.cores
+    lines, drawn = order.lines[thread], order.drawn[thread, : cores.size]
     number = take(queue)
     while number < len(blocks.ranges):
         block, start = _block(blocks, number), blocks.starts[number]
         size, core = blocks.starts[number + 1] - start, 0
-        clear(parts[: counts.size * size])
+        clear(parts[: cores.size * size])
         for visit in range(len(operands.visits)):
             accumulators = Accumulators(parts, core * size, False)
             _add_sample(_sample(operands, visit), block, operands.taps, accumulators, none, none)
@@ -318,7 +320,7 @@ def _multiply_random(
         for tap in range(block.first_tap, block.stop_tap):
             for in_channel in range(block.first_in, block.stop_in):
                 row = tap * order.in_channels + in_channel
-                draw_arrival(counts, order.seed, row, left, drawn)
+                arrival(RANDOM, order.seed, row, cores, order.values, lines, drawn)
                 for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
                     place = place_in_block(block, tap, in_channel, first)
                     target = sums[start + place : start + place + TILE_COLUMNS]
@@ -418,9 +420,14 @@ def grad_weight(
             Taps(pad, tap_stride, x.shape[0]),
         )
         if is_random:
-            counts = np.ones(split.cores, np.int64)
-            left, drawn = (thread_scratch(threads, split.cores, dtype=np.int64) for _ in range(2))
-            order = RandomOrder(seed_words(seed), in_channels, counts, left, drawn)
+            order = RandomOrder(
+                seed_words(seed),
+                in_channels,
+                np.arange(split.cores),
+                np.empty((split.cores, 0), np.float32),
+                thread_scratch(threads, 2, split.cores, dtype=np.int64),
+                thread_scratch(threads, split.cores, dtype=np.int64),
+            )
             _multiply_random.over(
                 threads, operands, blocks, order, scratch.sums, queue, scratch.parts
             )

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import SEQUENTIAL, next_core, seed_words
 from npu_sim.kernels.embedding_dense_backward.grouping import (
     INDEX_ORDER,
     STAGED,
@@ -51,14 +52,6 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
 )
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count
-from npu_sim.kernels.random_order import (
-    RANDOM,
-    REVERSE,
-    ROUND_ROBIN,
-    SEQUENTIAL,
-    draw_below,
-    seed_words,
-)
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import Kept, Stored, load_lanes, splat, store, store_lanes
 from npu_sim.numbers.scalars import narrow, widen
@@ -66,10 +59,9 @@ from npu_sim.numbers.scalars import narrow, widen
 # --- Atomic paths ---
 
 Cursors = NDArray[np.int64]
-"""(cores, 3): the state of each core that contributes to a run, cores ascending."""
+"""(3, cores): the state of each core that contributes to a run, cores ascending."""
 CORE, NEXT, LEFT = 0, 1, 2
-"""Columns of `Cursors`: the core, its next slot, and the number of chunks it has left."""
-CURSOR_COLUMNS = 3
+"""Rows of `Cursors`: the core, its next slot, and the number of chunks it has left."""
 
 
 class ArrivalOrder(NamedTuple):
@@ -80,7 +72,7 @@ class ArrivalOrder(NamedTuple):
     by_slot: bool
     """Whether ``core_starts`` are slots rather than rows of grad."""
     order: int
-    """Code of the order; see `npu_sim.kernels.random_order`."""
+    """Code of the order; see `npu_sim.kernels.arrival_orders`."""
     seed: tuple[int, int]
 
 
@@ -94,38 +86,11 @@ def _place_cursors(
         place = slot if arrival.by_slot else max(np.int64(marked[slot]), ~np.int64(marked[slot]))
         while arrival.core_starts[core + 1] <= place:
             core += 1
-        if count == 0 or cursors[count - 1, CORE] != core:
-            cursors[count, CORE], cursors[count, NEXT], cursors[count, LEFT] = core, slot, 0
+        if count == 0 or cursors[CORE, count - 1] != core:
+            cursors[CORE, count], cursors[NEXT, count], cursors[LEFT, count] = core, slot, 0
             count += 1
-        cursors[count - 1, LEFT] += marked[slot] < 0
+        cursors[LEFT, count - 1] += marked[slot] < 0
     return count
-
-
-@device_function
-def _pick_cursor(
-    arrival: ArrivalOrder, row: int, step: int, left: int, last: int, count: int, cursors: Cursors
-) -> int:
-    """Return the cursor whose next chunk arrives.
-
-    ``left`` chunks remain at ``count`` cursors; ``last`` is the previous cursor, -1 at first.
-    """
-    if arrival.order == RANDOM:
-        # Choosing a core with probability proportional to its remaining chunks makes all merges
-        # equally likely.
-        drawn, cursor = draw_below(left, arrival.seed, row, step), 0
-        while drawn >= cursors[cursor, LEFT]:
-            drawn -= cursors[cursor, LEFT]
-            cursor += 1
-        return cursor
-    direction = -1 if arrival.order == REVERSE else 1
-    cursor = last
-    if last < 0:
-        cursor = count - 1 if arrival.order == REVERSE else 0
-    elif arrival.order == ROUND_ROBIN:
-        cursor = (last + 1) % count
-    while cursors[cursor, LEFT] == 0:
-        cursor = (cursor + direction) % count
-    return cursor
 
 
 @device_function
@@ -140,20 +105,19 @@ def _merge_run(
 ) -> None:
     """Copy the slots begin..stop from ``marked`` to ``merged``, chunk by chunk as they arrive."""
     count = _place_cursors(arrival, marked, begin, stop, cursors)
-    left = np.int64(0)
-    for cursor in range(count):
-        left += cursors[cursor, LEFT]
-    cursor, step, target = -1, 0, begin
-    while left > 0:
-        cursor = _pick_cursor(arrival, row, step, left, cursor, count, cursors)
-        slot = cursors[cursor, NEXT]
+    left, chunks = cursors[LEFT, :count], np.int64(0)
+    for chunks_of_core in left:
+        chunks += chunks_of_core
+    cursor, target = -1, begin
+    for step in range(chunks):
+        cursor = next_core(arrival.order, arrival.seed, row, step, chunks - step, left, cursor)
+        slot = cursors[NEXT, cursor]
         while marked[slot] >= 0:
             merged[target] = marked[slot]
             slot, target = slot + 1, target + 1
         merged[target] = marked[slot]
-        cursors[cursor, NEXT], target = slot + 1, target + 1
-        cursors[cursor, LEFT] -= 1
-        left, step = left - 1, step + 1
+        cursors[NEXT, cursor], target = slot + 1, target + 1
+        left[cursor] -= 1
 
 
 @kernel
@@ -187,11 +151,11 @@ def merge_rows(
     rows : int64
         Weight rows that depend on the order of arrival.
     order, seed : int
-        Code of the order (`npu_sim.kernels.random_order`) and its seed, which only RANDOM uses.
+        Code of the order (`npu_sim.kernels.arrival_orders`) and its seed, which only RANDOM uses.
     """
     merged = marked.copy()
     arrival = ArrivalOrder(cut.core_starts(), cut.splits_slots, order, seed_words(seed))
-    cursors = np.empty((thread_count(), cut.cores, CURSOR_COLUMNS), np.int64)
+    cursors = np.empty((thread_count(), 3, cut.cores), np.int64)
     _merge_all.over(len(cursors), arrival, rows, starts, marked, merged, cursors)
     return merged
 
