@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch
+from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
 SEQUENTIAL = 0
@@ -31,10 +32,6 @@ SMALLEST_FIRST = 4
 LARGEST_FIRST = 5
 POSITIVE_FIRST = 6
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float32]
-ONE = np.float32(1)
-ZERO = np.float32(0)
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 """FNV-1a, 64 bits: results are identified by hash."""
 

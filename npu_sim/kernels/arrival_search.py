@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch
+from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
 REACHED, EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL, NOT_FOUND = range(4)
 """How a search ended: order found; all orders enumerated; outside the interval; budget spent."""
 
-Integers = NDArray[np.int64]
 Keys = NDArray[np.int32]
-Floats = NDArray[np.float32]
 
 BEAM_WIDTH = 16
 FIRST_DRAWS = 64
@@ -35,8 +34,6 @@ SIGN = 1 << 31
 UNIT = 2.0**-24
 """Largest relative error of one fp32 addition."""
 LARGEST = float(np.finfo(np.float32).max)
-ONE = np.float32(1)
-ZERO = np.float32(0)
 
 
 class Finish(NamedTuple):

@@ -23,9 +23,12 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import threads_for
-from npu_sim.kernels.vectors.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.vectors.lane_blocks import (
+    LOWEST_MODERATE,
     block_length,
+    exp_fp32,
+    exp_moderate,
+    exp_rounded,
     larger,
     largest,
     load_block,
@@ -33,7 +36,7 @@ from npu_sim.kernels.vectors.lane_blocks import (
     store_numbers,
     stream_numbers,
 )
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     end_streams,
     is_streamed,
@@ -44,7 +47,7 @@ from npu_sim.kernels.vectors.lanes import (
     stream,
     to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
+from npu_sim.kernels.vectors.lanes_edges import load_some, merge, write_ends
 from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum, row_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
@@ -58,8 +61,6 @@ kernel waited for memory for 25 % of the time in fp32 and 33 % in 16 bits. 4 to 
 good."""
 
 SMALLEST_NORMAL = np.float32(2.0**-126)
-_ZERO = np.float32(0)
-_ONE = np.float32(1)
 MODERATE_LIMITS = {
     np.dtype(np.float32): int(np.float32(LOWEST_MODERATE).view(np.int32)),
     np.dtype(np.int16): int(np.float16(LOWEST_MODERATE).view(np.int16)),
@@ -68,8 +69,6 @@ MODERATE_LIMITS = {
 """Pattern of the lowest moderate number by storage dtype. As signed integers the patterns of
 negative numbers grow with their magnitude, and those of all others are larger: no element of [-87,
 -0] has a pattern above its limit, and every other has."""
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 class Labels(NamedTuple):
@@ -128,8 +127,8 @@ class Counts(NamedTuple):
 def _mask_of(label: np.int64, labels: Labels) -> np.float32:
     """Return 0 for the ignored label, 1 for others."""
     if labels.in_fp32:
-        return _ZERO if np.float32(label) == np.float32(np.int64(labels.ignored)) else _ONE
-    return _ZERO if label == labels.ignored else _ONE
+        return ZERO if np.float32(label) == np.float32(np.int64(labels.ignored)) else ONE
+    return ZERO if label == labels.ignored else ONE
 
 
 @device_function
@@ -143,7 +142,7 @@ def _weighted(factor: np.float32, label: np.int64, labels: Labels) -> np.float32
     if labels.weight.size == 0:
         return factor
     # An ignored label may be outside [0, C).
-    return factor * (labels.weight[label] if 0 <= label < labels.weight.size else _ZERO)
+    return factor * (labels.weight[label] if 0 <= label < labels.weight.size else ZERO)
 
 
 @device_function
@@ -153,7 +152,7 @@ def _core_sum(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
         return reduce_sum(values, lanes)
     if values.size < passes.rows and not passes.start_at_zero:
         return row_sum(values, lanes)
-    total = _ZERO
+    total = ZERO
     for begin in range(0, values.size, passes.rows):
         total = total + row_sum(values[begin : begin + passes.rows], lanes)
     return total
@@ -168,10 +167,10 @@ def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: C
         is_class = not labels.in_fp32 or label != labels.ignored
         if is_class and not 0 <= label < labels.columns and first < 0:
             first = row
-        if _mask_of(label, labels) == _ZERO:
+        if _mask_of(label, labels) == ZERO:
             masked += 1
             aliased += label != labels.ignored
-        counts.values[row] = _weighted(_ONE, label, labels)
+        counts.values[row] = _weighted(ONE, label, labels)
     counts.labels[0], counts.labels[1], counts.labels[2] = first, masked, aliased
     if not sums_up or first >= 0:
         return
@@ -201,6 +200,13 @@ def _scale_moderate(log_prob, factor: np.float32, out):
         store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
     store_numbers(out, last, exp_moderate(load_block(log_prob, last)) * factor)
     return largest(patterns)
+
+
+@device_function
+def _part_of(inputs: tuple[NDArray[Any], np.float32], column: int, begin: int, stop: int) -> Any:
+    """Return exp(log_prob) * factor for the elements begin..stop of a cache line."""
+    log_prob, factor = inputs
+    return exp_moderate(load_some(log_prob, column, begin, stop, log_prob)) * factor
 
 
 @device_function
@@ -237,13 +243,7 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
             stream(out, label_line, merge(below, lanes, place + 1, out))
             begin = label_line + line
             in_lines = False
-    for side in range(2):
-        column, start, stop = lines_end, 0, out.size - lines_end
-        if side == 0:
-            column, start, stop = first - line, line - first, line
-        if start < stop:
-            part = exp_moderate(load_some(log_prob, column, start, stop, out)) * factor
-            store_some(out, column, part, start, stop)
+    write_ends((log_prob, factor), out, first, lines_end, _part_of)
     if 0 <= label < first or lines_end <= label < out.size:
         out[label] = narrow(at_label, out)
     return largest(patterns)
@@ -252,7 +252,7 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
 @device_function
 def flush(number: np.float32) -> np.float32:
     """Return 0 for a subnormal number, others as they are."""
-    return _ZERO if abs(number) < SMALLEST_NORMAL else number
+    return ZERO if abs(number) < SMALLEST_NORMAL else number
 
 
 @device_function
@@ -272,8 +272,8 @@ def write_piece(
     ``limit`` is the pattern of the lowest moderate number of the storage dtype. With ``flushes``,
     subnormal results of exp become 0.
     """
-    is_finite = factor - factor == _ZERO
-    pattern, at_label = limit + 1, _ZERO
+    is_finite = factor - factor == ZERO
+    pattern, at_label = limit + 1, ZERO
     if 0 <= label < out.size:
         # exp(log_prob) * nll - nll cancels where log_prob is near 0.
         exp = exp_rounded(widen(log_prob[label]))
@@ -359,7 +359,7 @@ def survey_labels(labels: Labels, passes: Passes, sums_up: bool) -> Survey:
     )
     _survey.over(1, labels, passes, sums_up, counts)
     first, ignored, aliased = counts.labels.tolist()
-    return Survey(first, ignored, aliased, counts.sums[cores] if sums_up else _ONE)
+    return Survey(first, ignored, aliased, counts.sums[cores] if sums_up else ONE)
 
 
 def write_gradient(

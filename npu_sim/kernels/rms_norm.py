@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, multiply_add
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, multiply_add
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     STREAM_ROW_BYTES,
@@ -33,12 +33,9 @@ from npu_sim.kernels.vectors.lanes import (
     load_ordered,
     prefetch,
     splat,
-    store,
     store_lanes,
-    stream,
-    to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
+from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, write_row
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     SLOTS,
@@ -54,7 +51,7 @@ from npu_sim.kernels.vectors.row_sums import (
     power_tree,
 )
 from npu_sim.numbers.arrays import address_of
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import widen
 
 LANES = 0
 """Whole rows, summed in 64 lane accumulators: key 2."""
@@ -78,13 +75,11 @@ ALIGNED_BYTES = 512
 REGISTERS = 4 * LANE_COUNT
 """Scratch of Ascend 950: four registers, then the lists, then the squares of a piece."""
 LIST_SLOTS = 3 * SLOTS
-_ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-_MINUS_HALF, _THREE_HALVES = np.float32(-0.5), np.float32(1.5)
+_HALF, _MINUS_HALF, _THREE_HALVES = np.float32(0.5), np.float32(-0.5), np.float32(1.5)
 _INFINITY = np.float32(np.inf)
 SMALLEST_NORMAL = np.float32(2.0**-126)
 LARGEST_INVERTED = np.float32(2.0**126)
 """The reciprocal of a larger number is subnormal, which division replaces by 0."""
-Floats = NDArray[np.float32]
 
 
 class Split(NamedTuple):
@@ -138,7 +133,7 @@ def square_one(x, column: int) -> np.float32:
 def _lane_sum(x, split: Split, scratch: Floats) -> np.float32:
     """Return the sum of squares: 64 lane accumulators, then a tree over the lanes."""
     accumulators = scratch[:LANE_COUNT]
-    first = splat(_ZERO, accumulators)
+    first = splat(ZERO, accumulators)
     second, third, fourth = first, first, first
     whole = x.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
@@ -174,7 +169,7 @@ def _halved_sum(x, squares: Floats) -> np.float32:
 @device_function
 def _halved_sums(x, split: Split, scratch: Floats) -> np.float32:
     """Return the sum of squares: piece by piece, each piece by halving."""
-    total = _ZERO
+    total = ZERO
     for begin in range(0, x.size, split.piece_columns):
         piece = x[begin : min(x.size, begin + split.piece_columns)]
         total = total + _halved_sum(piece, scratch)
@@ -270,7 +265,7 @@ def _listed_sum(x, split: Split, scratch: Floats) -> np.float32:
 @device_function
 def _rstd(total: np.float32, average: np.float32, epsilon: np.float32) -> np.float32:
     """Return 1 / sqrt(total * average + epsilon) in four roundings."""
-    return _ONE / np.sqrt(total * average + epsilon)
+    return ONE / np.sqrt(total * average + epsilon)
 
 
 @device_function
@@ -281,17 +276,17 @@ def _refined_root(total: np.float32, average: np.float32, epsilon: np.float32) -
     """
     v = total * average + epsilon
     if v == _INFINITY:
-        return _ZERO
-    if v == _ZERO:
+        return ZERO
+    if v == ZERO:
         return _INFINITY
     if v < SMALLEST_NORMAL and v > -SMALLEST_NORMAL:
         r = _INFINITY
     else:
-        r = _ZERO if v > LARGEST_INVERTED else _ONE / v
+        r = ZERO if v > LARGEST_INVERTED else ONE / v
     y0 = np.sqrt(r)
     t = (v * _MINUS_HALF) * y0
     y1 = y0 * multiply_add(t, y0, _THREE_HALVES)
-    d1 = multiply_add(-v, r, _ONE)
+    d1 = multiply_add(-v, r, ONE)
     r2 = multiply_add(-y1, y1, r)
     d2 = multiply_add(v, r2, d1)
     return multiply_add(d2 * y1, _HALF, y1)
@@ -303,41 +298,31 @@ def _plain_root(total: np.float32, average: np.float32, epsilon: np.float32) -> 
     v = total * average + epsilon
     if v < SMALLEST_NORMAL:
         return _INFINITY
-    return _ONE / np.sqrt(v)
+    return ONE / np.sqrt(v)
+
+
+class Row(NamedTuple):
+    """Inputs of y = (x*rstd)*gamma for one row, rounded once."""
+
+    x: NDArray[Any]
+    gamma: NDArray[Any]
+    rstd: np.float32
+    ahead: int
+    """Prefetch distance for x, in elements."""
 
 
 @device_function
-def normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) -> None:
-    """Compute y = (x*rstd)*gamma for one row, rounding once.
+def _line_of(row: Row, column: int) -> Any:
+    """Return a cache line of y."""
+    prefetch(row.x, column + row.ahead)
+    return (load(row.x, column) * row.rstd) * load_like(row.gamma, column, row.x)
 
-    With ``streams``, use non-temporal stores. Prefetches x ``ahead`` elements ahead.
-    """
-    line = LINE_BYTES // y.itemsize
-    if y.size < line:
-        for column in range(y.size):
-            y[column] = narrow((widen(x[column]) * scale) * widen(gamma[column]), y)
-        return
-    if not streams:
-        for begin in range(0, y.size, line):
-            # The last vector may overlap the previous one; both write the same values.
-            column = min(begin, y.size - line)
-            prefetch(x, column + ahead)
-            store(y, column, (load(x, column) * scale) * load_like(gamma, column, x))
-        return
-    first = to_next_line(y, 0)
-    end = first + (y.size - first) // line * line
-    for column in range(first, end, line):
-        prefetch(x, column + ahead)
-        stream(y, column, (load(x, column) * scale) * load_like(gamma, column, x))
-    # The partial cache lines at both ends, which are shared with the neighbouring rows.
-    for side in range(2):
-        column, begin, stop = end, 0, y.size - end
-        if side == 0:
-            column, begin, stop = first - line, line - first, line
-        if begin < stop:
-            xs = load_some(x, column, begin, stop, x)
-            gammas = load_some(gamma, column, begin, stop, x)
-            store_some(y, column, (xs * scale) * gammas, begin, stop)
+
+@device_function
+def _part_of(row: Row, column: int, begin: int, stop: int) -> Any:
+    """Return the elements begin..stop of a cache line of y."""
+    x = load_some(row.x, column, begin, stop, row.x)
+    return (x * row.rstd) * load_some(row.gamma, column, begin, stop, row.x)
 
 
 @device_function
@@ -357,9 +342,10 @@ def _compute_rows(
     count, chunks = len(rows.x), len(scratch)
     for row in range(count * chunk // chunks, count * (chunk + 1) // chunks):
         x, y = rows.x[row], rows.y[row]
-        scale = root(sum_row(x, split, scratch[chunk]), settings.average, settings.epsilon)
-        rows.rstd[row] = scale
-        normalise_row(x, rows.gamma, scale, settings.ahead, y, settings.streams)
+        rstd = root(sum_row(x, split, scratch[chunk]), settings.average, settings.epsilon)
+        rows.rstd[row] = rstd
+        inputs = Row(x, rows.gamma, rstd, settings.ahead)
+        write_row(inputs, y, settings.streams, _line_of, _part_of)
     end_streams()
 
 

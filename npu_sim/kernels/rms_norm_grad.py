@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     end_streams,
@@ -36,12 +36,9 @@ from npu_sim.kernels.vectors.lanes import (
     prefetch,
     prefetch_lines,
     splat,
-    store,
     store_lanes,
-    stream,
-    to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
+from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, write_row
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     add_lanes,
@@ -51,12 +48,10 @@ from npu_sim.kernels.vectors.row_sums import (
     halve,
     keep_lanes,
 )
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import widen
 
 LOOKAHEAD_BYTES = 8192
 """Prefetch distance for dy and x, across the ends of rows: up to 10 % faster."""
-_ZERO = np.float32(0)
-Floats = NDArray[np.float32]
 
 
 class Row(NamedTuple):
@@ -103,7 +98,7 @@ def _lane_sum(row: Row, dgamma: Floats, scratch: Floats) -> np.float32:
     64 products at a time are added lane by lane, then the lanes as a tree.
     """
     accumulators = scratch[:LANE_COUNT]
-    first = splat(_ZERO, dgamma)
+    first = splat(ZERO, dgamma)
     second, third, fourth = first, first, first
     whole = dgamma.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
@@ -165,7 +160,7 @@ def _whole_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
 @device_function
 def _pieces_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
     """Key 2: like `_halved_sum`, in pieces."""
-    total = _ZERO
+    total = ZERO
     for begin in range(0, dgamma.size, PIECE_COLUMNS):
         end = min(dgamma.size, begin + PIECE_COLUMNS)
         piece = _columns_of(row, begin, end)
@@ -174,50 +169,27 @@ def _pieces_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
 
 
 @device_function
-def _gradient(dy: Any, x: Any, gamma: Any, rstd: np.float32, mean: np.float32) -> Any:
-    """Return (dy*gamma - xh*mean)*rstd, for scalars or vectors."""
-    return (dy * gamma - (x * rstd) * mean) * rstd
+def _line_of(inputs: tuple[Row, np.float32], column: int) -> Any:
+    """Return a cache line of dx."""
+    row, mean = inputs
+    dy, x, gamma = load(row.dy, column), load(row.x, column), load_like(row.gamma, column, row.x)
+    return (dy * gamma - (x * row.rstd) * mean) * row.rstd
 
 
 @device_function
-def _gradient_line(row: Row, column: int, mean: np.float32) -> Any:
-    """Return a cache line of dx."""
-    dy, x, gamma = load(row.dy, column), load(row.x, column), load_like(row.gamma, column, row.x)
-    return _gradient(dy, x, gamma, row.rstd, mean)
+def _part_of(inputs: tuple[Row, np.float32], column: int, begin: int, stop: int) -> Any:
+    """Return the elements begin..stop of a cache line of dx."""
+    row, mean = inputs
+    dy = load_some(row.dy, column, begin, stop, row.x)
+    x = load_some(row.x, column, begin, stop, row.x)
+    gamma = load_some(row.gamma, column, begin, stop, row.x)
+    return (dy * gamma - (x * row.rstd) * mean) * row.rstd
 
 
 @device_function
 def write_dx(row: Row, mean: np.float32, dx: NDArray[Any], streams: bool) -> None:
-    """Compute dx = (dy*gamma - xh*mean)*rstd for one row, rounding once.
-
-    With ``streams``, use non-temporal stores.
-    """
-    line = LINE_BYTES // dx.itemsize
-    if dx.size < line:
-        for column in range(dx.size):
-            dy, x, gamma = widen(row.dy[column]), widen(row.x[column]), widen(row.gamma[column])
-            dx[column] = narrow(_gradient(dy, x, gamma, row.rstd, mean), dx)
-        return
-    if not streams:
-        for begin in range(0, dx.size, line):
-            # The last vector may overlap the previous one; both write the same values.
-            column = min(begin, dx.size - line)
-            store(dx, column, _gradient_line(row, column, mean))
-        return
-    first = to_next_line(dx, 0)
-    end = first + (dx.size - first) // line * line
-    for column in range(first, end, line):
-        stream(dx, column, _gradient_line(row, column, mean))
-    # The partial cache lines at both ends, which are shared with the neighbouring rows.
-    for side in range(2):
-        column, begin, stop = end, 0, dx.size - end
-        if side == 0:
-            column, begin, stop = first - line, line - first, line
-        if begin < stop:
-            dys = load_some(row.dy, column, begin, stop, row.x)
-            xs = load_some(row.x, column, begin, stop, row.x)
-            gammas = load_some(row.gamma, column, begin, stop, row.x)
-            store_some(dx, column, _gradient(dys, xs, gammas, row.rstd, mean), begin, stop)
+    """Compute dx = (dy*gamma - xh*mean)*rstd for one row, rounding once."""
+    write_row((row, mean), dx, streams, _line_of, _part_of)
 
 
 # --- All rows, on all threads ---
@@ -239,8 +211,6 @@ batches."""
 SMALL_SCRATCH_BYTES = 1 << 22
 """Contributions of this size are never split into batches: each further batch starts two more
 parallel loops, and its cores do not fill the threads."""
-
-Integers = NDArray[np.int64]
 
 
 class Split(NamedTuple):
@@ -491,19 +461,12 @@ def rms_norm_grad(
     dgamma.fill(0)
     schedule = _schedule if split.path == PIECES else _cached_schedule
     batches = schedule(split, rows, columns, x.itemsize, deterministic, core_order, seed)
-    contributions = np.empty((batches[0].arrival.orders.shape[1], columns), np.float32)
+    contributions = np.empty((batches[0][1].orders.shape[1], columns), np.float32)
     input_rows = Rows(dy, x, rstd, gamma, dx)
     for cores, arrival in batches:
         drawn = contributions[: arrival.orders.shape[1]]
         _compute_rows(input_rows, split, cores, drawn)
         _fold(drawn, arrival, dgamma)
-
-
-class _Batch(NamedTuple):
-    """Cores that are computed together, and the order in which their contributions are added."""
-
-    cores: Cores
-    arrival: _Arrival
 
 
 def _schedule(
@@ -514,7 +477,8 @@ def _schedule(
     deterministic: bool,
     core_order: int,
     seed: int,
-) -> tuple[_Batch, ...]:
+) -> tuple[tuple[Cores, _Arrival], ...]:
+    """Return cores that are computed together, and the order of their contributions."""
     counts = split.contributions(rows)
     draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
     batches = []
@@ -522,7 +486,7 @@ def _schedule(
     for numbers, orders in _batches(counts, arrived, rows, columns, element_bytes):
         cores = split.cores(numbers, counts)
         stops = cores.starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)
-        batches.append(_Batch(cores, _Arrival(orders, stops)))
+        batches.append((cores, _Arrival(orders, stops)))
     return tuple(batches)
 
 

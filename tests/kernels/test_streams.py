@@ -64,8 +64,11 @@ def test_cross_entropy(monkeypatch, dtype, columns, offset):
         np.array([1.7], F),
     )
 
+    labels = cross_entropy_loss_grad.Labels(target, np.empty(0, F), columns, -100, True)
+
     def compute(out):
-        cross_entropy_loss_grad.write_gradient(loss, F(1), log_prob, target, None, -100, out)
+        division = cross_entropy_loss_grad.Division(F(1))
+        cross_entropy_loss_grad.write_gradient(loss, division, log_prob, labels, out)
 
     through, past = both_ways(
         monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, offset, compute

@@ -401,6 +401,13 @@ def _mark_batches(
             marked[last] = min(marked[last], ~marked[last])
 
 
+def shared_rows(core_starts: NDArray[np.int64], starts: Integers) -> NDArray[np.int64]:
+    """Return for every border between two cores the weight row that both reach; -1 for none."""
+    inner = core_starts[1:-1]
+    rows = np.searchsorted(starts, inner, side="right") - 1
+    return np.where(starts[rows] < inner, rows, -1).astype(np.int64)
+
+
 def depends_on_arrival(cut: Cut, starts: Integers, marked: Integers) -> NDArray[np.bool_]:
     """Return the mask (num_weights,) of rows whose bits depend on the order of arrival.
 
@@ -410,9 +417,8 @@ def depends_on_arrival(cut: Cut, starts: Integers, marked: Integers) -> NDArray[
     if not cut.is_atomic:
         return mask
     if cut.splits_slots:
-        inner = cut.core_starts()[1:-1]
-        rows = np.searchsorted(starts, inner, side="right") - 1
-        rows = np.unique(rows[starts[rows] < inner])
+        rows = np.unique(shared_rows(cut.core_starts(), starts))
+        rows = rows[rows >= 0]
         mask[rows] = _additions(starts, marked, rows) >= ORDERED_ADDITIONS
         return mask
     for first in range(0, mask.size, _PIECE):

@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 from npu_sim.kernels.embedding_dense_backward.grouping import Division, Integers, divide
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Lanes, Stored
 from npu_sim.kernels.vectors.lanes import (
-    Kept,
-    Stored,
     end_streams,
     is_streamed,
     load,
@@ -40,8 +38,6 @@ from npu_sim.kernels.vectors.lanes import (
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
 from npu_sim.numbers.scalars import narrow, widen
-
-Lanes = Any
 
 SCALE_NOTHING = 0
 SCALE_SUM = 1
@@ -62,8 +58,6 @@ LOOKAHEAD_BYTES = 1024
 OUT_LOOKAHEAD_BYTES = 4096
 """Bytes of the next output row to prefetch while one is summed: 10 % faster for rows of 4096
 bytes."""
-ZERO = np.float32(0)
-ONE = np.float32(1)
 NO_ROWS = np.empty(0, np.int64)
 NO_LINE = -(1 << 62)
 """No cache line is pending. Not -1: the line in which the first row begins may start one element
@@ -124,9 +118,9 @@ class ThreadBuffers(NamedTuple):
 
     offsets: NDArray[np.int64]
     closes: NDArray[np.bool_]
-    totals: Kept
-    chunks: Kept
-    carry: Kept
+    totals: Floats
+    chunks: Floats
+    carry: Floats
 
 
 def pass_buffers(threads: int, sums: int, element_bytes: int) -> PassBuffers:
@@ -162,7 +156,7 @@ def read_slots(
 
 
 @device_function
-def clear_lines(sums: Kept, lines: int, step: int, zero: Lanes) -> None:
+def clear_lines(sums: Floats, lines: int, step: int, zero: Lanes) -> None:
     """Set accumulators to zero."""
     for line in range(lines):
         store_lanes(sums, line * step, zero)
@@ -324,7 +318,7 @@ def _write_short_run(
 
 
 @device_function
-def _flush_line(out: Stored, carry: Kept, open_line: int, stop: int) -> int:
+def _flush_line(out: Stored, carry: Floats, open_line: int, stop: int) -> int:
     """Store the pending part of a cache line, up to element ``stop``; return `NO_LINE`."""
     if open_line != NO_LINE:
         store_some(out, open_line, load_lanes(carry, 0, out), 0, stop - open_line)
@@ -414,15 +408,15 @@ def _sum_wide(
 
 
 @device_function
-def _write_narrow_row(rows: MarkedRows, run: Run, out: Stored, out_start: int) -> None:
-    for column in range(rows.dim):
-        total, chunk = ZERO, ZERO
-        for slot in range(run.begin, run.stop):
-            row = np.int64(rows.marked[slot])
-            chunk = chunk + widen(rows.grad[max(row, ~row) * rows.dim + column]) * run.weight
-            if row < 0:
-                total, chunk = total + chunk, ZERO
-        out[out_start + column] = narrow(total * run.factor, out)
+def narrow_sum(rows: MarkedRows, run: Run, column: int) -> np.float32:
+    """Return the sum of a run in one column, without the factor of the sum."""
+    total, chunk = ZERO, ZERO
+    for slot in range(run.begin, run.stop):
+        row = np.int64(rows.marked[slot])
+        chunk = chunk + widen(rows.grad[max(row, ~row) * rows.dim + column]) * run.weight
+        if row < 0:
+            total, chunk = total + chunk, ZERO
+    return total
 
 
 @kernel
@@ -435,7 +429,9 @@ def _sum_narrow(thread: int, rows: MarkedRows, runs: Runs, division: Division, o
             place += 1
             if special[place - 1] < 0:
                 continue
-        _write_narrow_row(rows, _run_of(runs, row), out, np.int64(row) * rows.dim)
+        run, out_start = _run_of(runs, row), np.int64(row) * rows.dim
+        for column in range(rows.dim):
+            out[out_start + column] = narrow(narrow_sum(rows, run, column) * run.factor, out)
 
 
 def sum_runs(

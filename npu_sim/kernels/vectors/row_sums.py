@@ -14,27 +14,25 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import config, types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
     I64,
-    Emitted,
+    NOTHING_YET,
+    ZERO,
+    Floats,
+    always,
     element_address,
+    instruction,
     load_vector,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import ORDERED_LANES, Values, load_ordered, store_lanes
+from npu_sim.kernels.vectors.lanes import ORDERED_LANES, load_ordered, store_lanes
 
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
-_ZERO = np.float32(0)
-NOTHING_YET = np.float32(-0.0)
-"""Neutral element of addition: -0 + x is x for every x, with its sign."""
-Floats = NDArray[np.float32]
 
 
 def add_lanes(lanes: Floats) -> np.float32:
@@ -44,22 +42,19 @@ def add_lanes(lanes: Floats) -> np.float32:
     return lanes[0]
 
 
-@intrinsic
-def _add_lanes(typing_context: Any, lanes: Any) -> Emitted:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, lanes, LANE_COUNT, arguments[0], I64(0))
-        numbers, count = load_vector(builder, address, FLOAT, LANE_COUNT, 4), LANE_COUNT
-        while count > 1:
-            count //= 2
-            unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
-            even, odd = (ir.Constant(kind, list(range(first, 2 * count, 2))) for first in (0, 1))
-            numbers = builder.fadd(
-                builder.shuffle_vector(numbers, unused, even),
-                builder.shuffle_vector(numbers, unused, odd),
-            )
-        return builder.extract_element(numbers, I32(0))
-
-    return types.float32(lanes), generate
+@instruction("lanes", always(types.float32))
+def _add_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
+    address = element_address(context, builder, kinds[0], LANE_COUNT, lanes, I64(0))
+    numbers, count = load_vector(builder, address, FLOAT, LANE_COUNT, 4), LANE_COUNT
+    while count > 1:
+        count //= 2
+        unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
+        even, odd = (ir.Constant(kind, list(range(first, 2 * count, 2))) for first in (0, 1))
+        numbers = builder.fadd(
+            builder.shuffle_vector(numbers, unused, even),
+            builder.shuffle_vector(numbers, unused, odd),
+        )
+    return builder.extract_element(numbers, I32(0))
 
 
 if not config.DISABLE_JIT:
@@ -79,7 +74,7 @@ def tree64(values: Floats, lanes: Floats) -> np.float32:
     for lane in range(values.size):
         lanes[lane] = values[lane]
     for lane in range(values.size, LANE_COUNT):
-        lanes[lane] = _ZERO
+        lanes[lane] = ZERO
     return add_lanes(lanes)
 
 
@@ -96,7 +91,7 @@ def reduce_sum(values: Floats, lanes: Floats) -> np.float32:
 def clear(values: Floats) -> None:
     """Set values to +0."""
     for position in range(values.size):
-        values[position] = _ZERO
+        values[position] = ZERO
 
 
 @device_function
@@ -107,7 +102,7 @@ def add_to(target: Floats, values: Floats) -> None:
 
 
 @device_function
-def keep_lanes(lanes: Floats, first: Values, second: Values, third: Values, fourth: Values) -> None:
+def keep_lanes(lanes: Floats, first: Floats, second: Floats, third: Floats, fourth: Floats) -> None:
     """Write 64 lane accumulators, a quarter in each vector, to an array (64,)."""
     store_lanes(lanes, 0, first)
     store_lanes(lanes, ORDERED_LANES, second)
@@ -196,7 +191,7 @@ def power_tree(values: Floats, count: int, lanes: Floats) -> np.float32:
         count //= 2
         for position in range(count):
             values[position] = values[2 * position] + values[2 * position + 1]
-    return values[0] + _ZERO
+    return values[0] + ZERO
 
 
 @device_function

@@ -40,7 +40,7 @@ def compute(run: "Run") -> None:
     compute_rows(run, split_of)
 
 
-def compute_rows(run: "Run", split_of_case: "Callable[[Case], Split]") -> None:
+def compute_rows(run: "Run", split_of_case: Callable[[Case], "Split"]) -> None:
     """Compute y and rstd, with the kernel's argument for the summation of a row."""
     case = run.case
     with run.watch.stage("load"):

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
 from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
+from npu_sim.kernels.vectors.lane_type import Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     end_streams,
@@ -56,9 +57,6 @@ LEAST_LEAVES = 64
 """Leaves of a subtree, unless fewer are needed to give every thread one."""
 MERGED_COLUMNS = 16384
 """Columns of dgamma that are merged at a time: 64 KiB."""
-_ZERO = np.float32(0)
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 class Trees(NamedTuple):
