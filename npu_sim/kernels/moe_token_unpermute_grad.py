@@ -57,6 +57,7 @@ from npu_sim.kernels.vectors.row_sums import (
     add_slot,
     add_to,
     clear,
+    copy_to,
     halve_registers,
     largest_power,
     one_list,
@@ -107,13 +108,6 @@ def _block_sum(values: Floats, count: int) -> np.float32:
 
 
 @device_function
-def _copy(values: Floats, begin: int, count: int, target: Floats, place: int) -> None:
-    """Copy ``count`` values from ``begin`` on to ``target`` from ``place`` on."""
-    for number in range(count):
-        target[place + number] = values[begin + number]
-
-
-@device_function
 def cut_sum(products: Floats, cut: Cut, scratch: Floats) -> np.float32:
     """Return the sum of a row of products that is cut into blocks.
 
@@ -128,16 +122,16 @@ def cut_sum(products: Floats, cut: Cut, scratch: Floats) -> np.float32:
     begin, other = 0, behind
     while other < hidden:
         count = min(half, hidden - other)
-        _copy(products, begin, half, block, 0)
-        _copy(products, other, count, block, half)
+        copy_to(block[:half], products[begin : begin + half])
+        copy_to(block[half : half + count], products[other : other + count])
         add_slot(lists, number, _block_sum(block, half + count), lanes, OTHER_HALF)
         number, begin, other = number + 1, begin + half, other + half
     if begin % main:
-        _copy(products, begin, half, block, 0)
+        copy_to(block[:half], products[begin : begin + half])
         add_slot(lists, number, _block_sum(block, half), lanes, OTHER_HALF)
         number, begin = number + 1, begin + half
     while begin < behind:
-        _copy(products, begin, main, block, 0)
+        copy_to(block, products[begin : begin + main])
         add_slot(lists, number, _block_sum(block, main), lanes, OTHER_HALF)
         number, begin = number + 1, begin + main
     rest = one_list(lists[:SLOTS], lanes, OTHER_HALF)

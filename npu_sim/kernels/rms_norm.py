@@ -169,9 +169,9 @@ def _halved_sum(x, squares: Floats) -> np.float32:
 @device_function
 def _halved_sums(x, split: Split, scratch: Floats) -> np.float32:
     """Return the sum of squares: piece by piece, each piece by halving."""
-    total = ZERO
-    for begin in range(0, x.size, split.piece_columns):
-        piece = x[begin : min(x.size, begin + split.piece_columns)]
+    total, piece_columns = ZERO, split.piece_columns if split.path == PIECES else x.size
+    for begin in range(0, x.size, piece_columns):
+        piece = x[begin : min(x.size, begin + piece_columns)]
         total = total + _halved_sum(piece, scratch)
     return total
 
@@ -412,8 +412,6 @@ def rms_norm(
     rstd : float32 (rows,)
     """
     threads, columns = threads_for(x.nbytes + y.nbytes), x.shape[1]
-    if split.path == HALVING:
-        split = split._replace(piece_columns=columns)
     kernel, scratch_size = {
         LANES: (_narrow_rows, LANE_COUNT),
         HALVING: (_halved_rows, max(columns, LANE_COUNT)),

@@ -41,6 +41,7 @@ from npu_sim.kernels.vectors.row_sums import (
     add_to,
     clear,
     cols_sum,
+    copy_to,
     level,
     paired,
 )
@@ -213,13 +214,6 @@ def _add(target: Floats, first: Floats, second: Floats) -> None:
 
 
 @device_function
-def _copy(target: Floats, values: Floats) -> None:
-    """Copy values to a slice of the same size."""
-    for position in range(target.size):
-        target[position] = values[position]
-
-
-@device_function
 def _place_of(trees: Trees, chunk: int, leaf: int) -> int:
     """Return the row of a leaf of a chunk, counted from the first row of its tree."""
     place, block = trees.starts[chunk] + leaf, trees.blocks[chunk]
@@ -294,7 +288,7 @@ def _subtrees(
         depth = 0
         while 1 << depth < trees.sizes[chunk]:
             depth += 1
-        _copy(contributions[chunk], scratch.vectors[thread, depth, :columns])
+        copy_to(contributions[chunk], scratch.vectors[thread, depth, :columns])
     end_streams()
 
 
@@ -312,7 +306,7 @@ def _merge(chunk: int, width: int, contributions: Floats, order: Integers, dgamm
             other = contributions[order[position + step], begin:end]
             add_to(contributions[order[position], begin:end], other)
         step *= 2
-    _copy(dgamma[begin:end], contributions[order[0], begin:end])
+    copy_to(dgamma[begin:end], contributions[order[0], begin:end])
 
 
 def halved_order(count: int) -> Integers:

@@ -50,19 +50,20 @@ def cut_of(case: reference.Case) -> grouping.Cut:
     sizes = [stop - start for start, stop in case.core_ranges]
     path = PATHS[case.path]
     if path == grouping.SMALL_DIM:
-        return grouping.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
+        cores = len(sizes)
+        return grouping.Cut(path, cores, cores - 1, sizes[0], sizes[-1], batch_rows=case.batch_rows)
     if path > grouping.SMALL_DIM:
-        return grouping.dense_grad_cut(path, len(sizes), sizes[0])
+        return grouping.Cut(path, len(sizes), len(sizes), sizes[0], sizes[0])
     flush_rows = (
         reference.DETERMINISTIC_FLUSH_ROWS if path == grouping.DETERMINISTIC else case.flush_rows
     )
-    return grouping.sorted_cut(
+    return grouping.Cut(
         path,
         len(sizes),
         sum(size > sizes[-1] for size in sizes),
         sizes[-1] + 1,
         sizes[-1],
-        flush_rows,
+        chunk_rows=flush_rows,
     )
 
 

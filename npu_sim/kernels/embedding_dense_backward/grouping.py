@@ -251,9 +251,9 @@ class Cut(NamedTuple):
     former_cores: int
     former_rows: int
     tail_rows: int
-    batch_rows: int
+    batch_rows: int = 0
     """SMALL_DIM: rows a core copies at a time. No chunk crosses a batch. Unused elsewhere."""
-    chunk_rows: int
+    chunk_rows: int = 0
     """SORTED, STAGED, DETERMINISTIC: rows per chunk. Unused elsewhere."""
 
     @property
@@ -271,26 +271,6 @@ class Cut(NamedTuple):
         tail_cores = self.cores - self.former_cores
         sizes = [self.former_rows] * self.former_cores + [self.tail_rows] * tail_cores
         return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-
-
-def sorted_cut(
-    path: int, cores: int, former_cores: int, former_rows: int, tail_rows: int, chunk_rows: int
-) -> Cut:
-    """Return the cut of SORTED, STAGED and DETERMINISTIC: the row split of the tiling."""
-    return Cut(path, cores, former_cores, former_rows, tail_rows, 0, chunk_rows)
-
-
-def small_dim_cut(cores: int, former_copy_row: int, tail_copy_row: int, max_row_in_ub: int) -> Cut:
-    """Return the cut of SMALL_DIM: the last core takes ``tail_copy_row`` rows."""
-    return Cut(SMALL_DIM, cores, cores - 1, former_copy_row, tail_copy_row, max_row_in_ub, 0)
-
-
-def dense_grad_cut(path: int, cores: int, core_rows: int) -> Cut:
-    """Return the cut of ROW_ATOMIC or INDEX_ORDER: ``core_rows`` (weight) rows per core, at most.
-
-    The last core takes the remainder.
-    """
-    return Cut(path, cores, cores, core_rows, core_rows, 0, 0)
 
 
 def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:

@@ -29,7 +29,7 @@ from npu_sim.kernels.vectors.lanes import (
     is_streamed,
     load,
     load_lanes,
-    prefetch,
+    prefetch_lines,
     splat,
     store,
     store_lanes,
@@ -142,7 +142,6 @@ def read_slots(
 ) -> None:
     """Store the start of each slot's row and whether it ends a chunk; prefetch later rows."""
     grad, dim, marked = rows.grad, rows.dim, rows.marked
-    step = LINE_BYTES // grad.itemsize
     columns = min(dim - column, LOOKAHEAD_BYTES // grad.itemsize)
     for position in range(count):
         row = np.int64(marked[slot + position])
@@ -150,9 +149,7 @@ def read_slots(
         buffers.offsets[position] = max(row, ~row) * dim
         if slot + position + LOOKAHEAD_ROWS < marked.size:
             later = np.int64(marked[slot + position + LOOKAHEAD_ROWS])
-            first = max(later, ~later) * dim + column
-            for element in range(first, first + columns, step):
-                prefetch(grad, element)
+            prefetch_lines(grad, max(later, ~later) * dim + column, columns)
 
 
 @device_function
@@ -345,14 +342,6 @@ def _is_special(special: NDArray[np.int64], place: int, row: int) -> bool:
     return place < special.size and max(special[place], ~special[place]) == row
 
 
-@device_function
-def _prefetch_out(out: Stored, start: int, dim: int) -> None:
-    """Prefetch the output row at ``start``."""
-    step = LINE_BYTES // out.itemsize
-    for element in range(start, start + min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize), step):
-        prefetch(out, element)
-
-
 @kernel
 def _sum_wide(
     thread: int,
@@ -397,7 +386,7 @@ def _sum_wide(
         count = run.stop - run.begin
         if count <= PASS_ROWS and turn < chunk_count:
             if not streams:
-                _prefetch_out(out, out_start + dim, dim)
+                prefetch_lines(out, out_start + dim, min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize))
             read_slots(rows, run.begin, count, 0, own_buffers)
             open_line = _write_short_run(rows, run, out, out_start, streams, open_line, own_buffers)
         else:

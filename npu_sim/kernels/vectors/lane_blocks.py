@@ -44,12 +44,7 @@ from npu_sim.kernels.vectors.lane_type import (
     multiply_add,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import (
-    mark_streamed,
-    narrow_lanes,
-    narrow_to_bfloat,
-    widen_bfloat,
-)
+from npu_sim.kernels.vectors.lanes import emit_load, mark_streamed, store_at
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
 from npu_sim.numbers.scalars import has_features, has_half_conversions, narrow, widen
 
@@ -61,8 +56,6 @@ NO_BLOCK = 1 << 62
 
 BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
 """Bytes of the stored elements of a block: as many as fit the registers during a polynomial."""
-
-_HALF = ir.HalfType()
 
 
 # --- Reference implementations ---
@@ -170,29 +163,9 @@ def _block_length(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any) -
 def _load_block(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     dtype, count = kinds[0].dtype, _lane_count(kinds[0])
     address = element_address(context, builder, kinds[0], count, *values)
-    if dtype == types.uint16:
-        return widen_bfloat(builder, address, count)
-    if dtype == types.float32:
-        return load_vector(builder, address, FLOAT, count, 4)
-    if not has_half_conversions():
+    if dtype == types.int16 and not has_half_conversions():
         return undefined_vector(FLOAT, count)  # never reached: see `NO_BLOCK`
-    halves = load_vector(builder, address, _HALF, count, 2)
-    return builder.fpext(halves, ir.VectorType(FLOAT, count))
-
-
-def _store_at(
-    context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any, bits: Any
-) -> Any:
-    """Emit the store of a block or of the lanes of a line, rounded."""
-    count, dtype = bits.type.count, kinds[0].dtype
-    if dtype == types.uint16:
-        bits = narrow_to_bfloat(builder, bits, count, _rounded_to_bfloat)
-    else:
-        bits = narrow_lanes(context, builder, kinds[0], bits)
-    address = element_address(context, builder, kinds[0], count, array, index)
-    stored = builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
-    stored.align = dtype.bitwidth // 8
-    return stored
+    return emit_load(context, builder, kinds[0], address, count)
 
 
 def _stored_block(array: Any, _index: Any, values: Any) -> Any:
@@ -201,12 +174,13 @@ def _stored_block(array: Any, _index: Any, values: Any) -> Any:
 
 @instruction("array,index,values", _stored_block)
 def _store_numbers(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    _store_at(context, builder, kinds, *values)
+    store_at(context, builder, kinds, _rounded_to_bfloat, *values)
 
 
 @instruction("array,index,values", _stored_block)
 def _stream_numbers(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    mark_streamed(builder, _store_at(context, builder, kinds, *values))
+    stored = store_at(context, builder, kinds, _rounded_to_bfloat, *values)
+    mark_streamed(builder, stored)
 
 
 def _same_type(shifted: Any) -> Any:

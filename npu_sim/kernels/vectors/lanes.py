@@ -180,7 +180,7 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
 
 
 def narrow_to_bfloat(
-    builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat
+    builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding
 ) -> ir.Value:
     """Emit the rounding to bf16, in the order of elements again (see `widen_bfloat`)."""
     half, unused = count // 2, undefined_vector(FLOAT, count)
@@ -194,9 +194,10 @@ def narrow_to_bfloat(
     return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
 
 
-def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value) -> ir.Value:
-    """Emit the load of a cache line of elements at an address, widened."""
-    count = line_elements(array_type)
+def emit_load(
+    context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value, count: int
+) -> ir.Value:
+    """Emit the load of some elements at an address, widened."""
     if array_type.dtype == types.int16:
         return widen_half(context, builder, address, count)
     if array_type.dtype == types.uint16:
@@ -204,13 +205,19 @@ def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.
     return load_vector(builder, address, FLOAT, count, 4)
 
 
-def narrow_lanes(context: Any, builder: ir.IRBuilder, array_type: Any, lanes: ir.Value) -> ir.Value:
+def narrow_lanes(
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    lanes: ir.Value,
+    round_to_bfloat: Rounding = _round_to_bfloat,
+) -> ir.Value:
     """Emit the rounding of lanes to elements: fp32, fp16, or words of two bf16 elements."""
     if array_type.dtype == types.float32:
         return lanes
     if array_type.dtype == types.int16:
         return narrow_to_half(context, builder, lanes, lanes.type.count)
-    return narrow_to_bfloat(builder, lanes, lanes.type.count)
+    return narrow_to_bfloat(builder, lanes, lanes.type.count, round_to_bfloat)
 
 
 def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
@@ -219,11 +226,17 @@ def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
     stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
-def _store_at(
-    context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any, lanes: Any
+def store_at(
+    context: Any,
+    builder: ir.IRBuilder,
+    kinds: Any,
+    round_to_bfloat: Rounding,
+    array: Any,
+    index: Any,
+    lanes: Any,
 ) -> Any:
     """Emit the store of lanes, rounded."""
-    bits = narrow_lanes(context, builder, kinds[0], lanes)
+    bits = narrow_lanes(context, builder, kinds[0], lanes, round_to_bfloat)
     address = element_address(context, builder, kinds[0], lanes.type.count, array, index)
     stored = builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
     stored.align = kinds[0].dtype.bitwidth // 8
@@ -243,17 +256,17 @@ def _splat(context: Any, builder: ir.IRBuilder, kinds: Any, value: Any, like: An
 def _load(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any) -> ir.Value:
     count = line_elements(kinds[0])
     address = element_address(context, builder, kinds[0], count, array, index)
-    return emit_load(context, builder, kinds[0], address)
+    return emit_load(context, builder, kinds[0], address, count)
 
 
 @instruction("array,index,lanes", stored_lanes)
 def _store(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    _store_at(context, builder, kinds, *values)
+    store_at(context, builder, kinds, _round_to_bfloat, *values)
 
 
 @instruction("array,index,lanes", stored_lanes)
 def _stream(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    mark_streamed(builder, _store_at(context, builder, kinds, *values))
+    mark_streamed(builder, store_at(context, builder, kinds, _round_to_bfloat, *values))
 
 
 @instruction("", always(types.void))

@@ -15,7 +15,6 @@ from numba.core import cgutils
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
-    FLOAT,
     I32,
     I64,
     LINE_BYTES,
@@ -27,7 +26,6 @@ from npu_sim.kernels.vectors.lane_type import (
     instruction,
     lanes_of,
     line_elements,
-    load_vector,
     require_elements,
     splat_numbers,
     stored_lanes,
@@ -176,12 +174,12 @@ def _load_as(
     context: Any, builder: ir.IRBuilder, array: Any, like: Any, address: ir.Value
 ) -> ir.Value:
     """Emit the load of elements at an address as lanes of ``like``."""
-    if array.dtype == like.dtype:
-        return emit_load(context, builder, array, address)
     count = line_elements(like)
-    numbers = load_vector(builder, address, FLOAT, count, 4)
+    lanes = emit_load(context, builder, array, address, count)
+    if array.dtype == like.dtype:
+        return lanes
     order = ir.Constant(ir.VectorType(I32, count), _element_order(like, count))
-    return builder.shuffle_vector(numbers, numbers, order)
+    return builder.shuffle_vector(lanes, lanes, order)
 
 
 @instruction("array,index,like", _lanes_as)

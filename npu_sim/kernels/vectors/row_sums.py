@@ -102,6 +102,13 @@ def add_to(target: Floats, values: Floats) -> None:
 
 
 @device_function
+def copy_to(target: Floats, values: Floats) -> None:
+    """Copy values to a slice of the same size."""
+    for position in range(target.size):
+        target[position] = values[position]
+
+
+@device_function
 def keep_lanes(lanes: Floats, first: Floats, second: Floats, third: Floats, fourth: Floats) -> None:
     """Write 64 lane accumulators, a quarter in each vector, to an array (64,)."""
     store_lanes(lanes, 0, first)
