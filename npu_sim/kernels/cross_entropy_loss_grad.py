@@ -36,7 +36,7 @@ from npu_sim.kernels.vectors.lane_blocks import (
     store_numbers,
     stream_numbers,
 )
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Integers
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ONE, ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     end_streams,
     is_streamed,
@@ -147,12 +147,11 @@ def _weighted(factor: np.float32, label: np.int64, labels: Labels) -> np.float32
 
 @device_function
 def _core_sum(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
-    """Return the sum of the values of one core; overwrites them."""
+    """Return the sum of the values of one core, or of the sums of all; overwrites them."""
     if passes.rows == 0:
         return reduce_sum(values, lanes)
-    if values.size < passes.rows and not passes.start_at_zero:
-        return row_sum(values, lanes)
-    total = ZERO
+    is_one_pass = 0 < values.size < passes.rows and not passes.start_at_zero
+    total = NOTHING_YET if is_one_pass else ZERO
     for begin in range(0, values.size, passes.rows):
         total = total + row_sum(values[begin : begin + passes.rows], lanes)
     return total
@@ -175,12 +174,13 @@ def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: C
     if not sums_up or first >= 0:
         return
     cores = len(passes.ranges)
-    for core in range(cores):
-        begin, end = passes.ranges[core, 0], passes.ranges[core, 1]
-        counts.sums[core] = _core_sum(counts.values[begin:end], passes, counts.lanes)
-    sums = counts.sums[:cores]
-    is_plain = passes.rows == 0
-    counts.sums[cores] = reduce_sum(sums, counts.lanes) if is_plain else row_sum(sums, counts.lanes)
+    for core in range(cores + 1):
+        values, passes_of_values = counts.sums[:cores], passes
+        if core < cores:
+            values = counts.values[passes.ranges[core, 0] : passes.ranges[core, 1]]
+        elif passes.rows > 0:
+            passes_of_values = Passes(passes.ranges, cores + 1, False)
+        counts.sums[core] = _core_sum(values, passes_of_values, counts.lanes)
 
 
 @device_function
