@@ -81,7 +81,8 @@ def instruction(names: str, result_of: Callable[..., Any]) -> Callable[[Callable
 
             return result(*map(_argument, kinds)), generate
 
-        choose.__name__, choose.__signature__ = emit.__name__, Signature(parameters)  # type: ignore[attr-defined]
+        choose.__name__ = emit.__name__
+        vars(choose)["__signature__"] = Signature(parameters)
         return intrinsic(choose)
 
     return define
