@@ -6,7 +6,7 @@ tests=".venv/bin/python -m pytest -q"
 by_file="$tests --dist loadfile" # every process compiles its kernels, so a file stays in one process
 
 echo "-- without a compiler"
-NUMBA_DISABLE_JIT=1 $tests tests/kernels/test_embedding_dense_backward.py tests/kernels/test_random_order.py \
+NUMBA_DISABLE_JIT=1 $tests tests/kernels/test_embedding_dense_backward.py tests/kernels/test_arrival_orders.py \
     tests/kernels/test_reduce_sum.py tests/kernels/test_elementwise.py tests/kernels/test_ulp.py \
     tests/kernels/test_conv_tbc_backward.py
 

@@ -13,18 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch
-from npu_sim.kernels.order_study import Contributions, arrival, open_lines
-from npu_sim.kernels.random_order import RANDOM
+from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
 REACHED, EXCLUDED_BY_ALL, EXCLUDED_BY_INTERVAL, NOT_FOUND = range(4)
 """How a search ended: order found; all orders enumerated; outside the interval; budget spent."""
 
-Integers = NDArray[np.int64]
 Keys = NDArray[np.int32]
-Floats = NDArray[np.float32]
 
 BEAM_WIDTH = 16
 FIRST_DRAWS = 64
@@ -36,8 +34,6 @@ SIGN = 1 << 31
 UNIT = 2.0**-24
 """Largest relative error of one fp32 addition."""
 LARGEST = float(np.finfo(np.float32).max)
-ONE = np.float32(1)
-ZERO = np.float32(0)
 
 
 class Finish(NamedTuple):
@@ -155,10 +151,10 @@ def interval(terms: Floats, goal: Goal) -> tuple[bool, float, float]:
 
 
 @device_function
-def _nearer(value: Any, than: Any, goal: Goal) -> bool:
-    """Return whether a value is nearer to the target than another, in steps of fp32."""
+def _nearest(value: Any, other: Any, goal: Goal) -> np.float32:
+    """Return which of two values is nearer to the target in steps of fp32, else the second."""
     target = key_of(goal.target)
-    return abs(key_of(value) - target) < abs(key_of(than) - target)
+    return value if abs(key_of(value) - target) < abs(key_of(other) - target) else other
 
 
 @device_function
@@ -173,8 +169,7 @@ def _draw(
         for place in scratch.trail[: cores.size]:
             total = total + scratch.terms[place]
         value = finished(total, goal)
-        if draw == first or _nearer(value, nearest, goal):
-            nearest = value
+        nearest = value if draw == first else _nearest(value, nearest, goal)
         if key_of(value) == key_of(goal.target):
             return True, nearest
     return False, nearest
@@ -332,8 +327,7 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
     nearest = finished(beam[0, 0], goal)
     for entry in range(kept):
         value = finished(beam[0, entry], goal)
-        if _nearer(value, nearest, goal):
-            nearest = value
+        nearest = _nearest(value, nearest, goal)
         if key_of(value) == key_of(goal.target):
             at = entry
             for line in range(count):
@@ -365,8 +359,7 @@ def _decide(
     if states > 0:
         for at in range(scratch.offsets[states - 1], scratch.offsets[states]):
             value = finished(value_of(scratch.sums[at]), goal)
-            if _nearer(value, nearest, goal):
-                nearest = value
+            nearest = _nearest(value, nearest, goal)
             if key_of(value) == key_of(goal.target):
                 _walk_back(states, np.int64(scratch.sums[at]), count, scratch)
                 return REACHED, nearest
@@ -376,15 +369,13 @@ def _decide(
     width = min(BEAM_WIDTH, budget // (2 * cores.size * count))
     if width > 0:
         found, value = _beam(width, count, goal, scratch)
-        if _nearer(value, nearest, goal):
-            nearest = value
+        nearest = _nearest(value, nearest, goal)
         if found:
             return REACHED, nearest
         budget -= width * cores.size * count
     draws = max(FIRST_DRAWS + 1, budget // cores.size)
     found, value = _draw(FIRST_DRAWS, draws, seed, key, cores, goal, scratch)
-    if _nearer(value, nearest, goal):
-        nearest = value
+    nearest = _nearest(value, nearest, goal)
     return (REACHED if found else NOT_FOUND), nearest
 
 

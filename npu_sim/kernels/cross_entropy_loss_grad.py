@@ -5,12 +5,17 @@ weight of its label. Rows and columns are independent, so threads split pieces o
 regardless of the simulated core split. Only the divisor of ``mean`` depends on the cores: each core
 sums the weights of its rows, then the sums of the cores are added, both by ``reduce_sum``.
 
-Slow reference with the order of additions: ``tests/reference/cross_entropy_loss_grad.py``.
+Ascend 950: a core adds its rows in passes, each with the library's row sum, and the sums of the
+cores are added the same way. Labels and ignore_index are compared as integers; a negative
+ignore_index masks nothing. Plain divisions and exp turn subnormal results into 0.
 
-Source: specification page ``cross_entropy_loss_grad``, section "Kernel and order".
+Slow references with the order of additions: ``tests/reference/cross_entropy_loss_grad.py`` and
+``tests/ascend_950/test_cross_entropy_loss_grad.py``.
+
+Sources: specification pages ``cross_entropy_loss_grad``, section "Kernel and order", and
+``cross_entropy_loss_grad_950``, "Order".
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +23,12 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import threads_for
-from npu_sim.kernels.vectors.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.vectors.lane_blocks import (
+    LOWEST_MODERATE,
     block_length,
+    exp_fp32,
+    exp_moderate,
+    exp_rounded,
     larger,
     largest,
     load_block,
@@ -28,7 +36,7 @@ from npu_sim.kernels.vectors.lane_blocks import (
     store_numbers,
     stream_numbers,
 )
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ONE, ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     end_streams,
     is_streamed,
@@ -39,8 +47,8 @@ from npu_sim.kernels.vectors.lanes import (
     stream,
     to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
-from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum
+from npu_sim.kernels.vectors.lanes_edges import load_some, merge, write_ends
+from npu_sim.kernels.vectors.row_sums import LANE_COUNT, reduce_sum, row_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -53,8 +61,6 @@ kernel waited for memory for 25 % of the time in fp32 and 33 % in 16 bits. 4 to 
 good."""
 
 SMALLEST_NORMAL = np.float32(2.0**-126)
-_ZERO = np.float32(0)
-_ONE = np.float32(1)
 MODERATE_LIMITS = {
     np.dtype(np.float32): int(np.float32(LOWEST_MODERATE).view(np.int32)),
     np.dtype(np.int16): int(np.float16(LOWEST_MODERATE).view(np.int16)),
@@ -63,33 +69,6 @@ MODERATE_LIMITS = {
 """Pattern of the lowest moderate number by storage dtype. As signed integers the patterns of
 negative numbers grow with their magnitude, and those of all others are larger: no element of [-87,
 -0] has a pattern above its limit, and every other has."""
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
-
-
-class Survey(NamedTuple):
-    """Result of checking and counting the labels."""
-
-    out_of_range: int
-    """Row of the first label outside [0, C) that is not ignore_index; -1 when there is none."""
-    ignored: int
-    """Number of rows whose label equals ignore_index in fp32."""
-    aliased: int
-    """Number of those rows whose label differs from ignore_index as an integer."""
-    divisor: np.float32
-    """Divisor of ``mean``; 1 for other reductions."""
-
-
-@device_function
-def _mask_of(label: np.int64, ignored: np.float32) -> np.float32:
-    """Return 0 for the ignored label, 1 for others. Compares in fp32, like the device."""
-    return _ZERO if np.float32(label) == ignored else _ONE
-
-
-@device_function
-def _weight_of(label: np.int64, weight: Floats) -> np.float32:
-    """Return the weight of a label; 0 for an ignored label outside [0, C)."""
-    return weight[label] if 0 <= label < weight.size else _ZERO
 
 
 class Labels(NamedTuple):
@@ -97,56 +76,111 @@ class Labels(NamedTuple):
 
     target: Integers
     weight: Floats
-    """Empty if there are no weights."""
-    is_weighted: bool
+    """Weight of every class; empty if there are no weights."""
     columns: int
-    ignore_index: int
-    ignored: np.float32
-    """``ignore_index`` in fp32."""
+    """C: labels are in [0, C)."""
+    ignored: int
+    """ignore_index: rows with this label are masked."""
+    in_fp32: bool
+    """Whether labels and ``ignored`` are compared in fp32; ``ignored`` is then a label of its own,
+    which may be outside [0, C)."""
+
+
+class Passes(NamedTuple):
+    """How the cores add the divisor of ``mean``."""
+
+    ranges: Integers
+    """(cores, 2): first row and the row after the last of every core."""
+    rows: int = 0
+    """Ascend 950: rows of a pass; 0 elsewhere."""
+    start_at_zero: bool = False
+    """Whether a core with less than a pass adds its sum to +0 too."""
+
+
+class Survey(NamedTuple):
+    """Result of checking and counting the labels."""
+
+    out_of_range: int
+    """Row of the first label outside [0, C); -1 when there is none."""
+    ignored: int
+    """Number of masked rows."""
+    aliased: int
+    """Number of those rows whose label differs from ignore_index as an integer."""
+    divisor: np.float32
+    """Sum of mask * weight of all rows, when requested; otherwise 1."""
 
 
 class Counts(NamedTuple):
-    """Scratch and results of `_survey`; the first axis is the core."""
+    """Results of `_survey` and its scratch."""
 
     labels: Integers
-    """(cores, 3): first label out of range, ignored rows, aliased rows; see `Survey`."""
-    weights: Floats
-    """(N,): mask, or mask * weight, of every row."""
+    """(3,): first row whose label is out of range, masked rows, aliased rows; see `Survey`."""
+    values: Floats
+    """(N,): mask, or mask * weight, of every row; overwritten by the sums."""
     sums: Floats
-    """(cores + 1,): sum of each core's weights, and the sum of these sums."""
+    """(cores + 1,): sum of each core's values, and the sum of these sums."""
     lanes: Floats
-    """(64,): scratch of `reduce_sum`."""
+    """(64,): scratch."""
 
 
 @device_function
-def _survey_rows(labels: Labels, first: int, last: int, counts: Counts, core: int) -> None:
-    """Write the counts of one core's labels, and the weights of its rows first..last."""
-    out_of_range, masked, aliased = -1, 0, 0
-    for row in range(first, last):
-        label = labels.target[row]
-        if label != labels.ignore_index and not 0 <= label < labels.columns and out_of_range < 0:
-            out_of_range = row
-        mask = _mask_of(label, labels.ignored)
-        if mask == _ZERO:
-            masked += 1
-            aliased += label != labels.ignore_index
-        weighted = mask * _weight_of(label, labels.weight) if labels.is_weighted else mask
-        counts.weights[row] = weighted
-    numbers = counts.labels[core]
-    numbers[0], numbers[1], numbers[2] = out_of_range, masked, aliased
+def _mask_of(label: np.int64, labels: Labels) -> np.float32:
+    """Return 0 for the ignored label, 1 for others."""
+    if labels.in_fp32:
+        return ZERO if np.float32(label) == np.float32(np.int64(labels.ignored)) else ONE
+    return ZERO if label == labels.ignored else ONE
+
+
+@device_function
+def _weighted(factor: np.float32, label: np.int64, labels: Labels) -> np.float32:
+    """Return ``factor`` times mask and weight of a label.
+
+    The device multiplies by mask * weight at once in places: with a mask of 0 or 1 the bits are the
+    same. So is the multiplication by 1 for label smoothing 0.
+    """
+    factor = factor * _mask_of(label, labels)
+    if labels.weight.size == 0:
+        return factor
+    # An ignored label may be outside [0, C).
+    return factor * (labels.weight[label] if 0 <= label < labels.weight.size else ZERO)
+
+
+@device_function
+def _core_sum(values: Floats, passes: Passes, lanes: Floats) -> np.float32:
+    """Return the sum of the values of one core, or of the sums of all; overwrites them."""
+    if passes.rows == 0:
+        return reduce_sum(values, lanes)
+    is_one_pass = 0 < values.size < passes.rows and not passes.start_at_zero
+    total = NOTHING_YET if is_one_pass else ZERO
+    for begin in range(0, values.size, passes.rows):
+        total = total + row_sum(values[begin : begin + passes.rows], lanes)
+    return total
 
 
 @kernel
-def _survey(chunk: int, labels: Labels, ranges: Integers, counts: Counts) -> None:
-    """Count the labels of every core, and sum the weights of each core, then these sums."""
-    cores = len(ranges)
+def _survey(chunk: int, labels: Labels, passes: Passes, sums_up: bool, counts: Counts) -> None:
+    """Check and count the labels; with ``sums_up`` add the values of each core, then these sums."""
+    first, masked, aliased = -1, 0, 0
+    for row in range(labels.target.size):
+        label = labels.target[row]
+        is_class = not labels.in_fp32 or label != labels.ignored
+        if is_class and not 0 <= label < labels.columns and first < 0:
+            first = row
+        if _mask_of(label, labels) == ZERO:
+            masked += 1
+            aliased += label != labels.ignored
+        counts.values[row] = _weighted(ONE, label, labels)
+    counts.labels[0], counts.labels[1], counts.labels[2] = first, masked, aliased
+    if not sums_up or first >= 0:
+        return
+    cores = len(passes.ranges)
     for core in range(cores + 1):
-        terms = counts.sums[:cores]
+        values, passes_of_values = counts.sums[:cores], passes
         if core < cores:
-            first, last = ranges[core, 0], ranges[core, 1]
-            _survey_rows(labels, first, last, counts, core)
-            terms = counts.weights[first:last]
-        counts.sums[core] = reduce_sum(terms, counts.lanes)
+            values = counts.values[passes.ranges[core, 0] : passes.ranges[core, 1]]
+        elif passes.rows > 0:
+            passes_of_values = Passes(passes.ranges, cores + 1, False)
+        counts.sums[core] = _core_sum(values, passes_of_values, counts.lanes)
 
 
 @device_function
@@ -166,6 +200,13 @@ def _scale_moderate(log_prob, factor: np.float32, out):
         store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
     store_numbers(out, last, exp_moderate(load_block(log_prob, last)) * factor)
     return largest(patterns)
+
+
+@device_function
+def _part_of(inputs: tuple[NDArray[Any], np.float32], column: int, begin: int, stop: int) -> Any:
+    """Return exp(log_prob) * factor for the elements begin..stop of a cache line."""
+    log_prob, factor = inputs
+    return exp_moderate(load_some(log_prob, column, begin, stop, log_prob)) * factor
 
 
 @device_function
@@ -202,13 +243,7 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
             stream(out, label_line, merge(below, lanes, place + 1, out))
             begin = label_line + line
             in_lines = False
-    for side in range(2):
-        column, start, stop = lines_end, 0, out.size - lines_end
-        if side == 0:
-            column, start, stop = first - line, line - first, line
-        if start < stop:
-            part = exp_moderate(load_some(log_prob, column, start, stop, out)) * factor
-            store_some(out, column, part, start, stop)
+    write_ends((log_prob, factor), out, first, lines_end, _part_of)
     if 0 <= label < first or lines_end <= label < out.size:
         out[label] = narrow(at_label, out)
     return largest(patterns)
@@ -217,7 +252,7 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
 @device_function
 def flush(number: np.float32) -> np.float32:
     """Return 0 for a subnormal number, others as they are."""
-    return _ZERO if abs(number) < SMALLEST_NORMAL else number
+    return ZERO if abs(number) < SMALLEST_NORMAL else number
 
 
 @device_function
@@ -237,8 +272,8 @@ def write_piece(
     ``limit`` is the pattern of the lowest moderate number of the storage dtype. With ``flushes``,
     subnormal results of exp become 0.
     """
-    is_finite = factor - factor == _ZERO
-    pattern, at_label = limit + 1, _ZERO
+    is_finite = factor - factor == ZERO
+    pattern, at_label = limit + 1, ZERO
     if 0 <= label < out.size:
         # exp(log_prob) * nll - nll cancels where log_prob is near 0.
         exp = exp_rounded(widen(log_prob[label]))
@@ -254,13 +289,34 @@ def write_piece(
         out[label] = narrow(at_label, out)
 
 
+class Division(NamedTuple):
+    """Division of the gradients of the loss, and treatment of subnormal numbers."""
+
+    divisor: np.float32
+    """S of ``mean``; 1 for other reductions: a division by 1 changes nothing."""
+    flushes_exp: bool = False
+    """Ascend 950: exp turns subnormal results into 0."""
+    flushes: bool = False
+    """Ascend 950: whether the division turns subnormal numbers into 0."""
+
+
 class Gradient(NamedTuple):
     """Inputs and output of `_write_rows`; see `write_gradient`."""
 
     grad_loss: Floats
-    divisor: np.float32
+    division: Division
     log_prob: NDArray[Any]
     out: NDArray[Any]
+
+
+@device_function
+def _factor(loss: np.float32, label: np.int64, labels: Labels, division: Division) -> np.float32:
+    """Return nll of a row."""
+    if division.flushes:
+        loss = flush(flush(loss) / flush(division.divisor))
+    else:
+        loss = loss / division.divisor
+    return _weighted(loss, label, labels)
 
 
 @kernel
@@ -268,7 +324,7 @@ def _write_rows(
     chunk: int, chunks: int, streams: bool, gradient: Gradient, limit: int, labels: Labels
 ) -> None:
     """Write a chunk of the pieces of all rows."""
-    out, grad_loss = gradient.out, gradient.grad_loss
+    out, grad_loss, division = gradient.out, gradient.grad_loss, gradient.division
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
     is_per_row = grad_loss.size > 1
@@ -278,58 +334,36 @@ def _write_rows(
         begin = (number - row * pieces) * PIECE_COLUMNS
         end = min(begin + PIECE_COLUMNS, columns)
         label = labels.target[row]
-        # The device first multiplies by 1 (label smoothing 0), which changes nothing. Nor does a
-        # divisor of 1.
-        mean = grad_loss[row if is_per_row else 0] / gradient.divisor
-        factor = mean * _mask_of(label, labels.ignored)
-        if labels.is_weighted:
-            factor = factor * _weight_of(label, labels.weight)
+        factor = _factor(grad_loss[row if is_per_row else 0], label, labels, division)
         log_prob, piece = gradient.log_prob[row, begin:end], out[row, begin:end]
-        write_piece(log_prob, limit, factor, label - begin, piece, streams, False)
+        write_piece(log_prob, limit, factor, label - begin, piece, streams, division.flushes_exp)
     end_streams()
 
 
-def survey_labels(
-    target: Integers,
-    weight: Floats | None,
-    columns: int,
-    ignore_index: int,
-    ranges: Integers,
-    mean: bool,
-) -> Survey:
+def survey_labels(labels: Labels, passes: Passes, sums_up: bool) -> Survey:
     """Check and count labels, and sum their weights in the order of the device.
 
     Parameters
     ----------
-    target : int64 (N,)
-    weight : float32 (C,), or None
-    columns
-        C.
-    ranges : int64 (cores, 2)
-        First row and the row after the last of every core.
-    mean
-        Whether the reduction is ``mean``.
+    labels, passes
+        See the classes.
+    sums_up
+        Whether the divisor is a sum.
     """
+    cores = len(passes.ranges)
     counts = Counts(
-        np.empty((len(ranges), 3), np.int64),
-        np.empty(target.size, np.float32),
-        np.empty(len(ranges) + 1, np.float32),
+        np.empty(3, np.int64),
+        np.empty(labels.target.size, np.float32),
+        np.empty(cores + 1, np.float32),
         np.empty(LANE_COUNT, np.float32),
     )
-    _survey.over(1, _labels(target, weight, columns, ignore_index), ranges, counts)
-    rows, ignored, aliased = counts.labels.T.tolist()
-    first = next((row for row in rows if row >= 0), -1)
-    return Survey(first, sum(ignored), sum(aliased), counts.sums[-1] if mean else _ONE)
+    _survey.over(1, labels, passes, sums_up, counts)
+    first, ignored, aliased = counts.labels.tolist()
+    return Survey(first, ignored, aliased, counts.sums[cores] if sums_up else ONE)
 
 
 def write_gradient(
-    grad_loss: Floats,
-    divisor: np.float32,
-    log_prob: NDArray[Any],
-    target: Integers,
-    weight: Floats | None,
-    ignore_index: int,
-    out: NDArray[Any],
+    grad_loss: Floats, division: Division, log_prob: NDArray[Any], labels: Labels, out: NDArray[Any]
 ) -> None:
     """Compute x_grad.
 
@@ -337,30 +371,14 @@ def write_gradient(
     ----------
     grad_loss : float32 (N,) or (1,)
         One gradient for every row, or one for all.
-    divisor
-        From the survey.
+    division
+        Of the reduction.
     log_prob, out : (N, C)
         Storage arrays of one dtype; ``out`` is written.
-    target : int64 (N,)
-        Labels in [0, C), or ``ignore_index``.
-    weight : float32 (C,), or None
+    labels
+        All in [0, C), or the ignored label.
     """
-    limit, labels = (
-        MODERATE_LIMITS[log_prob.dtype],
-        _labels(target, weight, out.shape[1], ignore_index),
-    )
+    limit = MODERATE_LIMITS[log_prob.dtype]
     chunks = threads_for(log_prob.nbytes + out.nbytes)
-    gradient = Gradient(grad_loss, divisor, log_prob, out)
+    gradient = Gradient(grad_loss, division, log_prob, out)
     _write_rows.over(chunks, chunks, is_streamed(out), gradient, limit, labels)
-
-
-def _labels(target: Integers, weight: Floats | None, columns: int, ignore_index: int) -> Labels:
-    weights = np.empty(0, np.float32) if weight is None else weight
-    ignored = _as_fp32(ignore_index)
-    return Labels(target, weights, weight is not None, columns, ignore_index, ignored)
-
-
-@lru_cache(maxsize=64)
-def _as_fp32(ignore_index: int) -> np.float32:
-    rounded: np.float32 = np.int64(ignore_index).astype(np.float32)
-    return rounded

@@ -28,35 +28,20 @@ from npu_sim.numbers.storage import (
 
 
 @kernel
-def _widen_all(block, stored, out):
+def _convert_all(block, stored, out):
     source = stored[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(source.size):
-        target[index] = widen(source[index])
+        target[index] = narrow(widen(source[index]), target)
 
 
 @kernel
-def _narrow_all(block, values, out):
+def _hf32_all(block, values, towards_zero, out):
     source = values[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(source.size):
-        target[index] = narrow(source[index], target)
-
-
-@kernel
-def _hf32_nearest_all(block, values, out):
-    source = values[block * BLOCK : (block + 1) * BLOCK]
-    target = out[block * BLOCK : (block + 1) * BLOCK]
-    for index in range(source.size):
-        target[index] = fp32_to_hf32(source[index])
-
-
-@kernel
-def _hf32_towards_zero_all(block, values, out):
-    source = values[block * BLOCK : (block + 1) * BLOCK]
-    target = out[block * BLOCK : (block + 1) * BLOCK]
-    for index in range(source.size):
-        target[index] = fp32_to_hf32_towards_zero(source[index])
+        value = source[index]
+        target[index] = fp32_to_hf32_towards_zero(value) if towards_zero else fp32_to_hf32(value)
 
 
 def widen_array(array: Any, out: Array | None = None) -> Array:
@@ -66,7 +51,7 @@ def widen_array(array: Any, out: Array | None = None) -> Array:
     if stored.dtype == np.float32:
         np.copyto(target, stored)
     else:
-        _apply(_widen_all, stored, target)
+        _apply(_convert_all, target, stored)
     return target
 
 
@@ -93,7 +78,7 @@ def narrow_array(array: Any, dtype: Any, saturate: bool = False, out: Array | No
     if name == "float32":
         np.copyto(target, values)
     else:
-        _apply(_narrow_all, kernel_input(values), target.view(STORAGE[name]))
+        _apply(_convert_all, target.view(STORAGE[name]), kernel_input(values))
     if saturate:
         _saturate(target)
     return target
@@ -107,7 +92,7 @@ def round_to_hf32(array: Any, towards_zero: bool = False, out: Array | None = No
     """
     values = kernel_input(_float32(array))
     target = _target(out, values.shape, "float32")
-    _apply(_hf32_towards_zero_all if towards_zero else _hf32_nearest_all, values, target)
+    _apply(_hf32_all, target, values, towards_zero)
     return target
 
 
@@ -150,11 +135,11 @@ def _blocks(array: Array) -> int:
     return (array.size + BLOCK - 1) // BLOCK
 
 
-def _apply(compiled: Kernel, source: Array, target: Array) -> None:
+def _apply(compiled: Kernel, target: Array, source: Array, *options: Any) -> None:
     """Run an elementwise kernel; a ``target`` with gaps is written through a temporary array."""
     direct = target.flags.c_contiguous and target.flags.aligned
     result = target if direct else np.empty(target.shape, target.dtype)
-    compiled.over(_blocks(source), source.reshape(-1), result.reshape(-1))
+    compiled.over(_blocks(source), source.reshape(-1), *options, result.reshape(-1))
     if not direct:
         target[...] = result
 

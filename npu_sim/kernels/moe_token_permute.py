@@ -14,19 +14,15 @@ Sources: specification pages ``moe_token_permute``, "Kernel"; ``moe_token_unperm
 ``moe_token_unpermute_grad``, the kernels without probs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ZERO, Stored
 from npu_sim.kernels.vectors.lanes import (
-    LINE_WORDS,
-    WORD_BYTES,
-    Words,
-    copy_words,
     end_streams,
     is_streamed,
     load,
@@ -34,7 +30,6 @@ from npu_sim.kernels.vectors.lanes import (
     splat,
     store,
     stream,
-    stream_line,
     to_next_line,
 )
 from npu_sim.numbers.arrays import address_of
@@ -109,10 +104,10 @@ def sort_ids(ids: Ids, places: Places) -> None:
     starts = np.empty(1 << min(bits, DIGIT_BITS), np.int32)
     shift = 0
     while bits - shift > DIGIT_BITS:
-        _sort_by_digit.over(1, above, order, shift, starts, other)
+        _sort_by_digit.over(1, above, order, shift, False, starts, other)
         order, other = other, order
         shift += DIGIT_BITS
-    _place_by_digit.over(1, above, order, shift, starts, places)
+    _sort_by_digit.over(1, above, order, shift, True, starts, places)
 
 
 @device_function
@@ -149,101 +144,37 @@ def _sort_by_digit(
     scores: NDArray[np.uint64],
     order: Places,
     shift: int,
+    is_last: bool,
     starts: Places,
     result: Places,
 ) -> None:
-    """Sort entries by one digit; entries with the same digit keep their order."""
+    """Sort entries by one digit; entries with the same digit keep their order.
+
+    For the last digit write ranks by entry, not entries by rank.
+    """
     _find_starts(scores, shift, starts)
     for entry in order:
-        result[_take_slot(scores, entry, shift, starts)] = entry
+        slot = _take_slot(scores, entry, shift, starts)
+        if is_last:
+            result[entry] = slot
+        else:
+            result[slot] = entry
 
 
-@kernel
-def _place_by_digit(
-    chunk: int,
-    scores: NDArray[np.uint64],
-    order: Places,
-    shift: int,
-    starts: Places,
-    places: Places,
-) -> None:
-    """Like `_sort_by_digit`, for the last digit: write ranks by entry, not entries by rank."""
-    _find_starts(scores, shift, starts)
-    for entry in order:
-        places[entry] = _take_slot(scores, entry, shift, starts)
+# --- Copies of rows ---
+
+RowWords = NDArray[np.float32]
+"""Rows as 32-bit words of any content: loading and storing fp32 changes no bit."""
+WORD_BYTES = 4
+LOOKAHEAD_WORDS = 512
+"""Prefetch distance. Rows are scattered, so the hardware cannot predict where the next starts."""
 
 
 class Rows(NamedTuple):
-    """Rows of 16-bit words, flat."""
+    """Rows of ``count`` words, flat."""
 
-    words: Words
-    row_words: int
-
-
-@kernel
-def _copy_chunk(
-    chunk: int, chunks: int, tokens: Rows, places: Places, permuted: Rows, top_k: int, streams: bool
-) -> None:
-    """Copy the rows of a chunk of the tokens; places beyond the end of ``permuted`` are dropped."""
-    count, row_words = places.size // top_k, tokens.row_words
-    rows = permuted.words.size // row_words
-    for token in range(count * chunk // chunks, count * (chunk + 1) // chunks):
-        for entry in range(token * top_k, (token + 1) * top_k):
-            place = np.int64(places[entry])
-            # Places are not negative, but another thread may write to the caller's array meanwhile.
-            if place < 0 or place >= rows:
-                continue
-            source, target = token * row_words, place * row_words
-            if streams:
-                _stream_row(tokens.words, source, permuted.words, target, row_words)
-            else:
-                copy_words(tokens.words, source, permuted.words, target, row_words)
-    if streams:
-        end_streams()
-
-
-@device_function
-def _stream_row(source: Words, at: int, target: Words, to: int, count: int) -> None:
-    """Copy a row: whole cache lines with non-temporal stores, partial lines with ordinary ones."""
-    first = min(to_next_line(target, to), count)
-    end = first + (count - first) // LINE_WORDS * LINE_WORDS
-    copy_words(source, at, target, to, first)
-    for word in range(first, end, LINE_WORDS):
-        stream_line(source, at + word, target, to + word)
-    copy_words(source, at + end, target, to + end, count - end)
-
-
-def copy_rows(
-    tokens: NDArray[np.generic], places: Places, permuted: NDArray[np.generic], top_k: int
-) -> None:
-    """Copy the row of every token to its places, on all threads.
-
-    Parameters
-    ----------
-    tokens : stored (tokens, columns)
-        At least one column; C-contiguous.
-    places : int32 (tokens * top_k,)
-        A permutation; places at or beyond the rows of ``permuted`` are dropped.
-    permuted : stored (rows, columns)
-        Shares no memory with tokens; C-contiguous.
-    top_k
-        Places per token.
-    """
-    row_words = tokens.shape[1] * tokens.itemsize // WORD_BYTES
-    source, target = (Rows(a.reshape(-1).view(np.uint16), row_words) for a in (tokens, permuted))
-    chunks = threads_for(tokens.nbytes + permuted.nbytes)
-    streams = is_streamed(permuted, LEAST_STREAMED_BYTES)
-    _copy_chunk.over(chunks, chunks, source, places, target, top_k, streams)
-
-
-Stored = NDArray[Any]
-RowWords = NDArray[np.float32]
-"""Rows as 32-bit words of any content: loading and storing fp32 changes no bit."""
-
-GATHER_BYTES = 4
-ZERO = np.float32(0)
-LOOKAHEAD_WORDS = 512
-"""Prefetch distance. Rows are scattered, so the hardware cannot predict where the next starts."""
+    words: RowWords
+    count: int
 
 
 @device_function
@@ -255,16 +186,13 @@ def _copy_few(words: RowWords, start: int, out: RowWords, out_start: int, count:
 
 @device_function
 def _copy_row(
-    words: RowWords,
-    start: int,
-    following: int,
-    out: RowWords,
-    out_start: int,
-    count: int,
-    streams: bool,
+    rows: Rows, start: int, following: int, out: RowWords, out_start: int, streams: bool
 ) -> None:
-    """Copy a row, or write zeros if ``start`` is negative; prefetch the row at ``following``."""
-    step = LINE_BYTES // GATHER_BYTES
+    """Copy a row, or write zeros if ``start`` is negative; prefetch the row at ``following``.
+
+    With ``streams``, whole cache lines are written with non-temporal stores.
+    """
+    words, count, step = rows.words, rows.count, LINE_BYTES // WORD_BYTES
     first = min(to_next_line(out, out_start), count)
     end = first + (count - first) // step * step
     _copy_few(words, start, out, out_start, first)
@@ -284,26 +212,77 @@ def _copy_row(
 
 
 @kernel
-def _gather_chunk(
-    chunk: int,
-    chunks: int,
-    words: RowWords,
-    indices: NDArray[np.int32],
-    out: RowWords,
-    count: int,
-    streams: bool,
+def _copy_chunk(
+    chunk: int, chunks: int, tokens: Rows, places: Places, permuted: Rows, top_k: int, streams: bool
 ) -> None:
-    """Copy a chunk of the rows; ``count`` is the number of words in a row."""
-    rows = words.size // count
+    """Copy the rows of a chunk of the tokens; places beyond the end of ``permuted`` are dropped."""
+    count, rows = places.size // top_k, permuted.words.size // permuted.count
+    for token in range(count * chunk // chunks, count * (chunk + 1) // chunks):
+        start = token * tokens.count
+        for entry in range(token * top_k, (token + 1) * top_k):
+            place = np.int64(places[entry])
+            # Places are not negative, but another thread may write to the caller's array meanwhile.
+            if not 0 <= place < rows:
+                continue
+            target = place * tokens.count
+            if streams:
+                _copy_row(tokens, start, -1, permuted.words, target, True)
+            else:
+                _copy_few(tokens.words, start, permuted.words, target, tokens.count)
+    end_streams()
+
+
+@kernel
+def _gather_chunk(
+    chunk: int, chunks: int, rows: Rows, indices: NDArray[np.int32], out: RowWords, streams: bool
+) -> None:
+    """Copy a chunk of the rows."""
+    count, row_count = rows.count, rows.words.size // rows.count
     first, stop = indices.size * chunk // chunks, indices.size * (chunk + 1) // chunks
     start = np.int64(-1)
     for position in range(first - 1, stop):
         row = np.int64(indices[position + 1]) if position + 1 < stop else np.int64(-1)
-        following = row * count if 0 <= row < rows else np.int64(-1)
+        following = row * count if 0 <= row < row_count else np.int64(-1)
         if position >= first:
-            _copy_row(words, start, following, out, position * count, count, streams)
+            _copy_row(rows, start, following, out, position * count, streams)
         start = following
     end_streams()
+
+
+def _as_words(source: Stored, target: Stored) -> tuple[Rows, Rows] | None:
+    """Return two arrays of rows as words; None where rows are not whole words."""
+    row_bytes = source.shape[1] * source.itemsize
+    if row_bytes % WORD_BYTES or (address_of(source) | address_of(target)) % WORD_BYTES:
+        return None
+    count = row_bytes // WORD_BYTES
+    words, copies = (rows.reshape(-1).view(np.float32) for rows in (source, target))
+    return Rows(words, count), Rows(copies, count)
+
+
+def copy_rows(tokens: Stored, places: Places, permuted: Stored, top_k: int) -> None:
+    """Copy the row of every token to its places, on all threads.
+
+    Parameters
+    ----------
+    tokens : stored (tokens, columns)
+        At least one column; C-contiguous.
+    places : int32 (tokens * top_k,)
+        A permutation; places at or beyond the rows of ``permuted`` are dropped.
+    permuted : stored (rows, columns)
+        Shares no memory with tokens; C-contiguous.
+    top_k
+        Places per token.
+    """
+    words = _as_words(tokens, permuted)
+    if words is None:
+        for expert in range(top_k):
+            column = places[expert::top_k]
+            is_kept = column < len(permuted)
+            permuted[column[is_kept]] = tokens[is_kept]
+        return
+    chunks = threads_for(tokens.nbytes + permuted.nbytes)
+    streams = is_streamed(permuted, LEAST_STREAMED_BYTES)
+    _copy_chunk.over(chunks, chunks, words[0], places, words[1], top_k, streams)
 
 
 def gather_rows(rows: Stored, indices: NDArray[np.int32], out: Stored) -> None:
@@ -318,13 +297,11 @@ def gather_rows(rows: Stored, indices: NDArray[np.int32], out: Stored) -> None:
     out : stored (copies, hidden)
         The copies; shares no memory with the rows.
     """
-    row_bytes = out.shape[1] * out.itemsize
-    if row_bytes % GATHER_BYTES == 0 and not (address_of(rows) | address_of(out)) % GATHER_BYTES:
-        words, copies = rows.reshape(-1).view(np.float32), out.reshape(-1).view(np.float32)
-        chunks, count = threads_for(2 * out.nbytes), row_bytes // GATHER_BYTES
-        _gather_chunk.over(chunks, chunks, words, indices, copies, count, is_streamed(out))
+    words = _as_words(rows, out)
+    if words is None:
+        if len(rows):
+            np.take(rows, indices, axis=0, out=out, mode="clip")
+        out[(indices < 0) | (indices >= len(rows))] = 0
         return
-    # Rows are not whole words.
-    if len(rows):
-        np.take(rows, indices, axis=0, out=out, mode="clip")
-    out[(indices < 0) | (indices >= len(rows))] = 0
+    chunks = threads_for(2 * out.nbytes)
+    _gather_chunk.over(chunks, chunks, words[0], indices, words[1].words, is_streamed(out))

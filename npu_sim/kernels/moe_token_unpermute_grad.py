@@ -25,7 +25,7 @@ Sources: specification pages ``moe_token_unpermute_grad``, "Kernels and order" (
 ``moe_token_unpermute_grad_950``, "Order" (``qsum``, ``cross``).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function, inlined_function, kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch
 from npu_sim.kernels.vectors.lane_blocks import store_numbers, stream_numbers
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ZERO, Floats, Lanes, Stored
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     add_neighbours,
@@ -49,26 +49,25 @@ from npu_sim.kernels.vectors.lanes import (
     store_lanes,
     to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
+from npu_sim.kernels.vectors.lanes_edges import load_some, write_ends
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     SLOTS,
     add_lanes,
-    add_registers,
+    add_slot,
     add_to,
     clear,
-    fill_zeros,
+    copy_to,
     halve_registers,
     largest_power,
+    one_list,
 )
 from npu_sim.numbers.scalars import narrow, widen
 
-Stored = NDArray[Any]
-Floats = NDArray[np.float32]
-Lanes = Any
-_ZERO, _MINUS_ZERO = np.float32(0), np.float32(-0.0)
 WIDEST_TREE = LANE_COUNT * LANE_COUNT
 """Up to so many folded products, register sums need no halving: the sum is a tree of neighbours."""
+OTHER_HALF = 2
+"""A register of a list is added to the one in the other half of the list."""
 CUT_SCRATCH = 2 * SLOTS + LANE_COUNT
 """Scratch of `cut_sum` besides one main block: two lists of sums, and a register."""
 
@@ -93,7 +92,7 @@ def power_sum(values: Floats, count: int) -> np.float32:
     if registers > LANE_COUNT:
         halve_registers(values, registers // LANE_COUNT)
     else:
-        fill_zeros(values, registers, LANE_COUNT)
+        clear(values[registers:LANE_COUNT])
     return add_lanes(values[:LANE_COUNT])
 
 
@@ -101,39 +100,11 @@ def power_sum(values: Floats, count: int) -> np.float32:
 def _block_sum(values: Floats, count: int) -> np.float32:
     """Return the sum ``qsum`` of products; overwrites them. ``values`` has at least 64 elements."""
     if count < LANE_COUNT:
-        fill_zeros(values, count, LANE_COUNT)
+        clear(values[count:LANE_COUNT])
         return add_lanes(values[:LANE_COUNT])
     folded = largest_power(count)
     add_to(values[: count - folded], values[folded:count])
     return power_sum(values, folded)
-
-
-@device_function
-def _cross(slots: Floats, lanes: Floats) -> np.float32:
-    """Return the sum ``cross`` of 256 slots; overwrites them."""
-    add_registers(slots, 0, 2 * LANE_COUNT, lanes)
-    for lane in range(LANE_COUNT):
-        slots[lane] = lanes[lane]
-    add_registers(slots, LANE_COUNT, 3 * LANE_COUNT, lanes)
-    add_to(lanes, slots[:LANE_COUNT])
-    return add_lanes(lanes)
-
-
-@device_function
-def _add_slot(lists: Floats, number: int, slot: np.float32) -> None:
-    """Put slot ``number`` of a row into the first list; a full list is one slot of the second."""
-    lists[number % SLOTS] = slot
-    if number % SLOTS == SLOTS - 1:
-        lanes = lists[2 * SLOTS :]
-        lists[SLOTS + number // SLOTS] = _cross(lists[:SLOTS], lanes)
-        fill_zeros(lists, 0, SLOTS)
-
-
-@device_function
-def _copy(values: Floats, begin: int, count: int, target: Floats, place: int) -> None:
-    """Copy ``count`` values from ``begin`` on to ``target`` from ``place`` on."""
-    for number in range(count):
-        target[place + number] = values[begin + number]
 
 
 @device_function
@@ -144,27 +115,27 @@ def cut_sum(products: Floats, cut: Cut, scratch: Floats) -> np.float32:
     """
     main, half, hidden = cut.columns, cut.columns // 2, products.size
     behind = main * cut.blocks
-    block, lists = scratch[:main], scratch[main : main + CUT_SCRATCH]
-    fill_zeros(lists, 0, 2 * SLOTS)
+    block, lists = scratch[:main], scratch[main : main + 2 * SLOTS]
+    lanes = scratch[main + 2 * SLOTS : main + CUT_SCRATCH]
+    clear(lists)
     number = 0
     begin, other = 0, behind
     while other < hidden:
         count = min(half, hidden - other)
-        _copy(products, begin, half, block, 0)
-        _copy(products, other, count, block, half)
-        _add_slot(lists, number, _block_sum(block, half + count))
+        copy_to(block[:half], products[begin : begin + half])
+        copy_to(block[half : half + count], products[other : other + count])
+        add_slot(lists, number, _block_sum(block, half + count), lanes, OTHER_HALF)
         number, begin, other = number + 1, begin + half, other + half
     if begin % main:
-        _copy(products, begin, half, block, 0)
-        _add_slot(lists, number, _block_sum(block, half))
+        copy_to(block[:half], products[begin : begin + half])
+        add_slot(lists, number, _block_sum(block, half), lanes, OTHER_HALF)
         number, begin = number + 1, begin + half
     while begin < behind:
-        _copy(products, begin, main, block, 0)
-        _add_slot(lists, number, _block_sum(block, main))
+        copy_to(block, products[begin : begin + main])
+        add_slot(lists, number, _block_sum(block, main), lanes, OTHER_HALF)
         number, begin = number + 1, begin + main
-    lanes = lists[2 * SLOTS :]
-    rest = _cross(lists[:SLOTS], lanes)
-    return rest + _cross(lists[SLOTS : 2 * SLOTS], lanes) if number >= SLOTS else rest
+    rest = one_list(lists[:SLOTS], lanes, OTHER_HALF)
+    return rest + one_list(lists[SLOTS:], lanes, OTHER_HALF) if number >= SLOTS else rest
 
 
 FOLD_STEP = 8
@@ -255,7 +226,7 @@ def fold_line(
     following
         Element of ``row`` where the next piece starts, to be prefetched.
     scratch
-        As many elements as ``wide``, at least 64; input of `sum_of_lines`.
+        As many elements as ``wide``, at least 64; ``width // 2`` of them are written.
     """
     first = _fold_of(wide.size, width)
     second = _fold_of(first, width)
@@ -263,12 +234,6 @@ def fold_line(
     if column + width < second:
         lanes = lanes + _fold_twice(row, start, wide, first, second, column + width, following)
     store_lanes(scratch, column // 2, add_neighbours(lanes, row))
-
-
-@device_function
-def sum_of_lines(width: int, scratch: Floats) -> np.float32:
-    """Return the sum of ``width`` folded products after `fold_line` for all their lines."""
-    return _tree(scratch, width // 2)
 
 
 @device_function
@@ -351,7 +316,7 @@ def _tree(values: Floats, width: int) -> np.float32:
             values[block // LANE_COUNT] = add_lanes(values[block : block + LANE_COUNT])
         width //= LANE_COUNT
     for position in range(width, LANE_COUNT):
-        values[position] = _MINUS_ZERO
+        values[position] = NOTHING_YET
     return add_lanes(values[:LANE_COUNT])
 
 
@@ -362,15 +327,15 @@ Integers = NDArray[np.int32]
 @device_function
 def _sum_of_zeros(wide: Floats, scratch: Floats) -> np.float32:
     """Return the sum for a row of zeros: +0, or nan if g contains inf or nan."""
-    total, lanes = _ZERO, splat(_ZERO, wide)
+    total, lanes = ZERO, splat(ZERO, wide)
     whole = wide.size // ORDERED_LANES * ORDERED_LANES
     for column in range(0, whole, ORDERED_LANES):
-        lanes = lanes + load_ordered(wide, column) * _ZERO
+        lanes = lanes + load_ordered(wide, column) * ZERO
     store_lanes(scratch, 0, lanes)
     for lane in range(ORDERED_LANES):
         total = total + scratch[lane]
     for column in range(whole, wide.size):
-        total = total + wide[column] * _ZERO
+        total = total + wide[column] * ZERO
     return total
 
 
@@ -425,16 +390,10 @@ def _write_lines(
 
 
 @device_function
-def _write_ends(token: TokenGradient, entry: Entry, out: Stored, first: int, end: int) -> None:
-    """Write the partial cache lines at both ends, which are shared with the neighbouring rows."""
-    line, g = LINE_BYTES // out.itemsize, token.g
-    for side in range(2):
-        column, begin, stop = end, 0, token.wide.size - end
-        if side == 0:
-            column, begin, stop = first - line, line - first, line
-        if begin < stop:
-            part = load_some(g, token.start + column, begin, stop, g) * entry.factor
-            store_some(out, entry.start + column, part, begin, stop)
+def _part_of(inputs: tuple[Stored, int, np.float32], column: int, begin: int, stop: int) -> Lanes:
+    """Return the elements begin..stop of a cache line of the row gradient."""
+    g, start, factor = inputs
+    return load_some(g, start + column, begin, stop, g) * factor
 
 
 @device_function
@@ -449,7 +408,7 @@ def _sum_and_write(
 ) -> np.float32:
     """Return the weight gradient of an entry; write its row gradient meanwhile."""
     wide, by_line = token.wide, token.by_line
-    line, hidden, total = LINE_BYTES // out.itemsize, wide.size, _ZERO
+    line, hidden, total = LINE_BYTES // out.itemsize, wide.size, ZERO
     piece_columns, folds_once = summation.piece_columns, summation.folds_once
     if hidden < line:
         for column in range(hidden if entry.is_owner else 0):
@@ -458,7 +417,8 @@ def _sum_and_write(
     first = to_next_line(out, entry.start)
     end = first + (hidden - first) // line * line if entry.is_owner else first
     if entry.is_owner:
-        _write_ends(token, entry, out, first, end)
+        row = out[entry.start : entry.start + hidden]
+        write_ends((token.g, token.start, entry.factor), row, first, end, _part_of)
     written, from_wide = first, by_line and first == 0
     if summation.cut.blocks:
         _write_lines(token, entry, False, out, streams, first, end)
@@ -480,7 +440,7 @@ def _sum_and_write(
             _write_lines(token, entry, from_wide, out, streams, written, stop)
             written = stop
         piece_sum = (
-            sum_of_lines(width, products)
+            _tree(products, width // 2)  # neighbours are added already
             if by_line
             else sum_of_products(rows, start, piece, folds_once, products)
         )
@@ -528,7 +488,7 @@ def _chunk_of_tokens(
         for position in range(number * top_k, (number + 1) * top_k):
             row = np.int64(indices[position])
             if not 0 <= row < inputs.owners.size:
-                sums[position] = _ZERO if folds_once else of_zeros
+                sums[position] = ZERO if folds_once else of_zeros
                 continue
             next_row = np.int64(indices[position + 1]) if position + 1 < indices.size else row
             following = next_row * hidden
@@ -538,7 +498,7 @@ def _chunk_of_tokens(
                 prefetch_to_write(tokens_grad, following)
                 prefetch_to_write(tokens_grad, following + hidden - 1)
             factor = inputs.factors[position]
-            no_nan, is_owner = of_zeros + factor * _ZERO == _ZERO, inputs.owners[row] == position
+            no_nan, is_owner = of_zeros + factor * ZERO == ZERO, inputs.owners[row] == position
             entry = Entry(row * hidden, following, factor, no_nan, is_owner)
             sums[position] = _sum_and_write(
                 inputs.tokens, entry, token, summation, scratch[chunk], tokens_grad, streams

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
-from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     end_streams,
@@ -36,12 +36,9 @@ from npu_sim.kernels.vectors.lanes import (
     prefetch,
     prefetch_lines,
     splat,
-    store,
     store_lanes,
-    stream,
-    to_next_line,
 )
-from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
+from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, write_row
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     add_lanes,
@@ -51,12 +48,10 @@ from npu_sim.kernels.vectors.row_sums import (
     halve,
     keep_lanes,
 )
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import widen
 
 LOOKAHEAD_BYTES = 8192
 """Prefetch distance for dy and x, across the ends of rows: up to 10 % faster."""
-_ZERO = np.float32(0)
-Floats = NDArray[np.float32]
 
 
 class Row(NamedTuple):
@@ -97,13 +92,13 @@ def _product(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> np.floa
 
 
 @device_function
-def _lane_sum(row: Row, dgamma: Floats, accumulators: Floats) -> np.float32:
+def _lane_sum(row: Row, dgamma: Floats, scratch: Floats) -> np.float32:
     """Key 1: add dy*xh to dgamma; return the sum of (dy*gamma)*xh over 64 lane accumulators.
 
-    64 products at a time are added lane by lane, then the lanes as a tree. ``accumulators`` (64,)
-    is scratch.
+    64 products at a time are added lane by lane, then the lanes as a tree.
     """
-    first = splat(_ZERO, dgamma)
+    accumulators = scratch[:LANE_COUNT]
+    first = splat(ZERO, dgamma)
     second, third, fourth = first, first, first
     whole = dgamma.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
@@ -157,50 +152,44 @@ def _halved_sum(row: Row, dgamma: Floats, products: Floats, gamma_last: bool) ->
 
 
 @device_function
-def _gradient(dy: Any, x: Any, gamma: Any, rstd: np.float32, mean: np.float32) -> Any:
-    """Return (dy*gamma - xh*mean)*rstd, for scalars or vectors."""
-    return (dy * gamma - (x * rstd) * mean) * rstd
+def _whole_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
+    """Key 1: like `_halved_sum`."""
+    return _halved_sum(row, dgamma, products, False)
 
 
 @device_function
-def _gradient_line(row: Row, column: int, mean: np.float32) -> Any:
+def _pieces_sum(row: Row, dgamma: Floats, products: Floats) -> np.float32:
+    """Key 2: like `_halved_sum`, in pieces."""
+    total = ZERO
+    for begin in range(0, dgamma.size, PIECE_COLUMNS):
+        end = min(dgamma.size, begin + PIECE_COLUMNS)
+        piece = _columns_of(row, begin, end)
+        total = total + _halved_sum(piece, dgamma[begin:end], products, True)
+    return total
+
+
+@device_function
+def _line_of(inputs: tuple[Row, np.float32], column: int) -> Any:
     """Return a cache line of dx."""
+    row, mean = inputs
     dy, x, gamma = load(row.dy, column), load(row.x, column), load_like(row.gamma, column, row.x)
-    return _gradient(dy, x, gamma, row.rstd, mean)
+    return (dy * gamma - (x * row.rstd) * mean) * row.rstd
+
+
+@device_function
+def _part_of(inputs: tuple[Row, np.float32], column: int, begin: int, stop: int) -> Any:
+    """Return the elements begin..stop of a cache line of dx."""
+    row, mean = inputs
+    dy = load_some(row.dy, column, begin, stop, row.x)
+    x = load_some(row.x, column, begin, stop, row.x)
+    gamma = load_some(row.gamma, column, begin, stop, row.x)
+    return (dy * gamma - (x * row.rstd) * mean) * row.rstd
 
 
 @device_function
 def write_dx(row: Row, mean: np.float32, dx: NDArray[Any], streams: bool) -> None:
-    """Compute dx = (dy*gamma - xh*mean)*rstd for one row, rounding once.
-
-    With ``streams``, use non-temporal stores.
-    """
-    line = LINE_BYTES // dx.itemsize
-    if dx.size < line:
-        for column in range(dx.size):
-            dy, x, gamma = widen(row.dy[column]), widen(row.x[column]), widen(row.gamma[column])
-            dx[column] = narrow(_gradient(dy, x, gamma, row.rstd, mean), dx)
-        return
-    if not streams:
-        for begin in range(0, dx.size, line):
-            # The last vector may overlap the previous one; both write the same values.
-            column = min(begin, dx.size - line)
-            store(dx, column, _gradient_line(row, column, mean))
-        return
-    first = to_next_line(dx, 0)
-    end = first + (dx.size - first) // line * line
-    for column in range(first, end, line):
-        stream(dx, column, _gradient_line(row, column, mean))
-    # The partial cache lines at both ends, which are shared with the neighbouring rows.
-    for side in range(2):
-        column, begin, stop = end, 0, dx.size - end
-        if side == 0:
-            column, begin, stop = first - line, line - first, line
-        if begin < stop:
-            dys = load_some(row.dy, column, begin, stop, row.x)
-            xs = load_some(row.x, column, begin, stop, row.x)
-            gammas = load_some(row.gamma, column, begin, stop, row.x)
-            store_some(dx, column, _gradient(dys, xs, gammas, row.rstd, mean), begin, stop)
+    """Compute dx = (dy*gamma - xh*mean)*rstd for one row, rounding once."""
+    write_row((row, mean), dx, streams, _line_of, _part_of)
 
 
 # --- All rows, on all threads ---
@@ -223,8 +212,6 @@ SMALL_SCRATCH_BYTES = 1 << 22
 """Contributions of this size are never split into batches: each further batch starts two more
 parallel loops, and its cores do not fill the threads."""
 
-Integers = NDArray[np.int64]
-
 
 class Split(NamedTuple):
     """Split of the rows over cores: the path, the cores used, and the rows of each but the last."""
@@ -232,6 +219,12 @@ class Split(NamedTuple):
     path: int
     block_dim: int
     block_factor: int
+
+    def cores(self, numbers: Integers, counts: Integers) -> "Cores":
+        """Return cores that are computed together, given the contributions of every core."""
+        starts = np.concatenate(([0], np.cumsum(counts[numbers])))
+        group_rows = GROUP_ROWS if self.path == PIECES else self.block_factor
+        return Cores(numbers, starts, self.block_factor, group_rows)
 
     def contributions(self, rows: int) -> Integers:
         """Return the number of contributions of every core."""
@@ -260,6 +253,8 @@ class Cores(NamedTuple):
     """(cores + 1,): the first contribution of each core."""
     block_factor: int
     """Rows of every core of the call but the last."""
+    group_rows: int
+    """Rows of a contribution."""
 
 
 @device_function
@@ -268,26 +263,54 @@ def row_of(rows: Rows, row: int) -> Row:
     return Row(rows.dy[row], rows.x[row], rows.gamma, rows.rstd[row])
 
 
+class Constants(NamedTuple):
+    """Constants of a call."""
+
+    average: np.float32
+    """1 / columns."""
+    streams: bool
+    """Whether dx is written with non-temporal stores."""
+
+
+@device_function
+def _compute_cores(
+    thread: int,
+    rows: Rows,
+    cores: Cores,
+    constants: Constants,
+    contributions: Floats,
+    scratch: Floats,
+    sum_row: Any,
+) -> None:
+    """Compute dx of the rows of some cores, and their contributions; threads take turns at cores.
+
+    ``sum_row(row, dgamma, scratch)``, a constant of a kernel, adds dy*xh to dgamma.
+    """
+    for position in range(thread, cores.numbers.size, len(scratch)):
+        first, start = cores.numbers[position] * cores.block_factor, cores.starts[position]
+        last = min(len(rows.x), first + cores.block_factor)
+        for group in range(start, cores.starts[position + 1]):
+            dgamma = contributions[group]
+            clear(dgamma)
+            group_first = first + cores.group_rows * (group - start)
+            for number in range(group_first, min(last, group_first + cores.group_rows)):
+                row = row_of(rows, number)
+                mean = sum_row(row, dgamma, scratch[thread]) * constants.average
+                write_dx(row, mean, rows.dx[number], constants.streams)
+    end_streams()
+
+
 @kernel
 def _narrow_rows(
     thread: int,
     rows: Rows,
     cores: Cores,
-    average: np.float32,
-    streams: bool,
+    constants: Constants,
     contributions: Floats,
     scratch: Floats,
 ) -> None:
-    """Key 1, lane accumulators: threads take turns at cores, each of which has one contribution."""
-    for position in range(thread, cores.numbers.size, len(scratch)):
-        dgamma = contributions[position]
-        clear(dgamma)
-        first = cores.numbers[position] * cores.block_factor
-        for number in range(first, min(len(rows.x), first + cores.block_factor)):
-            row = row_of(rows, number)
-            mean = _lane_sum(row, dgamma, scratch[thread, :LANE_COUNT]) * average
-            write_dx(row, mean, rows.dx[number], streams)
-    end_streams()
+    """Key 1, lane accumulators."""
+    _compute_cores(thread, rows, cores, constants, contributions, scratch, _lane_sum)
 
 
 @kernel
@@ -295,21 +318,12 @@ def _whole_rows(
     thread: int,
     rows: Rows,
     cores: Cores,
-    average: np.float32,
-    streams: bool,
+    constants: Constants,
     contributions: Floats,
     scratch: Floats,
 ) -> None:
-    """Key 1, halving: threads take turns at cores, each of which has one contribution."""
-    for position in range(thread, cores.numbers.size, len(scratch)):
-        dgamma = contributions[position]
-        clear(dgamma)
-        first = cores.numbers[position] * cores.block_factor
-        for number in range(first, min(len(rows.x), first + cores.block_factor)):
-            row = row_of(rows, number)
-            mean = _halved_sum(row, dgamma, scratch[thread], False) * average
-            write_dx(row, mean, rows.dx[number], streams)
-    end_streams()
+    """Key 1, halving."""
+    _compute_cores(thread, rows, cores, constants, contributions, scratch, _whole_sum)
 
 
 @kernel
@@ -317,42 +331,26 @@ def _rows_in_pieces(
     thread: int,
     rows: Rows,
     cores: Cores,
-    average: np.float32,
-    streams: bool,
+    constants: Constants,
     contributions: Floats,
     scratch: Floats,
 ) -> None:
-    """Key 2: threads take turns at cores; each group of GROUP_ROWS rows is one contribution."""
-    columns = rows.x.shape[1]
-    for position in range(thread, cores.numbers.size, len(scratch)):
-        first = cores.numbers[position] * cores.block_factor
-        last = min(len(rows.x), first + cores.block_factor)
-        for group in range(cores.starts[position], cores.starts[position + 1]):
-            dgamma = contributions[group]
-            clear(dgamma)
-            group_first = first + GROUP_ROWS * (group - cores.starts[position])
-            for number in range(group_first, min(last, group_first + GROUP_ROWS)):
-                row, total = row_of(rows, number), _ZERO
-                for begin in range(0, columns, PIECE_COLUMNS):
-                    end = min(columns, begin + PIECE_COLUMNS)
-                    piece = _columns_of(row, begin, end)
-                    total = total + _halved_sum(piece, dgamma[begin:end], scratch[thread], True)
-                write_dx(row, total * average, rows.dx[number], streams)
-    end_streams()
+    """Key 2."""
+    _compute_cores(thread, rows, cores, constants, contributions, scratch, _pieces_sum)
 
 
 def _compute_rows(rows: Rows, split: Split, cores: Cores, contributions: Floats) -> None:
     """Compute dx of the rows of some cores, and their contributions (contributions, columns)."""
     columns = rows.x.shape[1]
-    average = np.float32(1) / np.float32(columns)
+    constants = Constants(np.float32(1) / np.float32(columns), is_streamed(rows.dx))
     threads = threads_for(rows.dy.nbytes + rows.x.nbytes + rows.dx.nbytes)
     kernel, scratch_columns = {
         LANES: (_narrow_rows, LANE_COUNT),
         HALVING: (_whole_rows, max(columns, LANE_COUNT)),
         PIECES: (_rows_in_pieces, PIECE_COLUMNS),
     }[split.path]
-    scratch, streams = thread_scratch(threads, scratch_columns), is_streamed(rows.dx)
-    kernel.over(threads, rows, cores, average, streams, contributions, scratch)
+    scratch = thread_scratch(threads, scratch_columns)
+    kernel.over(threads, rows, cores, constants, contributions, scratch)
 
 
 class _Arrival(NamedTuple):
@@ -456,26 +454,19 @@ def rms_norm_grad(
         Whether every core sums its contributions, and these sums are added in core order.
     core_order, seed
         Code and seed of the order in which contributions arrive otherwise; see
-        :mod:`npu_sim.kernels.random_order`.
+        :mod:`npu_sim.kernels.arrival_orders`.
     dgamma : float32 (columns,)
     """
     rows, columns = x.shape
     dgamma.fill(0)
     schedule = _schedule if split.path == PIECES else _cached_schedule
     batches = schedule(split, rows, columns, x.itemsize, deterministic, core_order, seed)
-    contributions = np.empty((batches[0].arrival.orders.shape[1], columns), np.float32)
+    contributions = np.empty((batches[0][1].orders.shape[1], columns), np.float32)
     input_rows = Rows(dy, x, rstd, gamma, dx)
     for cores, arrival in batches:
         drawn = contributions[: arrival.orders.shape[1]]
         _compute_rows(input_rows, split, cores, drawn)
         _fold(drawn, arrival, dgamma)
-
-
-class _Batch(NamedTuple):
-    """Cores that are computed together, and the order in which their contributions are added."""
-
-    cores: Cores
-    arrival: _Arrival
 
 
 def _schedule(
@@ -486,15 +477,16 @@ def _schedule(
     deterministic: bool,
     core_order: int,
     seed: int,
-) -> tuple[_Batch, ...]:
+) -> tuple[tuple[Cores, _Arrival], ...]:
+    """Return cores that are computed together, and the order of their contributions."""
     counts = split.contributions(rows)
     draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
     batches = []
     arrived = arrivals(counts, SEQUENTIAL if deterministic else core_order, seed, draws)
-    for cores, orders in _batches(counts, arrived, rows, columns, element_bytes):
-        starts = np.concatenate(([0], np.cumsum(counts[cores])))
-        stops = starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)
-        batches.append(_Batch(Cores(cores, starts, split.block_factor), _Arrival(orders, stops)))
+    for numbers, orders in _batches(counts, arrived, rows, columns, element_bytes):
+        cores = split.cores(numbers, counts)
+        stops = cores.starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)
+        batches.append((cores, _Arrival(orders, stops)))
     return tuple(batches)
 
 
@@ -515,6 +507,6 @@ def contributions(
     counts = split.contributions(rows)
     numbers = np.arange(counts.size, dtype=np.int64)
     values = np.empty((int(counts.sum()), columns), np.float32)
-    cores = Cores(numbers, np.concatenate(([0], np.cumsum(counts))), split.block_factor)
-    _compute_rows(Rows(dy, x, rstd, gamma, np.empty_like(x)), split, cores, values)
+    rows_of_call = Rows(dy, x, rstd, gamma, np.empty_like(x))
+    _compute_rows(rows_of_call, split, split.cores(numbers, counts), values)
     return np.repeat(numbers, counts), values

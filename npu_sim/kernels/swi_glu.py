@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_scratch, threads_for
-from npu_sim.kernels.vectors.exponential import exp_plus_one
+from npu_sim.kernels.vectors.lane_blocks import exp_plus_one
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
 from npu_sim.kernels.vectors.lanes_edges import store_rounded
 from npu_sim.numbers.scalars import widen

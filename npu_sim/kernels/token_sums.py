@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_scratch, threads_for
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lane_type import (
+    LINE_BYTES,
+    NOTHING_YET,
+    ONE,
+    ZERO,
+    Floats,
+    Integers,
+    Lanes,
+    Stored,
+)
 from npu_sim.kernels.vectors.lanes import (
     end_streams,
     is_streamed,
@@ -40,16 +49,6 @@ from npu_sim.kernels.vectors.lanes import (
 )
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 
-Stored = NDArray[Any]
-"""fp32 as float32, fp16 as int16, bf16 as uint16. Rows and sums of a call have the same type."""
-Lanes = Any
-Floats = NDArray[np.float32]
-Starts = NDArray[np.int64]
-
-NOTHING_YET = np.float32(-0.0)
-ZERO = np.float32(0.0)
-ONE = np.float32(1.0)
-"""Factor of rows without factors: multiplying by it changes no value."""
 DROPPED = np.int64(-1)
 GROUP = 4
 """Rows of a group on Ascend 950."""
@@ -80,7 +79,7 @@ class Entries(NamedTuple):
 class TokenRows(NamedTuple):
     """The rows of one token, in k order."""
 
-    starts: Starts
+    starts: Integers
     """First element of each row in the flat rows; `DROPPED` for one that keeps its place."""
     factors: Floats
 
@@ -94,7 +93,7 @@ def _is_live(entries: Entries, place: int) -> bool:
 
 
 @device_function
-def _find_rows(entries: Entries, first: int, stop: int, starts: Starts, factors: Floats) -> int:
+def _find_rows(entries: Entries, first: int, stop: int, starts: Integers, factors: Floats) -> int:
     """Write starts and factors of the rows of the entries first..stop; return the number.
 
     Dropped rows are left out, unless rows are grouped.
@@ -202,7 +201,7 @@ def _sum_tokens(
     out: Stored,
     streams: bool,
     add: Any,
-    all_starts: Starts,
+    all_starts: Integers,
     all_factors: Floats,
 ) -> None:
     """Sum a chunk of the tokens; ``all_starts`` and ``all_factors`` are scratch, (chunks, 2, k).
@@ -230,7 +229,7 @@ def _sum_tokens(
 
 @kernel
 def _sum_long(
-    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Starts, factors: Floats
+    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Integers, factors: Floats
 ) -> None:
     """Sum a chunk of the tokens, whose rows are at least a cache line long."""
     _sum_tokens(chunk, entries, out, streams, _add_rows, starts, factors)
@@ -238,7 +237,7 @@ def _sum_long(
 
 @kernel
 def _sum_groups(
-    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Starts, factors: Floats
+    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Integers, factors: Floats
 ) -> None:
     """Like `_sum_long`, in groups."""
     _sum_tokens(chunk, entries, out, streams, _add_groups, starts, factors)
@@ -246,7 +245,7 @@ def _sum_groups(
 
 @kernel
 def _sum_short(
-    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Starts, factors: Floats
+    chunk: int, entries: Entries, out: Stored, streams: bool, starts: Integers, factors: Floats
 ) -> None:
     """Sum a chunk of the tokens, whose rows are shorter than a cache line, in groups or not."""
     _sum_tokens(chunk, entries, out, streams, _add_short, starts, factors)

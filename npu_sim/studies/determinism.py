@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from npu_sim.framework import hooks
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.kernels import order_study
+from npu_sim.kernels import arrival_orders
+from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.elementwise import ulp_distance
-from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import storage_view
@@ -167,9 +167,9 @@ FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROU
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor that spreads the numbers of parts over 64 bits."""
 ADVERSARIAL_ORDERS = {
-    "smallest first": order_study.SMALLEST_FIRST,
-    "largest first": order_study.LARGEST_FIRST,
-    "positive first": order_study.POSITIVE_FIRST,
+    "smallest first": arrival_orders.SMALLEST_FIRST,
+    "largest first": arrival_orders.LARGEST_FIRST,
+    "positive first": arrival_orders.POSITIVE_FIRST,
 }
 
 
@@ -338,13 +338,13 @@ def _studied(
             tried = slice(begin, begin + ORDERS_TOGETHER)
             least, most = np.empty(shape, np.float32), np.empty(shape, np.float32)
             tried_hashes = np.empty_like(hashes[:, tried], order="C")
-            order_study.study_orders(
-                order_study.Contributions(
+            arrival_orders.study_orders(
+                arrival_orders.Contributions(
                     parts.values, parts.starts, parts.cores, parts.keys, parts.factors
                 ),
-                order_study.Orders(codes[tried], seeds[tried], parts.columns_together),
+                arrival_orders.Orders(codes[tried], seeds[tried], parts.columns_together),
                 stored,
-                order_study.Spread(least, most, tried_hashes),
+                arrival_orders.Spread(least, most, tried_hashes),
             )
             hashes[:, tried] = tried_hashes
             np.copyto(lowest, least, where=(least < lowest) | (begin == 0))

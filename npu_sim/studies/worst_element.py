@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_sim.framework import hooks
-from npu_sim.kernels import order_study
+from npu_sim.kernels import arrival_orders
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import Parts, Step
 
@@ -80,7 +80,7 @@ def worst_element(
     sums: dict[str, tuple[float, tuple[Step, ...]]] = {}
     for name, (code, seed) in orders.items():
         last = min(first + together, values.shape[1])
-        order = order_study.arrival_of(
+        order = arrival_orders.arrival_of(
             code, seed, int(parts.keys[part]), cores, values, first, last
         )
         steps = parts.steps(part, column, order)

@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.kernels import arrival_search
+from npu_sim.kernels.arrival_orders import (
+    REVERSE,
+    ROUND_ROBIN,
+    SEQUENTIAL,
+    Contributions,
+    arrival_of,
+)
 from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Finish
 from npu_sim.kernels.elementwise import narrow_array, widen_array
-from npu_sim.kernels.order_study import Contributions, arrival_of
-from npu_sim.kernels.random_order import REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.shared.study import StudyCall

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from npu_sim.kernels import arrival_search
+from npu_sim.kernels.arrival_orders import Contributions
 from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Finish
-from npu_sim.kernels.order_study import Contributions
 from npu_sim.numbers.storage import STORAGE
 
 FP32 = Finish(np.empty(0, np.float32), 0.0)

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.conv_tbc_backward.operands import round_row
-from npu_sim.kernels.conv_tbc_backward.schedule import (
-    arrival,
+from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS
+from npu_sim.kernels.conv_tbc_backward.weight import (
+    arrived_visits,
     blocking,
     cut_output,
     tail_mask,
     visits_by_core,
 )
-from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
-from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.vectors.lane_type import fused_multiply_add
 from npu_sim.numbers.storage import storage_view
 from tests.processes import ALL_THREADS, words_printed_by
@@ -173,7 +173,7 @@ def test_a_random_order_of_cores_is_drawn_for_every_row():
 
 
 def test_a_core_visits_its_samples_in_order():
-    visits, last = arrival(kernels.ReductionSplit(3, 2, 4, 4), REVERSE)
+    visits, last = arrived_visits(kernels.ReductionSplit(3, 2, 4, 4), REVERSE)
     assert visits.tolist() == [[2, 0, 4], [0, 0, 4], [1, 0, 4]]
     assert last.tolist() == [1, 0, 1]
 

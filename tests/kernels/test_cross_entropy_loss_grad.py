@@ -113,10 +113,11 @@ def test_the_divisor_is_summed_core_by_core(soc, weighted):
         rng.integers(0, 500, 20000),
         (10.0 ** rng.uniform(-4, 4, 500)).astype(np.float32),
     )
-    given = weight if weighted else None
+    given = weight if weighted else np.empty(0, np.float32)
     cores = 48 if soc == "Ascend910B1" else 40
     ranges = np.array(reference.core_ranges(20000, cores), np.int64)
-    survey = kernels.survey_labels(target, given, 500, 3, ranges, True)
+    labels = kernels.Labels(target, given, 500, 3, True)
+    survey = kernels.survey_labels(labels, kernels.Passes(ranges), True)
     values = np.where(target == 3, np.float32(0), weight[target] if weighted else np.float32(1))
     expected = reference.reduce_sum(
         [reference.reduce_sum(values[first:last]) for first, last in ranges]
@@ -129,17 +130,24 @@ def test_the_divisor_is_summed_core_by_core(soc, weighted):
     )
 
 
+@pytest.mark.parametrize("label", [-1, 5])
+def test_ascend_950_finds_the_first_label_out_of_range(label):
+    labels = kernels.Labels(np.array([1, label, 2]), np.empty(0, np.float32), 5, -100, False)
+    passes = kernels.Passes(np.array([[0, 2], [2, 3]]), 2)
+    assert kernels.survey_labels(labels, passes, True).out_of_range == 1
+
+
 def test_the_core_count_can_change_the_last_bits():
     rng = np.random.default_rng(1)
     target, weight = (
         rng.integers(0, 500, 20000),
         (10.0 ** rng.uniform(-4, 4, 500)).astype(np.float32),
     )
+    labels = kernels.Labels(target, weight, 500, -100, True)
+    ranges = [np.array(reference.core_ranges(20000, cores), np.int64) for cores in (40, 48, 64)]
     divisors = [
-        kernels.survey_labels(
-            target, weight, 500, -100, np.array(reference.core_ranges(20000, cores), np.int64), True
-        ).divisor
-        for cores in (40, 48, 64)
+        kernels.survey_labels(labels, kernels.Passes(ranges_of_cores), True).divisor
+        for ranges_of_cores in ranges
     ]
     assert len(set(divisors)) > 1
 
@@ -248,9 +256,8 @@ def test_nothing_is_contracted_or_reordered(monkeypatch):
     monkeypatch.setattr(kernels, "_write_rows", fresh)
     log_prob = np.zeros((2, 300), np.float32)
     one = np.ones(1, np.float32)
-    kernels.write_gradient(
-        one, one[0], log_prob, np.zeros(2, np.int64), None, -100, log_prob.copy()
-    )
+    labels = kernels.Labels(np.zeros(2, np.int64), np.empty(0, np.float32), 300, -100, True)
+    kernels.write_gradient(one, kernels.Division(one[0]), log_prob, labels, log_prob.copy())
     (entry,) = fresh.entries.values()
     module = entry._library.get_llvm_str()
     for flag in (" fast ", " contract ", " reassoc ", "llvm.fmuladd"):

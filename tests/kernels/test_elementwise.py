@@ -418,7 +418,7 @@ def test_loops_become_vector_instructions(monkeypatch):
         scaled(stored, np.float32(0.3), stored.copy())
     # Compiled here, not loaded from the cache: cached code cannot be inspected.
     monkeypatch.setenv("NPU_SIM_CACHE_DIR", "")
-    widen_all = Kernel(elementwise._widen_all.function)
+    widen_all = Kernel(elementwise._convert_all.function)
     widen_all.over(1, np.ones(512, np.int16), np.empty(512, np.float32))
     (entry,) = widen_all.entries.values()
     half, bfloat = assembly(scaled, np.int16), assembly(scaled, np.uint16)

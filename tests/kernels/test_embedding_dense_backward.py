@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numba import config
 
+from npu_sim.kernels import arrival_orders
 from npu_sim.kernels import embedding_dense_backward as kernels
-from npu_sim.kernels import random_order
 from npu_sim.kernels.embedding_dense_backward import grouping
 from npu_sim.kernels.embedding_dense_backward.gradient import merge_rows
 from npu_sim.kernels.embedding_dense_backward.grouping import (
@@ -28,9 +28,9 @@ GOLDEN = sorted(
     (Path(__file__).parent.parent / "data" / "kernels").glob("embedding_dense_backward_*.npz")
 )
 ORDERS = {
-    "sequential": random_order.SEQUENTIAL,
-    "reverse": random_order.REVERSE,
-    "round_robin": random_order.ROUND_ROBIN,
+    "sequential": arrival_orders.SEQUENTIAL,
+    "reverse": arrival_orders.REVERSE,
+    "round_robin": arrival_orders.ROUND_ROBIN,
 }
 PATHS = {
     "sorted": grouping.SORTED,
@@ -50,23 +50,24 @@ def cut_of(case: reference.Case) -> grouping.Cut:
     sizes = [stop - start for start, stop in case.core_ranges]
     path = PATHS[case.path]
     if path == grouping.SMALL_DIM:
-        return grouping.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
+        cores = len(sizes)
+        return grouping.Cut(path, cores, cores - 1, sizes[0], sizes[-1], batch_rows=case.batch_rows)
     if path > grouping.SMALL_DIM:
-        return grouping.dense_grad_cut(path, len(sizes), sizes[0])
+        return grouping.Cut(path, len(sizes), len(sizes), sizes[0], sizes[0])
     flush_rows = (
         reference.DETERMINISTIC_FLUSH_ROWS if path == grouping.DETERMINISTIC else case.flush_rows
     )
-    return grouping.sorted_cut(
+    return grouping.Cut(
         path,
         len(sizes),
         sum(size > sizes[-1] for size in sizes),
         sizes[-1] + 1,
         sizes[-1],
-        flush_rows,
+        chunk_rows=flush_rows,
     )
 
 
-def compute(grad, indices, num_weights, case, order=random_order.SEQUENTIAL, seed=0):
+def compute(grad, indices, num_weights, case, order=arrival_orders.SEQUENTIAL, seed=0):
     """Run the kernels; the result starts as nan, because every element must be written."""
     out = np.full((num_weights, grad.shape[1]), np.nan, grad.dtype)
     call = (cut_of(case), case.padding_idx, case.scale, order, seed)
@@ -145,7 +146,7 @@ def test_golden_results_bit_for_bit(path, order):
     case = reference.planned_case(meta["soc"], tuple(meta["grad_shape"]), *settings)
     grad = reference.as_grad(golden["in_grad"], meta["dtype"])
     out, grouped = compute(
-        grad, golden["in_indices"], num_weights, case, ORDERS.get(order, random_order.SEQUENTIAL)
+        grad, golden["in_indices"], num_weights, case, ORDERS.get(order, arrival_orders.SEQUENTIAL)
     )
     expected = np.zeros_like(out)
     expected[golden["rows"]] = reference.as_grad(golden[f"out_grad_weight_{order}"], meta["dtype"])
@@ -261,7 +262,7 @@ def arrivals(path, rows, num_weights, indices, seed):
     starts, marked = group_rows(indices, num_weights)
     grouping.mark_chunks(cut, starts, marked)
     reached = np.flatnonzero(grouping.depends_on_arrival(cut, starts, marked))
-    merged = merge_rows(cut, starts, marked, reached, random_order.RANDOM, seed)
+    merged = merge_rows(cut, starts, marked, reached, arrival_orders.RANDOM, seed)
     core_starts = cut.core_starts()
     slot_of = {int(max(entry, ~entry)): slot for slot, entry in enumerate(marked)}
     merges = {}
@@ -295,7 +296,7 @@ def test_random_merges_keep_every_cores_own_order(path):
     drawn = {row: cores for row, (cores, _) in merges.items()}
     merge = lambda row, cores, counts: drawn.get(row, cores * counts[0])  # noqa: E731
     expected, _ = reference.backward(grad, indices, 29, case, merge)
-    out, _ = compute(grad, indices, 29, case, random_order.RANDOM, seed=11)
+    out, _ = compute(grad, indices, 29, case, arrival_orders.RANDOM, seed=11)
     assert np.array_equal(bits(out), bits(expected))
 
 
@@ -315,7 +316,7 @@ def test_random_merges_are_uniform():
     draws = 600 if config.DISABLE_JIT else 6000
     rows = np.zeros(1, np.int64)
     found = Counter(
-        tuple(~merge_rows(cut, starts, marked, rows, random_order.RANDOM, seed))
+        tuple(~merge_rows(cut, starts, marked, rows, arrival_orders.RANDOM, seed))
         for seed in range(draws)
     )
     assert len(found) == 12

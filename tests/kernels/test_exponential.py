@@ -3,8 +3,14 @@ import pytest
 from numba import config, njit
 
 from npu_sim.kernels.elementwise import ulp_error
-from npu_sim.kernels.vectors.exponential import exp_fp32, exp_moderate, exp_rounded
-from npu_sim.kernels.vectors.lane_blocks import block_length, load_block, store_numbers
+from npu_sim.kernels.vectors.lane_blocks import (
+    block_length,
+    exp_fp32,
+    exp_moderate,
+    exp_rounded,
+    load_block,
+    store_numbers,
+)
 from npu_sim.numbers.scalars import has_features
 
 F = np.float32

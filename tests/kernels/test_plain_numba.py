@@ -88,10 +88,6 @@ def kept(chunk, array, place):
     lanes.store_lanes(array, place, lanes.load_lanes(array, place, array))
 
 @kernel
-def copied(chunk, array, place):
-    lanes.copy_words(array, 0, array, place, 4)
-
-@kernel
 def product(chunk, array, place):
     multiply_row(array, place, array, 0, array, 0, Walk(1, 0, 0, 2, 8, 8))
 
@@ -102,7 +98,6 @@ of_array(line, numbers, 0, end - 16, end - 15, -1)
 of_array(part, numbers, -2, end - 5, end - 4, -3)
 of_array(block, numbers, 0, end - 1, -1)
 of_array(kept, numbers, 0, end - 16, end - 15, -1)
-of_array(copied, np.zeros(end, np.uint16), 0, end - 4, end - 3, -1)
 of_array(product, numbers, 0, end - 16, end - 15, -1)
 of_array(product, numbers[:-1], 0)
 """
@@ -112,7 +107,6 @@ line . . x x
 part . . x x
 block . x x
 kept . . x x
-copied . . x x
 product . . x x
 product x
 """

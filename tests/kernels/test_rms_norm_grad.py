@@ -7,7 +7,7 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.kernels import rms_norm_grad as kernels
-from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
+from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
 from npu_sim.numbers.storage import storage_view
 from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by

@@ -6,7 +6,7 @@ import pytest
 from npu_sim.kernels import cross_entropy_loss_grad, moe_token_permute, rms_norm_grad, token_sums
 from npu_sim.kernels.embedding_dense_backward import sums as embedding_dense_backward_sums
 from npu_sim.kernels.embedding_dense_backward.gradient import embedding_dense_backward
-from npu_sim.kernels.embedding_dense_backward.grouping import ROW_ATOMIC, dense_grad_cut
+from npu_sim.kernels.embedding_dense_backward.grouping import ROW_ATOMIC, Cut
 
 F = np.float32
 STORAGES = [np.float32, np.int16, np.uint16]
@@ -64,8 +64,11 @@ def test_cross_entropy(monkeypatch, dtype, columns, offset):
         np.array([1.7], F),
     )
 
+    labels = cross_entropy_loss_grad.Labels(target, np.empty(0, F), columns, -100, True)
+
     def compute(out):
-        cross_entropy_loss_grad.write_gradient(loss, F(1), log_prob, target, None, -100, out)
+        division = cross_entropy_loss_grad.Division(F(1))
+        cross_entropy_loss_grad.write_gradient(loss, division, log_prob, labels, out)
 
     through, past = both_ways(
         monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, offset, compute
@@ -137,10 +140,11 @@ def test_embedding(monkeypatch, dtype, columns, offset, scale):
     indices = rng.permutation(indices[(indices != 4) & (indices != 29)]).astype(np.int32)
     grad = stored(rng, indices.size, columns, dtype=dtype)
 
+    rows_of_core = -(-indices.size // 4)
+    cut = Cut(ROW_ATOMIC, 4, 4, rows_of_core, rows_of_core)
+
     def compute(out):
-        embedding_dense_backward(
-            grad, indices, out, dense_grad_cut(ROW_ATOMIC, 4, -(-indices.size // 4)), 9, scale
-        )
+        embedding_dense_backward(grad, indices, out, cut, 9, scale)
 
     through, past = both_ways(
         monkeypatch, embedding_dense_backward_sums, 31, columns, dtype, offset, compute

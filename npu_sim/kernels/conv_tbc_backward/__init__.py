@@ -10,8 +10,7 @@ from npu_sim.kernels.conv_tbc_backward.operands import (
     grad_bias,
     multiply_elements,
 )
-from npu_sim.kernels.conv_tbc_backward.schedule import NO_TAIL, ReductionSplit, TailTiles
-from npu_sim.kernels.conv_tbc_backward.weight import grad_weight
+from npu_sim.kernels.conv_tbc_backward.weight import NO_TAIL, ReductionSplit, TailTiles, grad_weight
 
 __all__ = [
     "EXACT",

@@ -21,15 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_sim.kernels.conv_tbc_backward.operands import (
-    Packing,
-    Stored,
-    channel_block,
-    clear,
-    pack_tiles,
-    round_row,
-)
-from npu_sim.kernels.conv_tbc_backward.schedule import Integers, take
+from npu_sim.kernels.conv_tbc_backward.operands import Packing, channel_block, pack_tiles, round_row
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
     PANELS,
@@ -38,13 +30,15 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
-    Floats,
     Walk,
     multiply_row,
     multiply_rows,
+    take,
 )
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import aligned, thread_scratch, threads_for
+from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
+from npu_sim.kernels.vectors.row_sums import clear
 from npu_sim.numbers.scalars import narrow
 
 ROW_TILES = 16

@@ -13,21 +13,21 @@ Slow reference with the order of additions: ``tests/reference/conv_tbc_backward.
 Sources: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from npu_sim.kernels.conv_tbc_backward.schedule import SAMPLE, START, STOP, Integers
-from npu_sim.kernels.conv_tbc_backward.tile import Floats
+from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
+from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
+from npu_sim.kernels.vectors.row_sums import clear
 from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
-Stored = NDArray[Any]
-"""fp32 as float32, fp16 as int16, bf16 as uint16."""
+SAMPLE, START, STOP = 0, 1, 2
+"""Columns of a list of visits: sample, and half-open range of output time."""
+
 
 EXACT = 0
 """No rounding: every value of the operand is exact in the compute dtype."""
@@ -78,17 +78,10 @@ def channel_block(operand: Stored, rounding: int) -> int:
     return CHANNEL_BLOCK_BYTES // (2 if is_fp16 else operand.dtype.itemsize)
 
 
-@device_function
-def clear(values: Floats) -> None:
-    """Set values to +0."""
-    for index in range(values.size):
-        values[index] = np.float32(0)
-
-
 class Packing(NamedTuple):
     """Layout of packed operands.
 
-    A visit (see `order`) is one sample on the time steps START..STOP. Its packed row r holds time
+    A visit (see `weight`) is one sample on the time steps START..STOP. Its packed row r holds time
     ``START - shift + r``; the last one is before ``STOP - shift + halo``.
     """
 
@@ -179,18 +172,15 @@ ROWS = 256
 """Rows of a group (evidence: model)."""
 
 
-@device_function
-def _add_row(row: Stored, sums: Floats) -> None:
-    for column in range(row.size):
-        sums[column] = sums[column] + widen(row[column])
-
-
 @kernel
 def _add_group(group: int, grad: Stored, groups: Floats) -> None:
     """Add the rows of one group."""
-    clear(groups[group])
-    for row in range(group * ROWS, min((group + 1) * ROWS, len(grad))):
-        _add_row(grad[row], groups[group])
+    sums = groups[group]
+    clear(sums)
+    for number in range(group * ROWS, min((group + 1) * ROWS, len(grad))):
+        row = grad[number]
+        for column in range(row.size):
+            sums[column] = sums[column] + widen(row[column])
 
 
 def core_sums(grad: Stored, core_rows: int) -> Floats:
@@ -199,13 +189,9 @@ def core_sums(grad: Stored, core_rows: int) -> Floats:
     sums = np.empty((-(-len(rows) // core_rows), rows.shape[1]), np.float32)
     for core, total in enumerate(sums):
         rows_of_core = rows[core * core_rows : (core + 1) * core_rows]
-        count = -(-len(rows_of_core) // ROWS)
-        groups = sums[core : core + 1]  # a single group is summed directly into the core's row
-        if count > 1:
-            groups = np.empty((count, rows.shape[1]), np.float32)
-        _add_group.over(count, rows_of_core, groups)
-        if count > 1:
-            _add_in_order(groups, total)
+        groups = np.empty((-(-len(rows_of_core) // ROWS), rows.shape[1]), np.float32)
+        _add_group.over(len(groups), rows_of_core, groups)
+        _add_in_order(groups, total)
     return sums
 
 

@@ -27,16 +27,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.ir import FunctionType as Signature
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from npu_sim.kernels.vectors.lane_type import fused_multiply_add, require_elements
+from npu_sim.kernels.vectors.lane_type import (
+    FLOAT,
+    I64,
+    Floats,
+    always,
+    element_address,
+    emit_fma,
+    fused_multiply_add,
+    instruction,
+    load_vector,
+    require_elements,
+    splat_numbers,
+)
 from npu_sim.numbers.scalars import has_features, is_arm
-
-Floats = NDArray[np.float32]
 
 
 class Walk(NamedTuple):
@@ -55,7 +64,6 @@ class Walk(NamedTuple):
     length: int
 
 
-WORD = ir.IntType(64)
 Multiply = Callable[[Floats, int, Floats, int, Floats, int, Walk], None]
 
 
@@ -139,75 +147,59 @@ class _Tile:
     ) -> None:
         self.builder, self.rows, self.lengths = builder, rows, lengths
         self.row_stride, self.step_stride = row_stride, step_stride
-        self.vector = ir.VectorType(ir.FloatType(), TILE.lanes)
-        self.zero = ir.Constant(self.vector, [0.0] * TILE.lanes)
-        name = f"llvm.fma.v{TILE.lanes}f32"
-        self.fma = builder.module.globals.get(name) or ir.Function(
-            builder.module, Signature(self.vector, [self.vector] * 3), name
-        )
-
-    def vector_at(self, base: ir.Value, offset: int) -> ir.Value:
-        return self.builder.bitcast(
-            self.builder.gep(base, [WORD(offset)]), self.vector.as_pointer()
-        )
 
     def load(self, base: ir.Value, offset: int) -> ir.Value:
-        loaded = self.builder.load(self.vector_at(base, offset))
-        loaded.align = 4
-        return loaded
+        address = self.builder.gep(base, [I64(offset)])
+        return load_vector(self.builder, address, FLOAT, TILE.lanes, 4)
 
     def step(
         self, a: ir.Value, b: ir.Value, number: ir.Value, sums: list[ir.Value] | None = None
     ) -> Iterator[ir.Value]:
         """Yield ``sums`` plus the products of one step, vector by vector; else the products."""
         builder, vectors = self.builder, TILE.vectors
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        splat_mask = ir.Constant(ir.VectorType(ir.IntType(32), TILE.lanes), None)
         a, b = (
-            builder.gep(base, [builder.mul(number, WORD(stride))])
+            builder.gep(base, [builder.mul(number, I64(stride))])
             for base, stride in ((a, self.step_stride), (b, TILE_COLUMNS))
         )
         right = [self.load(b, position * TILE.lanes) for position in range(vectors)]
         for row in range(self.rows):
-            element = builder.load(builder.gep(a, [WORD(row * self.row_stride)]))
-            splat = builder.shuffle_vector(
-                builder.insert_element(undefined, element, ir.IntType(32)(0)), undefined, splat_mask
-            )
+            element = builder.load(builder.gep(a, [I64(row * self.row_stride)]))
+            splat = splat_numbers(builder, element, TILE.lanes)
             for position in range(vectors):
                 if sums is None:
                     yield builder.fmul(splat, right[position])
                 else:
                     addend = sums[row * vectors + position]
-                    yield builder.call(self.fma, [splat, right[position], addend])
+                    yield emit_fma(builder, [splat, right[position], addend])
 
     def add_to(self, c: ir.Value, sums: Iterable[ir.Value]) -> None:
         """Add sums to the accumulators, each as soon as it is computed."""
         # The fence keeps the accumulators in memory; in registers they would spill the sums.
         self.builder.fence("acq_rel", "singlethread")
         for position, value in enumerate(sums):
-            total = self.builder.fadd(self.load(c, position * TILE.lanes), value)
-            stored = self.builder.store(total, self.vector_at(c, position * TILE.lanes))
-            stored.align = 4
+            loaded = self.load(c, position * TILE.lanes)
+            total = self.builder.fadd(loaded, value)
+            self.builder.store(total, loaded.operands[0]).align = 4
 
     def straight(self, a: ir.Value, b: ir.Value, c: ir.Value, length: int) -> None:
         """Add a block of known length, without branches between steps."""
         # The chain starts with the first product instead of 0 plus the product. They differ only in
         # the sign of a zero, which the addition to the accumulator removes.
-        sums = list(self.step(a, b, WORD(0)))
+        sums = list(self.step(a, b, I64(0)))
         for number in range(1, length - 1):
-            sums = list(self.step(a, b, WORD(number), sums))
-        self.add_to(c, self.step(a, b, WORD(length - 1), sums))
+            sums = list(self.step(a, b, I64(number), sums))
+        self.add_to(c, self.step(a, b, I64(length - 1), sums))
 
     def looped(self, a: ir.Value, b: ir.Value, c: ir.Value, length: ir.Value) -> None:
         """Add a block of any length."""
         # LLVM promotes these stack variables to registers.
+        zero = ir.Constant(ir.VectorType(FLOAT, TILE.lanes), [0.0] * TILE.lanes)
         sums = [
-            cgutils.alloca_once_value(self.builder, self.zero)
-            for _ in range(self.rows * TILE.vectors)
+            cgutils.alloca_once_value(self.builder, zero) for _ in range(self.rows * TILE.vectors)
         ]
         for variable in sums:
-            self.builder.store(self.zero, variable)
-        with cgutils.for_range(self.builder, length, intp=WORD) as loop:
+            self.builder.store(zero, variable)
+        with cgutils.for_range(self.builder, length, intp=I64) as loop:
             before = [self.builder.load(variable) for variable in sums]
             after = list(self.step(a, b, loop.index, before))
             for value, variable in zip(after, sums, strict=True):
@@ -218,7 +210,7 @@ class _Tile:
         """Add a block; lengths in ``self.lengths`` have straight-line code."""
         builder, done = self.builder, self.builder.append_basic_block("done")
         for known in self.lengths:
-            with builder.if_then(builder.icmp_signed("==", length, WORD(known))):
+            with builder.if_then(builder.icmp_signed("==", length, I64(known))):
                 self.straight(a, b, c, known)
                 builder.branch(done)
         self.looped(a, b, c, length)
@@ -231,24 +223,24 @@ def _reaches(
 ) -> Iterator[ir.Value]:
     """Emit the number of elements a walk reads of each operand, and writes of the tile."""
     last_outer, last_inner, last_step = (
-        builder.sub(size, WORD(1)) for size in (walk.outer, walk.inner, walk.length)
+        builder.sub(size, I64(1)) for size in (walk.outer, walk.inner, walk.length)
     )
     a_blocks = builder.add(
         builder.mul(last_outer, walk.a_outer), builder.mul(last_inner, walk.a_inner)
     )
     a = builder.add(
         a_blocks,
-        builder.add(builder.mul(last_step, WORD(step_stride)), WORD((rows - 1) * row_stride + 1)),
+        builder.add(builder.mul(last_step, I64(step_stride)), I64((rows - 1) * row_stride + 1)),
     )
     b = builder.add(
         builder.mul(last_outer, walk.b_outer),
-        builder.mul(builder.mul(walk.inner, walk.length), WORD(TILE_COLUMNS)),
+        builder.mul(builder.mul(walk.inner, walk.length), I64(TILE_COLUMNS)),
     )
     is_empty = builder.icmp_signed(
-        "<", builder.or_(builder.or_(last_outer, last_inner), last_step), WORD(0)
+        "<", builder.or_(builder.or_(last_outer, last_inner), last_step), I64(0)
     )
-    for reach in (a, b, WORD(rows * TILE_COLUMNS)):
-        yield builder.select(is_empty, WORD(0), reach)
+    for reach in (a, b, I64(rows * TILE_COLUMNS)):
+        yield builder.select(is_empty, I64(0), reach)
 
 
 def _intrinsic(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]) -> Any:
@@ -268,11 +260,11 @@ def _intrinsic(rows: int, row_stride: int, step_stride: int, lengths: tuple[int,
         for at, reach in zip((0, 2, 4), reaches, strict=True):
             require_elements(context, builder, signature.args[at], reach, *arguments[at : at + 2])
         tile = _Tile(builder, rows, row_stride, step_stride, lengths)
-        block_size = builder.mul(walk.length, WORD(TILE_COLUMNS))
-        with cgutils.for_range(builder, walk.outer, intp=WORD) as outer:
+        block_size = builder.mul(walk.length, I64(TILE_COLUMNS))
+        with cgutils.for_range(builder, walk.outer, intp=I64) as outer:
             a_outer = builder.gep(a, [builder.mul(outer.index, walk.a_outer)])
             b_outer = builder.gep(b, [builder.mul(outer.index, walk.b_outer)])
-            with cgutils.for_range(builder, walk.inner, intp=WORD) as inner:
+            with cgutils.for_range(builder, walk.inner, intp=I64) as inner:
                 a_block = builder.gep(a_outer, [builder.mul(inner.index, walk.a_inner)])
                 tile.block(
                     a_block,
@@ -316,3 +308,22 @@ multiply_row = _tile_product(1, ROW_STRIDE, 1, CHANNEL_BLOCKS)
 """gradInput: a single row."""
 multiply_channels = _tile_product(TILE_ROWS, 1, TILE_STRIDE, (TIME_BLOCK,))
 """gradWeight: neighbouring channels of the input; the reduction runs along time."""
+
+
+# --- Work queue ---
+
+
+def take(queue: NDArray[np.int64]) -> int:
+    """Return ``queue[0]``, the number of the next block, and increment it atomically."""
+    queue[0] += 1
+    return int(queue[0]) - 1
+
+
+@instruction("queue", always(types.int64))
+def _take(context: Any, builder: ir.IRBuilder, kinds: Any, queue: Any) -> ir.Value:
+    first = element_address(context, builder, kinds[0], 1, queue, I64(0))
+    return builder.atomic_rmw("add", first, I64(1), "monotonic")
+
+
+if not config.DISABLE_JIT:
+    take = _take

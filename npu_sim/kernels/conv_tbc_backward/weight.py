@@ -2,8 +2,16 @@
 
 gradWeight[k, i, o] = sum over b and t of x[t + k*stride - pad, b, i] * grad[t, b, o].
 
-Order of accumulation: see `order` for samples and cores, and `tile` for the time steps of a sample.
-Threads take blocks of the output from a queue; which thread takes a block changes no bit.
+Order of accumulation: see `tile` for the time steps of a sample. Default mode: each core has one
+accumulator per output element. It starts at 0 and takes the core's samples in order, each over the
+core's range of the time axis, ascending. If several cores reduce the same output, their sums arrive
+in any order. Deterministic mode on A2 and A3: one core computes a tile, its accumulator restarts
+with every sample, and the sums are added to memory sample by sample. A *visit* is one sample on one
+core's range of the time axis.
+
+On the host, a thread takes one block of the output after the other from a queue and adds all visits
+to it. Neither the division into blocks nor the thread that takes a block changes a bit of the
+result.
 
 Neighbouring samples are adjacent within a row of time, so operands are packed for a group of visits
 at a time: a read touches whole rows, and every element is rounded once. Memory beyond inputs and
@@ -13,30 +21,20 @@ random order 16 MiB per thread for the sums of the cores.
 
 Slow reference with the order of additions: ``tests/reference/conv_tbc_backward.py``.
 
-Source: specification page ``conv_tbc_backward``, "Execution".
+Sources: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition
+to global memory".
 """
 
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from npu_sim.kernels.conv_tbc_backward.operands import Packing, Stored, clear, pack_tiles
-from npu_sim.kernels.conv_tbc_backward.schedule import (
-    IN_MEMORY,
-    NO_MASK,
-    RUNNING,
-    START,
-    STOP,
-    Flags,
-    Integers,
-    ReductionSplit,
-    TailTiles,
-    places_with_slots,
-    schedule,
-    scratch_of,
-    tail_mask,
-    take,
-)
+from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrival, arrivals, seed_words
+from npu_sim.kernels.conv_tbc_backward.operands import START, STOP, Packing, pack_tiles
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
     TILE_COLUMNS,
@@ -44,15 +42,243 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_SIZE,
     TILE_STRIDE,
     TIME_BLOCK,
-    Floats,
     Walk,
     multiply_channels,
+    take,
 )
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
-from npu_sim.kernels.random_order import RANDOM, draw_arrival, seed_words
+from npu_sim.kernels.engine.threads import aligned, thread_count, thread_scratch, threads_for
+from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
+from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
+
+Flags = NDArray[np.bool_]
+
+
+class ReductionSplit(NamedTuple):
+    """Division of the reduction of every output tile among cores, as integers from the plan.
+
+    Each core takes a group of ``group_samples`` of the ``samples``, and a piece of ``piece_steps``
+    of the ``steps`` of output time.
+    """
+
+    samples: int
+    group_samples: int
+    steps: int
+    piece_steps: int
+    restarts: int = 0
+    """1 if the accumulator restarts with every sample; there is one core then."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that reduce a tile."""
+        return -(-self.samples // self.group_samples) * -(-self.steps // self.piece_steps)
+
+
+class TailTiles(NamedTuple):
+    """Output tiles, from ``first`` on, whose samples are split over cores with private slots.
+
+    This is "stream-K". Tiles are ``m_edge`` output channels x ``n_edge`` input channels with all
+    taps; there are ``m_tiles`` x ``n_tiles``, M running fastest if ``m_fastest``. ``slot_samples``
+    consecutive samples are summed in one slot; 0 if no tile is split.
+    """
+
+    slot_samples: int
+    first: int
+    m_edge: int
+    n_edge: int
+    m_tiles: int
+    n_tiles: int
+    m_fastest: int
+
+
+NO_TAIL = TailTiles(0, 0, 1, 1, 1, 1, 1)
+NO_MASK = np.zeros((0, 0), np.bool_)
+
+
+def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[np.bool_]:
+    """Return the mask (input channels, output channels) of the tiles with slots."""
+    n = np.arange(in_channels)[:, None] // tiles.n_edge
+    m = np.arange(out_channels)[None, :] // tiles.m_edge
+    number = n * tiles.m_tiles + m if tiles.m_fastest else m * tiles.n_tiles + n
+    mask: NDArray[np.bool_] = number >= tiles.first
+    return mask
+
+
+def visits_by_core(split: ReductionSplit) -> list[list[tuple[int, int, int]]]:
+    """Return the visits (sample, start, stop) of each core of a tile, in its program order."""
+    cores = []
+    for first in range(0, split.samples, split.group_samples):
+        for start in range(0, split.steps, split.piece_steps):
+            samples = range(first, min(first + split.group_samples, split.samples))
+            stop = min(start + split.piece_steps, split.steps)
+            cores.append([(sample, start, stop) for sample in samples])
+    return cores
+
+
+def arrived_visits(split: ReductionSplit, order: int) -> tuple[Integers, Integers]:
+    """Return all visits in the order of the cores' arrival, and a flag: last visit of its core.
+
+    For ``RANDOM``, cores are in ascending order, because the order is drawn for every output row.
+    """
+    cores = visits_by_core(split)
+    fixed = SEQUENTIAL if order == RANDOM else order
+    arrived = [cores[number] for number in arrivals(np.ones(len(cores), np.int64), fixed, 0, 1)[0]]
+    last = [
+        int(visit == visits_of_part[-1]) for visits_of_part in arrived for visit in visits_of_part
+    ]
+    visits = [visit for visits_of_part in arrived for visit in visits_of_part]
+    return np.array(visits, np.int64), np.array(last, np.int64)
+
+
+MOST_TAPS = 16
+MOST_ROW_TILES = 8
+MOST_COLUMN_TILES = 8
+BLOCK_SUMS = 1 << 18
+"""Maximum sums of one block, 1 MiB: they stay in the L2 cache from visit to visit."""
+CORE_SUMS = 1 << 22
+"""Maximum sums of all cores that a thread holds in the random order, 16 MiB, unless one register
+tile per core needs more."""
+
+
+class Blocking(NamedTuple):
+    """Maximum taps and tiles of one block."""
+
+    taps: int
+    row_tiles: int
+    column_tiles: int
+
+
+def blocking(cores: int) -> Blocking:
+    """Return the largest block whose sums, held separately for each core, fit their scratch."""
+    tiles = min(BLOCK_SUMS, CORE_SUMS // max(cores, 1)) // TILE_SIZE
+    columns = max(min(MOST_COLUMN_TILES, tiles), 1)
+    rows = max(min(MOST_ROW_TILES, tiles // columns), 1)
+    return Blocking(max(min(MOST_TAPS, tiles // (columns * rows)), 1), rows, columns)
+
+
+def even_ranges(size: int, unit: int, pieces: int) -> list[tuple[int, int]]:
+    """Divide 0..size into pieces of whole units, as evenly as possible."""
+    units = -(-size // unit)
+    bounds = [units * piece // pieces * unit for piece in range(pieces + 1)]
+    return [(start, min(stop, size)) for start, stop in pairwise(bounds) if start < stop]
+
+
+def cut_output(shape: tuple[int, int, int], most: Blocking, threads: int) -> NDArray[np.int64]:
+    """Divide gradWeight (K, Cin, Cout) into blocks so that the busiest thread has the least work.
+
+    Smaller blocks load operands more often; the cost below counts a load as a fraction of a
+    product. Return a row per block: half-open ranges of taps, input and output channels.
+    """
+    taps, in_channels, out_channels = shape
+    in_tiles, out_tiles = -(-in_channels // TILE_ROWS), -(-out_channels // TILE_COLUMNS)
+    fewest = (
+        -(-taps // most.taps),
+        -(-in_tiles // most.row_tiles),
+        -(-out_tiles // most.column_tiles),
+    )
+    candidates = []
+    for in_pieces in range(fewest[1], min(2 * fewest[1] + threads, in_tiles) + 1):
+        for out_pieces in range(fewest[2], min(2 * fewest[2] + threads, out_tiles) + 1):
+            for tap_pieces in {fewest[0], min(2 * fewest[0], taps), taps}:
+                rounds = -(-in_pieces * out_pieces * tap_pieces // threads)
+                size = (
+                    -(-taps // tap_pieces),
+                    -(-in_tiles // in_pieces),
+                    -(-out_tiles // out_pieces),
+                )
+                cost = rounds * (16 * size[0] * size[1] * size[2] + size[1] + size[2])
+                candidates.append((cost, tap_pieces, in_pieces, out_pieces))
+    _, tap_pieces, in_pieces, out_pieces = min(candidates)
+    lines = [
+        (*tap_range, *in_range, *out_range)
+        for tap_range in even_ranges(taps, 1, tap_pieces)
+        for in_range in even_ranges(in_channels, TILE_ROWS, in_pieces)
+        for out_range in even_ranges(out_channels, TILE_COLUMNS, out_pieces)
+    ]
+    return np.array(lines, np.int64)
+
+
+# --- Schedule of gradWeight ---
+
+GROUP_BYTES = 1 << 23
+"""Packed operands held at a time, unless a single visit is larger."""
+
+IN_MEMORY, IN_BOTH, RUNNING = 0, 1, 2
+"""Where the sums of a block are added: in memory visit by visit, in running sums (of a slot, or the
+accumulators of a core), or both."""
+
+
+class Schedule(NamedTuple):
+    """Visits and blocks of gradWeight. Cached between calls, so arrays must not be modified."""
+
+    visits: Integers
+    ends: Integers
+    """1 for a visit with which a slot or a core ends."""
+    blocks: Integers
+    """From `cut_output`."""
+    starts: Integers
+    """(blocks + 1,): first sum of each block."""
+    size: int
+    """Sums of all blocks."""
+    group: int
+    """Visits that are packed at a time."""
+    x_shape: tuple[int, int, int]
+    """Shape of one packed visit of the input."""
+    grad_shape: tuple[int, int, int]
+    part_size: int
+    """Sums in the scratch of each thread."""
+
+
+@lru_cache(maxsize=64)
+def schedule(
+    shape: tuple[int, int, int],
+    tap_stride: int,
+    split: ReductionSplit,
+    slot_samples: int,
+    core_order: int,
+    threads: int,
+    is_random: bool,
+) -> Schedule:
+    """Return the schedule of gradWeight (K, Cin, Cout); see `grad_weight` for the arguments.
+
+    ``is_random``: the order of cores is drawn for every row, which needs the sums of all cores.
+    """
+    visits, ends = arrived_visits(split, core_order)
+    blocks = cut_output(shape, blocking(split.cores if is_random else 0), threads)
+    taps, inputs, outputs = (blocks[:, column + 1] - blocks[:, column] for column in (0, 2, 4))
+    sizes = taps * -(-inputs // TILE_ROWS) * -(-outputs // TILE_COLUMNS) * TILE_SIZE
+    if slot_samples:
+        ends = np.zeros(len(visits), np.int64)
+        ends[slot_samples - 1 :: slot_samples] = 1
+        ends[-1] = 1
+    elif split.cores == 1 and not split.restarts:
+        # One accumulator per element, which becomes the output itself.
+        ends = np.zeros_like(ends)
+    steps, halo = min(split.piece_steps, split.steps), (shape[0] - 1) * tap_stride
+    x_shape = (-(-shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
+    grad_shape = (-(-shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
+    visit_bytes = 4 * (prod(x_shape) + prod(grad_shape))
+    group = min(max(GROUP_BYTES // visit_bytes, 1), len(visits))
+    if is_random:
+        group = len(visits)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    part_size = int(sizes.max()) * (split.cores if is_random else split.restarts)
+    return Schedule(
+        visits, ends, blocks, starts, int(sizes.sum()), group, x_shape, grad_shape, part_size
+    )
+
+
+def places_of(blocks: Integers, restarts: bool, tail: Flags) -> Integers:
+    """Return where the sums of each block are added; channel pairs in ``tail`` have slots."""
+    places = np.full(len(blocks), IN_MEMORY if restarts else RUNNING, np.int64)
+    if tail.any():
+        for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
+            part = tail[first_in:stop_in, first_out:stop_out]
+            if part.any():
+                places[number] = RUNNING if part.all() else IN_BOTH
+    return places
 
 
 class Block(NamedTuple):
@@ -95,40 +321,42 @@ def place_in_block(block: Block, tap: int, in_channel: int, out_channel: int) ->
     return (tile * TILE_ROWS + row % TILE_ROWS) * TILE_COLUMNS + column % TILE_COLUMNS
 
 
-@device_function
-def add_tile(target: Floats, tile: Floats) -> None:
-    """Add one tile to another."""
-    for position in range(target.size):
-        target[position] = target[position] + tile[position]
-
-
-class Sample(NamedTuple):
-    """Packed operands of one visit."""
+class Operands(NamedTuple):
+    """Packed operands of a group of visits, in the order in which they are added."""
 
     x: Floats
-    """(tiles, x_rows, TILE_STRIDE), flat: row 0 is the input that tap 0 reads at ``start``."""
+    """(visits, elements), for each visit (tiles, x_rows, TILE_STRIDE): row 0 is the input that tap
+    0 reads at the start of the visit."""
     x_rows: int
     grad: Floats
-    """(panels, grad_rows, TILE_COLUMNS), flat: row 0 is grad at output time ``start``."""
+    """(visits, elements), for each visit (panels, grad_rows, TILE_COLUMNS): row 0 is grad at the
+    start of the visit."""
     grad_rows: int
-    start: int
-    stop: int
-    """Output time."""
+    visits: Integers
+    ends: Integers
+    """1 for a visit with which a slot or a core ends."""
+    taps: Taps
 
 
 class Accumulators(NamedTuple):
-    """Sums of one block to which a sample is added."""
+    """Sums of one block to which a visit is added."""
 
     values: Floats
     first: int
     """Position of the block in ``values``."""
     restarts: bool
-    """Whether they start at 0 with every sample; otherwise they continue."""
+    """Whether they start at 0 with every visit; otherwise they continue."""
 
 
 @device_function
 def _multiply_time(
-    sample: Sample, left: int, right: int, values: Floats, place: int, before: int, steps: int
+    packed: tuple[Floats, Floats],
+    left: int,
+    right: int,
+    values: Floats,
+    place: int,
+    before: int,
+    steps: int,
 ) -> None:
     """Add the products of some time steps to the tile at ``place``.
 
@@ -142,25 +370,27 @@ def _multiply_time(
             blocks = (steps - done) // TIME_BLOCK
         walk = Walk(1, 0, 0, blocks, TIME_BLOCK * TILE_STRIDE, length)
         a, b = left + done * TILE_STRIDE, right + done * TILE_COLUMNS
-        multiply_channels(sample.x, a, sample.grad, b, values, place, walk)
+        multiply_channels(packed[0], a, packed[1], b, values, place, walk)
         done += blocks * length
 
 
 @device_function
-def _add_sample(
-    sample: Sample,
+def _add_visit(
+    operands: Operands,
+    visit: int,
     block: Block,
-    taps: Taps,
     accumulators: Accumulators,
     sums: Floats,
     running: Floats,
 ) -> None:
-    """Add the products of one sample to the accumulators of a block.
+    """Add the products of one visit to the accumulators of a block.
 
     Time is processed in pieces that fit the cache. Accumulators that restart are added to ``sums``
     and ``running`` in the end; either may be empty.
     """
-    start, stop, restarts = sample.start, sample.stop, accumulators.restarts
+    start, stop = operands.visits[visit, START], operands.visits[visit, STOP]
+    packed = operands.x[visit], operands.grad[visit]
+    taps, restarts = operands.taps, accumulators.restarts
     is_one_piece = start + PACKED_STEPS >= stop
     first_row = start - taps.pad
     for begin in range(start, stop, PACKED_STEPS):
@@ -171,7 +401,7 @@ def _add_sample(
             valid_start, valid_stop = max(begin, -shift), min(end, taps.time - shift)
             for panel in range(column_tiles(block)):
                 right_panel = block.first_out // TILE_COLUMNS + panel
-                right = right_panel * sample.grad_rows + valid_start - start
+                right = right_panel * operands.grad_rows + valid_start - start
                 for row_tile in range(row_tiles(block)):
                     # A tile that is complete at once can use the first position, which stays in
                     # the cache.
@@ -182,9 +412,9 @@ def _add_sample(
                         clear(tile)
                     if valid_start < valid_stop:
                         left_tile = block.first_in // TILE_ROWS + row_tile
-                        left = left_tile * sample.x_rows + valid_start + shift - first_row
+                        left = left_tile * operands.x_rows + valid_start + shift - first_row
                         _multiply_time(
-                            sample,
+                            packed,
                             left * TILE_STRIDE,
                             right * TILE_COLUMNS,
                             accumulators.values,
@@ -194,27 +424,13 @@ def _add_sample(
                         )
                     if restarts and end == stop:
                         if sums.size > 0:
-                            add_tile(sums[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
+                            add_to(sums[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
                         if running.size > 0:
-                            add_tile(running[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
+                            add_to(running[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
                     number += 1
 
 
 # --- All samples, on all threads ---
-
-
-class Operands(NamedTuple):
-    """Packed operands of a group of visits, in the order in which they are added."""
-
-    x: Floats
-    """(visits, elements): see `Sample`."""
-    x_rows: int
-    grad: Floats
-    grad_rows: int
-    visits: Integers
-    ends: Integers
-    """1 for a visit with which a slot or a core ends."""
-    taps: Taps
 
 
 class Blocks(NamedTuple):
@@ -226,11 +442,20 @@ class Blocks(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of all blocks; see `Scratch`."""
+    """Sums of all blocks."""
 
     sums: Floats
     running: Floats
+    """Running sums of a slot or a core; the same as ``sums`` where there is one accumulator."""
     finished: Floats
+    """Sums of finished slots; the same as ``sums`` without slots."""
+
+
+def _zeros(size: int) -> Floats:
+    """Return an array of zeros that starts on a cache line."""
+    values = aligned(size)
+    values.fill(0)
+    return values
 
 
 class RandomOrder(NamedTuple):
@@ -238,10 +463,12 @@ class RandomOrder(NamedTuple):
 
     seed: tuple[int, int]
     in_channels: int
-    counts: Integers
-    """(cores,): contributions of each core to an element, all 1."""
-    left: Integers
-    """(threads, cores or more)"""
+    cores: Integers
+    """(cores,): each has one contribution."""
+    values: Floats
+    """Empty: the order does not depend on values."""
+    lines: Integers
+    """(threads, 2, cores or more)"""
     drawn: Integers
     """(threads, cores or more)"""
 
@@ -250,13 +477,6 @@ class RandomOrder(NamedTuple):
 def _block(blocks: Blocks, number: int) -> Block:
     line = blocks.ranges[number]
     return Block(line[0], line[1], line[2], line[3], line[4], line[5])
-
-
-@device_function
-def _sample(operands: Operands, number: int) -> Sample:
-    first, last = operands.visits[number, START], operands.visits[number, STOP]
-    x, grad = operands.x[number], operands.grad[number]
-    return Sample(x, operands.x_rows, grad, operands.grad_rows, first, last)
 
 
 @long_kernel
@@ -285,10 +505,9 @@ def _multiply(
         accumulators = Accumulators(parts if restarts else running, 0, restarts)
         slots = running if restarts else none
         for visit in range(len(operands.visits)):
-            sample = _sample(operands, visit)
-            _add_sample(sample, block, operands.taps, accumulators, in_memory, slots)
+            _add_visit(operands, visit, block, accumulators, in_memory, slots)
             if running.size > 0 and operands.ends[visit] != 0:
-                add_tile(sums.finished[start:stop], running)
+                add_to(sums.finished[start:stop], running)
                 clear(running)
         number = take(queue)
 
@@ -304,27 +523,27 @@ def _multiply_random(
     all_parts: Floats,
 ) -> None:
     """Compute the accumulators of every core, then add them row by row in a random order."""
-    parts, none, counts = all_parts[thread], sums[:0], order.counts
-    left, drawn = order.left[thread], order.drawn[thread, : counts.size]
+    parts, none, cores = all_parts[thread], sums[:0], order.cores
+    lines, drawn = order.lines[thread], order.drawn[thread, : cores.size]
     number = take(queue)
     while number < len(blocks.ranges):
         block, start = _block(blocks, number), blocks.starts[number]
         size, core = blocks.starts[number + 1] - start, 0
-        clear(parts[: counts.size * size])
+        clear(parts[: cores.size * size])
         for visit in range(len(operands.visits)):
             accumulators = Accumulators(parts, core * size, False)
-            _add_sample(_sample(operands, visit), block, operands.taps, accumulators, none, none)
+            _add_visit(operands, visit, block, accumulators, none, none)
             core += operands.ends[visit]
         for tap in range(block.first_tap, block.stop_tap):
             for in_channel in range(block.first_in, block.stop_in):
                 row = tap * order.in_channels + in_channel
-                draw_arrival(counts, order.seed, row, left, drawn)
+                arrival(RANDOM, order.seed, row, cores, order.values, lines, drawn)
                 for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
                     place = place_in_block(block, tap, in_channel, first)
                     target = sums[start + place : start + place + TILE_COLUMNS]
                     for step in range(drawn.size):
                         part = drawn[step] * size + place
-                        add_tile(target, parts[part : part + TILE_COLUMNS])
+                        add_to(target, parts[part : part + TILE_COLUMNS])
         number = take(queue)
 
 
@@ -391,39 +610,43 @@ def grad_weight(
     threads = thread_count() if is_random else threads_for(operations=operations)
     plan = schedule(out.shape, tap_stride, split, tail.slot_samples, core_order, threads, is_random)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
-    places = places_with_slots(plan.blocks, mask) if mask.size else plan.places
-    has_slots, size = bool(mask.any()), plan.size
-    running_size = size if has_slots or split.cores > 1 else 0
-    scratch = scratch_of(plan, threads, running_size, size if has_slots else 0)
-    restarts, blocks = split.restarts == 1, Blocks(plan.blocks, plan.starts, places)
-    # Without slots, finished sums are the output; a single accumulator is the output itself.
+    has_slots, restarts = bool(mask.any()), split.restarts == 1
+    blocks = Blocks(plan.blocks, plan.starts, places_of(plan.blocks, restarts, mask))
+    packed_x, packed_grad = (
+        aligned(plan.group, *plan.x_shape),
+        aligned(plan.group, *plan.grad_shape),
+    )
+    parts, total = thread_scratch(threads, plan.part_size), _zeros(plan.size)
     sums = Sums(
-        scratch.sums,
-        scratch.running if restarts or scratch.running.size else scratch.sums,
-        scratch.finished if has_slots else scratch.sums,
+        total,
+        _zeros(plan.size) if has_slots or split.cores > 1 else total,
+        _zeros(plan.size) if has_slots else total,
     )
     for first in range(0, len(plan.visits), plan.group):
         group, queue = slice(first, first + plan.group), np.zeros(1, np.int64)
         visits = plan.visits[group]
         halo = (taps - 1) * tap_stride
-        pack_tiles(x, visits, Packing(halo, pad, TILE_ROWS, rounding), scratch.packed_x)
-        pack_tiles(grad, visits, Packing(0, 0, TILE_COLUMNS, rounding), scratch.packed_grad)
+        pack_tiles(x, visits, Packing(halo, pad, TILE_ROWS, rounding), packed_x)
+        pack_tiles(grad, visits, Packing(0, 0, TILE_COLUMNS, rounding), packed_grad)
         operands = Operands(
-            scratch.packed_x.reshape(plan.group, -1),
+            packed_x.reshape(plan.group, -1),
             plan.x_shape[1],
-            scratch.packed_grad.reshape(plan.group, -1),
+            packed_grad.reshape(plan.group, -1),
             plan.grad_shape[1],
             visits,
             plan.ends[group],
             Taps(pad, tap_stride, x.shape[0]),
         )
         if is_random:
-            counts = np.ones(split.cores, np.int64)
-            left, drawn = (thread_scratch(threads, split.cores, dtype=np.int64) for _ in range(2))
-            order = RandomOrder(seed_words(seed), in_channels, counts, left, drawn)
-            _multiply_random.over(
-                threads, operands, blocks, order, scratch.sums, queue, scratch.parts
+            order = RandomOrder(
+                seed_words(seed),
+                in_channels,
+                np.arange(split.cores),
+                np.empty((split.cores, 0), np.float32),
+                thread_scratch(threads, 2, split.cores, dtype=np.int64),
+                thread_scratch(threads, split.cores, dtype=np.int64),
             )
+            _multiply_random.over(threads, operands, blocks, order, total, queue, parts)
         else:
-            _multiply.over(threads, operands, blocks, restarts, sums, queue, scratch.parts)
-    _store(plan.blocks, plan.starts, scratch.sums, scratch.finished, mask, out)
+            _multiply.over(threads, operands, blocks, restarts, sums, queue, parts)
+    _store(plan.blocks, plan.starts, total, sums.finished, mask, out)

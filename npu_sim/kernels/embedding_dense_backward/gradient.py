@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.kernels.arrival_orders import SEQUENTIAL, next_core, seed_words
 from npu_sim.kernels.embedding_dense_backward.grouping import (
     INDEX_ORDER,
     STAGED,
@@ -31,45 +32,36 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     depends_on_arrival,
     group_rows,
     mark_chunks,
+    shared_rows,
 )
 from npu_sim.kernels.embedding_dense_backward.sums import (
     BLOCK_LINES,
     NO_ROWS,
-    ONE,
     SCALE_ROWS,
     SCALE_SUM,
-    ZERO,
     MarkedRows,
     PassBuffers,
     Run,
     Runs,
     ThreadBuffers,
     clear_lines,
+    narrow_sum,
     pass_buffers,
     sum_lines,
     sum_runs,
 )
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count
-from npu_sim.kernels.random_order import (
-    RANDOM,
-    REVERSE,
-    ROUND_ROBIN,
-    SEQUENTIAL,
-    draw_below,
-    seed_words,
-)
-from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import Kept, Stored, load_lanes, splat, store, store_lanes
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Stored
+from npu_sim.kernels.vectors.lanes import load_lanes, splat, store, store_lanes
+from npu_sim.numbers.scalars import narrow
 
 # --- Atomic paths ---
 
 Cursors = NDArray[np.int64]
-"""(cores, 3): the state of each core that contributes to a run, cores ascending."""
+"""(3, cores): the state of each core that contributes to a run, cores ascending."""
 CORE, NEXT, LEFT = 0, 1, 2
-"""Columns of `Cursors`: the core, its next slot, and the number of chunks it has left."""
-CURSOR_COLUMNS = 3
+"""Rows of `Cursors`: the core, its next slot, and the number of chunks it has left."""
 
 
 class ArrivalOrder(NamedTuple):
@@ -80,7 +72,7 @@ class ArrivalOrder(NamedTuple):
     by_slot: bool
     """Whether ``core_starts`` are slots rather than rows of grad."""
     order: int
-    """Code of the order; see `npu_sim.kernels.random_order`."""
+    """Code of the order; see `npu_sim.kernels.arrival_orders`."""
     seed: tuple[int, int]
 
 
@@ -94,38 +86,11 @@ def _place_cursors(
         place = slot if arrival.by_slot else max(np.int64(marked[slot]), ~np.int64(marked[slot]))
         while arrival.core_starts[core + 1] <= place:
             core += 1
-        if count == 0 or cursors[count - 1, CORE] != core:
-            cursors[count, CORE], cursors[count, NEXT], cursors[count, LEFT] = core, slot, 0
+        if count == 0 or cursors[CORE, count - 1] != core:
+            cursors[CORE, count], cursors[NEXT, count], cursors[LEFT, count] = core, slot, 0
             count += 1
-        cursors[count - 1, LEFT] += marked[slot] < 0
+        cursors[LEFT, count - 1] += marked[slot] < 0
     return count
-
-
-@device_function
-def _pick_cursor(
-    arrival: ArrivalOrder, row: int, step: int, left: int, last: int, count: int, cursors: Cursors
-) -> int:
-    """Return the cursor whose next chunk arrives.
-
-    ``left`` chunks remain at ``count`` cursors; ``last`` is the previous cursor, -1 at first.
-    """
-    if arrival.order == RANDOM:
-        # Choosing a core with probability proportional to its remaining chunks makes all merges
-        # equally likely.
-        drawn, cursor = draw_below(left, arrival.seed, row, step), 0
-        while drawn >= cursors[cursor, LEFT]:
-            drawn -= cursors[cursor, LEFT]
-            cursor += 1
-        return cursor
-    direction = -1 if arrival.order == REVERSE else 1
-    cursor = last
-    if last < 0:
-        cursor = count - 1 if arrival.order == REVERSE else 0
-    elif arrival.order == ROUND_ROBIN:
-        cursor = (last + 1) % count
-    while cursors[cursor, LEFT] == 0:
-        cursor = (cursor + direction) % count
-    return cursor
 
 
 @device_function
@@ -140,20 +105,19 @@ def _merge_run(
 ) -> None:
     """Copy the slots begin..stop from ``marked`` to ``merged``, chunk by chunk as they arrive."""
     count = _place_cursors(arrival, marked, begin, stop, cursors)
-    left = np.int64(0)
-    for cursor in range(count):
-        left += cursors[cursor, LEFT]
-    cursor, step, target = -1, 0, begin
-    while left > 0:
-        cursor = _pick_cursor(arrival, row, step, left, cursor, count, cursors)
-        slot = cursors[cursor, NEXT]
+    left, chunks = cursors[LEFT, :count], np.int64(0)
+    for chunks_of_core in left:
+        chunks += chunks_of_core
+    cursor, target = -1, begin
+    for step in range(chunks):
+        cursor = next_core(arrival.order, arrival.seed, row, step, chunks - step, left, cursor)
+        slot = cursors[NEXT, cursor]
         while marked[slot] >= 0:
             merged[target] = marked[slot]
             slot, target = slot + 1, target + 1
         merged[target] = marked[slot]
-        cursors[cursor, NEXT], target = slot + 1, target + 1
-        cursors[cursor, LEFT] -= 1
-        left, step = left - 1, step + 1
+        cursors[NEXT, cursor], target = slot + 1, target + 1
+        left[cursor] -= 1
 
 
 @kernel
@@ -187,11 +151,11 @@ def merge_rows(
     rows : int64
         Weight rows that depend on the order of arrival.
     order, seed : int
-        Code of the order (`npu_sim.kernels.random_order`) and its seed, which only RANDOM uses.
+        Code of the order (`npu_sim.kernels.arrival_orders`) and its seed, which only RANDOM uses.
     """
     merged = marked.copy()
     arrival = ArrivalOrder(cut.core_starts(), cut.splits_slots, order, seed_words(seed))
-    cursors = np.empty((thread_count(), cut.cores, CURSOR_COLUMNS), np.int64)
+    cursors = np.empty((thread_count(), 3, cut.cores), np.int64)
     _merge_all.over(len(cursors), arrival, rows, starts, marked, merged, cursors)
     return merged
 
@@ -200,13 +164,6 @@ def merge_rows(
 
 STAGE_CHUNK_SLOTS = 11
 """Stage slots that are summed before they are added to the second accumulator."""
-
-
-def shared_rows(core_starts: NDArray[np.int64], starts: Integers) -> NDArray[np.int64]:
-    """Return for every border between two cores the weight row that both reach; -1 for none."""
-    inner = core_starts[1:-1]
-    rows = np.searchsorted(starts, inner, side="right") - 1
-    return np.where(starts[rows] < inner, rows, -1).astype(np.int64)
 
 
 def staged_rows(cut: Cut, starts: Integers, padding_idx: int) -> NDArray[np.int64]:
@@ -225,17 +182,44 @@ class Staged(NamedTuple):
     stops: NDArray[np.int64]
     borders: NDArray[np.int64]
     """First slot of the sorted list of every part, followed by the end of the last."""
-    zeros_before: NDArray[np.bool_]
-    """Whether a stage slot of zeros comes before that of the part."""
-    zeros_after: NDArray[np.bool_]
+    slots: NDArray[np.int64]
+    """Number of the stage slot of every part. Numbers that are left out are slots of zeros, which
+    change no sum but count."""
+    first_slots: NDArray[np.int64]
+    """Number of the first stage slot of every row, one of zeros included."""
     chunk_slots: int
     """Stage slots that are summed before they are added to the total."""
     factors: NDArray[np.float32]
     """Factor of the total of every row."""
 
 
+def staged_in(
+    borders: NDArray[np.int64],
+    rows: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    zeros: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    chunk_slots: int,
+    factors: NDArray[np.float32],
+) -> Staged:
+    """Return rows that are summed part by part.
+
+    Parameters
+    ----------
+    borders, chunk_slots, factors
+        As in `Staged`.
+    rows
+        ``indices``, ``begins`` and ``stops`` of `Staged`.
+    zeros
+        Whether a stage slot of zeros comes before that of a part, and after it.
+    """
+    before, after = zeros
+    ends = np.cumsum(1 + before.astype(np.int64) + after)
+    first_parts = np.searchsorted(borders, rows[1], side="right") - 1
+    first_slots = ends[first_parts] - 1 - before[first_parts] - after[first_parts]
+    return Staged(*rows, borders, ends - 1 - after, first_slots, chunk_slots, factors)
+
+
 @device_function
-def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> None:
+def _add_lines(sums: Floats, more: Floats, lines: int, step: int, like: Stored) -> None:
     for line in range(lines):
         store_lanes(
             sums,
@@ -245,9 +229,15 @@ def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> N
 
 
 @device_function
-def _part_at(borders: NDArray[np.int64], slot: int) -> int:
-    """Return the part of a slot."""
-    return np.searchsorted(borders, slot, side="right") - 1
+def _part_at(staged: Staged, slot: int) -> int:
+    """Return the part of a slot of the sorted list."""
+    return np.searchsorted(staged.borders, slot, side="right") - 1
+
+
+@device_function
+def _chunk_of(staged: Staged, place: int, part: int) -> int:
+    """Return the number of the chunk, of the stage slots of a row, to which a part belongs."""
+    return (staged.slots[part] - staged.first_slots[place]) // staged.chunk_slots
 
 
 @kernel
@@ -255,7 +245,7 @@ def _sum_staged(
     thread: int, rows: MarkedRows, staged: Staged, buffers: PassBuffers, out: Stored
 ) -> None:
     """Sum the staged rows; threads take turns at blocks of BLOCK_LINES cache lines of a row."""
-    dim, step, borders = rows.dim, LINE_BYTES // out.itemsize, staged.borders
+    dim, step = rows.dim, LINE_BYTES // out.itemsize
     all_lines = (dim + step - 1) // step
     blocks = (all_lines + BLOCK_LINES - 1) // BLOCK_LINES
     zero, sums = splat(ZERO, out), buffers.sums[thread]
@@ -270,25 +260,16 @@ def _sum_staged(
         clear_lines(slots, lines, step, zero)
         clear_lines(chunks, lines, step, zero)
         begin, stop = staged.begins[place], staged.stops[place]
-        part, slots_in_chunk = _part_at(borders, begin), 0
+        part, slot_chunk = _part_at(staged, begin), 0
         while begin < stop:
-            end = min(stop, borders[part + 1])
-            # Zeros in a slot change no sum but count as a slot.
-            if staged.zeros_before[part]:
-                slots_in_chunk += 1
-                if slots_in_chunk == staged.chunk_slots:
-                    _add_lines(totals, slots, lines, step, out)
-                    clear_lines(slots, lines, step, zero)
-                    slots_in_chunk = 0
+            end = min(stop, staged.borders[part + 1])
+            if _chunk_of(staged, place, part) != slot_chunk:
+                slot_chunk = _chunk_of(staged, place, part)
+                _add_lines(totals, slots, lines, step, out)
+                clear_lines(slots, lines, step, zero)
             clear_lines(part_sums, lines, step, zero)
             sum_lines(rows, Run(begin, end, ONE, ONE), block, lines, part_buffers)
             _add_lines(slots, part_sums, lines, step, out)
-            for _ in range(2 if staged.zeros_after[part] else 1):
-                slots_in_chunk += 1
-                if slots_in_chunk == staged.chunk_slots:
-                    _add_lines(totals, slots, lines, step, out)
-                    clear_lines(slots, lines, step, zero)
-                    slots_in_chunk = 0
             begin, part = end, part + 1
         _add_lines(totals, slots, lines, step, out)
         out_start, factors = staged.indices[place] * dim, splat(staged.factors[place], out)
@@ -300,30 +281,17 @@ def _sum_staged(
 @kernel
 def _sum_narrow_staged(piece: int, rows: MarkedRows, staged: Staged, out: Stored) -> None:
     """Like `_sum_staged`, for one element of a row shorter than a cache line."""
-    borders, dim = staged.borders, rows.dim
-    place, column = piece // dim, piece % dim
+    place, column = piece // rows.dim, piece % rows.dim
     begin, stop = staged.begins[place], staged.stops[place]
-    part, total, slots, slots_in_chunk = _part_at(borders, begin), ZERO, ZERO, 0
+    part, slot_chunk, total, slots = _part_at(staged, begin), 0, ZERO, ZERO
     while begin < stop:
-        end = min(stop, borders[part + 1])
-        if staged.zeros_before[part]:
-            slots_in_chunk += 1
-            if slots_in_chunk == staged.chunk_slots:
-                total, slots, slots_in_chunk = total + slots, ZERO, 0
-        part_sum, chunk = ZERO, ZERO
-        for slot in range(begin, end):
-            position = np.int64(rows.marked[slot])
-            chunk = chunk + widen(rows.grad[max(position, ~position) * dim + column])
-            if position < 0:
-                part_sum, chunk = part_sum + chunk, ZERO
-        slots = slots + part_sum
-        for _ in range(2 if staged.zeros_after[part] else 1):
-            slots_in_chunk += 1
-            if slots_in_chunk == staged.chunk_slots:
-                total, slots, slots_in_chunk = total + slots, ZERO, 0
+        end = min(stop, staged.borders[part + 1])
+        if _chunk_of(staged, place, part) != slot_chunk:
+            slot_chunk, total, slots = _chunk_of(staged, place, part), total + slots, ZERO
+        slots = slots + narrow_sum(rows, Run(begin, end, ONE, ONE), column)
         begin, part = end, part + 1
     factor = staged.factors[place]
-    out[staged.indices[place] * dim + column] = narrow((total + slots) * factor, out)
+    out[staged.indices[place] * rows.dim + column] = narrow((total + slots) * factor, out)
 
 
 def sum_parts(grad: Stored, marked: Integers, staged: Staged, out: Stored) -> None:
@@ -353,13 +321,11 @@ def sum_staged_rows(
     core_starts = cut.core_starts()
     first = np.searchsorted(starts, core_starts[:-1], side="right")
     last = np.searchsorted(starts, core_starts[1:] - 1, side="right")
-    staged = Staged(
-        indices,
-        starts[indices].astype(np.int64),
-        starts[indices + 1].astype(np.int64),
+    staged = staged_in(
         core_starts,
-        np.zeros(cut.cores, np.bool_),
-        first == last,  # a core with a single index has zeros in its second slot
+        (indices, starts[indices].astype(np.int64), starts[indices + 1].astype(np.int64)),
+        # A core with a single index has zeros in its second slot.
+        (np.zeros(cut.cores, np.bool_), first == last),
         STAGE_CHUNK_SLOTS,
         np.ones(indices.size, np.float32),
     )

@@ -251,9 +251,9 @@ class Cut(NamedTuple):
     former_cores: int
     former_rows: int
     tail_rows: int
-    batch_rows: int
+    batch_rows: int = 0
     """SMALL_DIM: rows a core copies at a time. No chunk crosses a batch. Unused elsewhere."""
-    chunk_rows: int
+    chunk_rows: int = 0
     """SORTED, STAGED, DETERMINISTIC: rows per chunk. Unused elsewhere."""
 
     @property
@@ -271,26 +271,6 @@ class Cut(NamedTuple):
         tail_cores = self.cores - self.former_cores
         sizes = [self.former_rows] * self.former_cores + [self.tail_rows] * tail_cores
         return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-
-
-def sorted_cut(
-    path: int, cores: int, former_cores: int, former_rows: int, tail_rows: int, chunk_rows: int
-) -> Cut:
-    """Return the cut of SORTED, STAGED and DETERMINISTIC: the row split of the tiling."""
-    return Cut(path, cores, former_cores, former_rows, tail_rows, 0, chunk_rows)
-
-
-def small_dim_cut(cores: int, former_copy_row: int, tail_copy_row: int, max_row_in_ub: int) -> Cut:
-    """Return the cut of SMALL_DIM: the last core takes ``tail_copy_row`` rows."""
-    return Cut(SMALL_DIM, cores, cores - 1, former_copy_row, tail_copy_row, max_row_in_ub, 0)
-
-
-def dense_grad_cut(path: int, cores: int, core_rows: int) -> Cut:
-    """Return the cut of ROW_ATOMIC or INDEX_ORDER: ``core_rows`` (weight) rows per core, at most.
-
-    The last core takes the remainder.
-    """
-    return Cut(path, cores, cores, core_rows, core_rows, 0, 0)
 
 
 def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
@@ -401,6 +381,13 @@ def _mark_batches(
             marked[last] = min(marked[last], ~marked[last])
 
 
+def shared_rows(core_starts: NDArray[np.int64], starts: Integers) -> NDArray[np.int64]:
+    """Return for every border between two cores the weight row that both reach; -1 for none."""
+    inner = core_starts[1:-1]
+    rows = np.searchsorted(starts, inner, side="right") - 1
+    return np.where(starts[rows] < inner, rows, -1).astype(np.int64)
+
+
 def depends_on_arrival(cut: Cut, starts: Integers, marked: Integers) -> NDArray[np.bool_]:
     """Return the mask (num_weights,) of rows whose bits depend on the order of arrival.
 
@@ -410,9 +397,8 @@ def depends_on_arrival(cut: Cut, starts: Integers, marked: Integers) -> NDArray[
     if not cut.is_atomic:
         return mask
     if cut.splits_slots:
-        inner = cut.core_starts()[1:-1]
-        rows = np.searchsorted(starts, inner, side="right") - 1
-        rows = np.unique(rows[starts[rows] < inner])
+        rows = np.unique(shared_rows(cut.core_starts(), starts))
+        rows = rows[rows >= 0]
         mask[rows] = _additions(starts, marked, rows) >= ORDERED_ADDITIONS
         return mask
     for first in range(0, mask.size, _PIECE):

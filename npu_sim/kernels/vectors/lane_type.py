@@ -7,26 +7,34 @@ calls ``fmaf`` in C.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.ir import FunctionType as Signature
+from llvmlite.ir import FunctionType
 from numba import config, types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, lower_builtin, register_model, type_callable
+from numpy.typing import NDArray
 
 from npu_sim.kernels.engine import threads
 from npu_sim.kernels.engine.numba_inside import CHECKED
 
+Stored = NDArray[Any]
+"""Stored elements: fp32 as float32, fp16 as int16, bf16 as uint16."""
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Lanes = Any
+"""A vector of fp32 values in a kernel."""
+ZERO, ONE = np.float32(0), np.float32(1)
+NOTHING_YET = np.float32(-0.0)
+"""Neutral element of addition: -0 + x is x for every x, with its sign."""
 LINE_BYTES = threads.LINE_BYTES
 """Bytes of a cache line, and of the stored elements of one vector."""
-Emitted = tuple[Any, Callable[..., Any]]
-"""Result of an intrinsic: its signature, and the function that emits its instructions."""
-
-FLOAT, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+FLOAT, DOUBLE, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 
 
 class LanesType(types.Type):  # type: ignore[misc]
@@ -49,6 +57,45 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, numba_type, ir.VectorType(FLOAT, numba_type.count))
 
 
+def instruction(names: str, result_of: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator of a function that emits instructions, which makes it an intrinsic.
+
+    The function is ``emit(context, builder, kinds, *values)``, where ``kinds`` are the Numba types
+    of the arguments; ``names`` are theirs, with commas. ``result_of(*kinds)`` returns the type of
+    the result, or None when the arguments do not fit. Integers arrive with 64 bits, numbers as
+    fp32.
+    """
+    parameters = [
+        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD)
+        for name in ("typing_context", *filter(None, names.split(",")))
+    ]
+
+    def define(emit: Callable[..., Any]) -> Any:
+        def choose(typing_context: Any, *kinds: Any) -> tuple[Any, Callable[..., Any]] | None:
+            result = result_of(*kinds)
+            if result is None:
+                return None
+
+            def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+                value = emit(context, builder, kinds, *values)
+                return context.get_dummy_value() if result == types.void else value
+
+            return result(*map(_argument, kinds)), generate
+
+        choose.__name__ = emit.__name__
+        vars(choose)["__signature__"] = Signature(parameters)
+        return intrinsic(choose)
+
+    return define
+
+
+def _argument(kind: Any) -> Any:
+    """Return the type in which an argument arrives."""
+    if isinstance(kind, types.Integer):
+        return types.intp
+    return types.float32 if isinstance(kind, types.Float) else kind
+
+
 def lanes_of(array: Any) -> LanesType | None:
     """Return the type of the lanes of an array type; None when it is not a storage array."""
     is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
@@ -56,7 +103,31 @@ def lanes_of(array: Any) -> LanesType | None:
         return None
     if array.dtype not in (types.float32, types.int16, types.uint16):
         return None
-    return LanesType(LINE_BYTES * 8 // array.dtype.bitwidth)
+    return LanesType(line_elements(array))
+
+
+def line_elements(array: Any) -> int:
+    """Return the number of elements of an array type in a cache line."""
+    return int(LINE_BYTES * 8 // array.dtype.bitwidth)
+
+
+def loaded_lanes(array: Any, *_others: Any) -> LanesType | None:
+    """Return the result of an instruction that loads lanes of an array."""
+    return lanes_of(array)
+
+
+def stored_lanes(array: Any, _index: Any, lanes: Any, *_others: Any) -> Any:
+    """Return the result of an instruction that stores lanes of an array: nothing."""
+    return types.void if lanes is not None and lanes == lanes_of(array) else None
+
+
+def always(result: Any) -> Callable[..., Any]:
+    """Return the function for the result of an instruction that takes any arguments."""
+
+    def result_of(*_kinds: Any) -> Any:
+        return result
+
+    return result_of
 
 
 def constant_vector(element: ir.Type, count: int, value: int) -> ir.Constant:
@@ -168,6 +239,17 @@ for _function, _instruction in (
     _define_operator(_function, _instruction)
 
 
+def emit_fma(builder: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
+    """Emit a fused multiply-add of three numbers or vectors."""
+    kind = values[0].type
+    width = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    name = f"llvm.fma.{width}f{64 if kind == DOUBLE else 32}"
+    function = builder.module.globals.get(name) or ir.Function(
+        builder.module, FunctionType(kind, [kind] * 3), name
+    )
+    return builder.call(function, values)
+
+
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c of float32 numbers or arrays, or of float64 numbers, with one rounding.
 
@@ -190,25 +272,16 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
         return odd.astype(np.float32)[()]
 
 
-@intrinsic
-def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None:
-    scalars = {types.float32: "llvm.fma.f32", types.float64: "llvm.fma.f64"}
-    result = a if a == b == c and a in scalars else common_lanes((a, b, c))
-    if result is None:
-        return None
+def _sum_type(a: Any, b: Any, c: Any) -> Any:
+    is_number = a == b == c and a in (types.float32, types.float64)
+    return a if is_number else common_lanes((a, b, c))
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        values, name = arguments, scalars.get(result, "")
-        if not name:
-            values = as_lanes(builder, result, signature.args, arguments)
-            name = f"llvm.fma.v{result.count}f32"
-        kind = values[0].type
-        function = builder.module.globals.get(name) or ir.Function(
-            builder.module, Signature(kind, [kind] * 3), name
-        )
-        return builder.call(function, values)
 
-    return result(a, b, c), generate
+@instruction("a,b,c", _sum_type)
+def _multiply_add(context: Any, builder: ir.IRBuilder, kinds: Any, *values: ir.Value) -> ir.Value:
+    result = _sum_type(*kinds)
+    is_number = result in (types.float32, types.float64)
+    return emit_fma(builder, values if is_number else as_lanes(builder, result, kinds, values))
 
 
 multiply_add = fused_multiply_add if config.DISABLE_JIT else _multiply_add

@@ -20,9 +20,6 @@ import numpy as np
 from llvmlite import ir
 from llvmlite.ir import FunctionType as Signature
 from numba import config, types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
@@ -30,23 +27,25 @@ from npu_sim.kernels.vectors.lane_type import (
     I32,
     I64,
     LINE_BYTES,
-    Emitted,
+    Floats,
     LanesType,
+    Stored,
+    always,
     constant_vector,
     counting_vector,
     element_address,
+    instruction,
     lanes_of,
+    line_elements,
     load_vector,
+    loaded_lanes,
     splat_numbers,
+    stored_lanes,
     undefined_vector,
 )
 from npu_sim.numbers import rounding
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, has_half_conversions, narrow, widen
-
-Stored = NDArray[Any]
-Values = NDArray[np.float32]
-"""Lanes of the reference implementations."""
 
 STREAM_BYTES = 1 << 23
 """Larger results are written with non-temporal stores: a cached store reads every line first.
@@ -60,24 +59,24 @@ store to a line delays the next ones. Rows of 2 KiB were 5 to 50 % slower that w
 # --- Reference implementations ---
 
 
-def splat(value: np.float32, like: Stored) -> Values:
+def splat(value: np.float32, like: Stored) -> Floats:
     """Return a value in as many lanes as a cache line of ``like`` has elements."""
     return np.full(LINE_BYTES // like.itemsize, value, np.float32)
 
 
-def load(array: Stored, index: int) -> Values:
+def load(array: Stored, index: int) -> Floats:
     """Return the elements from ``index`` on, widened to fp32."""
     line = array[index : index + LINE_BYTES // array.itemsize]
     return np.array([widen(element) for element in line], np.float32)
 
 
-def store(array: Stored, index: int, lanes: Values) -> None:
+def store(array: Stored, index: int, lanes: Floats) -> None:
     """Round once to the storage type and store from ``index`` on."""
     for lane, value in enumerate(lanes):
         array[index + lane] = narrow(value, array)
 
 
-def stream(array: Stored, index: int, lanes: Values) -> None:
+def stream(array: Stored, index: int, lanes: Floats) -> None:
     """Like `store`, with non-temporal stores.
 
     ``index`` must start a cache line (`to_next_line`), and `end_streams` must follow.
@@ -181,7 +180,7 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
 
 
 def narrow_to_bfloat(
-    builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat
+    builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding
 ) -> ir.Value:
     """Emit the rounding to bf16, in the order of elements again (see `widen_bfloat`)."""
     half, unused = count // 2, undefined_vector(FLOAT, count)
@@ -195,9 +194,10 @@ def narrow_to_bfloat(
     return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
 
 
-def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value) -> ir.Value:
-    """Emit the load of a cache line of elements at an address, widened."""
-    count = LINE_BYTES * 8 // array_type.dtype.bitwidth
+def emit_load(
+    context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value, count: int
+) -> ir.Value:
+    """Emit the load of some elements at an address, widened."""
     if array_type.dtype == types.int16:
         return widen_half(context, builder, address, count)
     if array_type.dtype == types.uint16:
@@ -205,13 +205,19 @@ def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.
     return load_vector(builder, address, FLOAT, count, 4)
 
 
-def narrow_lanes(context: Any, builder: ir.IRBuilder, array_type: Any, lanes: ir.Value) -> ir.Value:
+def narrow_lanes(
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    lanes: ir.Value,
+    round_to_bfloat: Rounding = _round_to_bfloat,
+) -> ir.Value:
     """Emit the rounding of lanes to elements: fp32, fp16, or words of two bf16 elements."""
     if array_type.dtype == types.float32:
         return lanes
     if array_type.dtype == types.int16:
         return narrow_to_half(context, builder, lanes, lanes.type.count)
-    return narrow_to_bfloat(builder, lanes, lanes.type.count)
+    return narrow_to_bfloat(builder, lanes, lanes.type.count, round_to_bfloat)
 
 
 def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
@@ -220,82 +226,65 @@ def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
     stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
-def _emit_store(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
-    array, index, lanes = arguments
-    bits = narrow_lanes(context, builder, array_type, lanes)
-    address = element_address(context, builder, array_type, lanes.type.count, array, index)
-    return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
+def store_at(
+    context: Any,
+    builder: ir.IRBuilder,
+    kinds: Any,
+    round_to_bfloat: Rounding,
+    array: Any,
+    index: Any,
+    lanes: Any,
+) -> Any:
+    """Emit the store of lanes, rounded."""
+    bits = narrow_lanes(context, builder, kinds[0], lanes, round_to_bfloat)
+    address = element_address(context, builder, kinds[0], lanes.type.count, array, index)
+    stored = builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
+    stored.align = kinds[0].dtype.bitwidth // 8
+    return stored
 
 
-@intrinsic
-def _splat(typing_context: Any, value: Any, like: Any) -> Emitted | None:
-    lanes = lanes_of(like)
-    if lanes is None:
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return splat_numbers(builder, arguments[0], lanes.count)
-
-    return lanes(types.float32, like), generate
+def _like(_value: Any, like: Any) -> LanesType | None:
+    return lanes_of(like)
 
 
-@intrinsic
-def _load(typing_context: Any, array: Any, index: Any) -> Emitted | None:
-    lanes = lanes_of(array)
-    if lanes is None:
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, array, lanes.count, *arguments)
-        return emit_load(context, builder, array, address)
-
-    return lanes(array, types.intp), generate
+@instruction("value,like", _like)
+def _splat(context: Any, builder: ir.IRBuilder, kinds: Any, value: Any, like: Any) -> ir.Value:
+    return splat_numbers(builder, value, line_elements(kinds[1]))
 
 
-@intrinsic
-def _store(typing_context: Any, array: Any, index: Any, lanes: Any) -> Emitted | None:
-    if lanes is None or lanes != lanes_of(array):
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _emit_store(context, builder, array, arguments).align = array.dtype.bitwidth // 8
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, lanes), generate
+@instruction("array,index", loaded_lanes)
+def _load(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any) -> ir.Value:
+    count = line_elements(kinds[0])
+    address = element_address(context, builder, kinds[0], count, array, index)
+    return emit_load(context, builder, kinds[0], address, count)
 
 
-@intrinsic
-def _stream(typing_context: Any, array: Any, index: Any, lanes: Any) -> Emitted | None:
-    if lanes is None or lanes != lanes_of(array):
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        mark_streamed(builder, _emit_store(context, builder, array, arguments))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, lanes), generate
+@instruction("array,index,lanes", stored_lanes)
+def _store(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
+    store_at(context, builder, kinds, _round_to_bfloat, *values)
 
 
-@intrinsic
-def _end_streams(typing_context: Any) -> Emitted:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        builder.fence("seq_cst")  # weaker fences do not wait for non-temporal stores on x86
-        return context.get_dummy_value()
-
-    return types.void(), generate
+@instruction("array,index,lanes", stored_lanes)
+def _stream(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
+    mark_streamed(builder, store_at(context, builder, kinds, _round_to_bfloat, *values))
 
 
-@intrinsic
-def _to_next_line(typing_context: Any, array: Any, index: Any) -> Emitted | None:
-    if lanes_of(array) is None:
-        return None
+@instruction("", always(types.void))
+def _end_streams(context: Any, builder: ir.IRBuilder, kinds: Any) -> None:
+    builder.fence("seq_cst")  # weaker fences do not wait for non-temporal stores on x86
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = builder.ptrtoint(element_address(context, builder, array, 0, *arguments), I64)
-        missing = builder.and_(builder.neg(address), I64(LINE_BYTES - 1))
-        return builder.udiv(missing, I64(array.dtype.bitwidth // 8))
 
-    return types.intp(array, types.intp), generate
+def _count_type(array: Any, _index: Any) -> Any:
+    return None if lanes_of(array) is None else types.intp
+
+
+@instruction("array,index", _count_type)
+def _to_next_line(
+    context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
+) -> ir.Value:
+    element = element_address(context, builder, kinds[0], 0, array, index)
+    missing = builder.and_(builder.neg(builder.ptrtoint(element, I64)), I64(LINE_BYTES - 1))
+    return builder.udiv(missing, I64(kinds[0].dtype.bitwidth // 8))
 
 
 def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> None:
@@ -306,22 +295,14 @@ def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> N
     builder.call(function, [address, I32(to_write), keep_in_all_levels, data_cache])
 
 
-@intrinsic
-def _prefetch(typing_context: Any, array: Any, index: Any) -> Emitted:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _emit_prefetch(builder, element_address(context, builder, array, 0, *arguments), to_write=0)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
+@instruction("array,index", always(types.void))
+def _prefetch(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
+    _emit_prefetch(builder, element_address(context, builder, kinds[0], 0, *values), to_write=0)
 
 
-@intrinsic
-def _prefetch_to_write(typing_context: Any, array: Any, index: Any) -> Emitted:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _emit_prefetch(builder, element_address(context, builder, array, 0, *arguments), to_write=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
+@instruction("array,index", always(types.void))
+def _prefetch_to_write(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
+    _emit_prefetch(builder, element_address(context, builder, kinds[0], 0, *values), to_write=1)
 
 
 if not config.DISABLE_JIT:
@@ -343,159 +324,101 @@ def prefetch_lines(array: Stored, index: int, count: int) -> None:
         prefetch(array, element)
 
 
-Kept = NDArray[np.float32]
 ORDERED_LANES = 16
 """Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
-def store_lanes(kept: Kept, index: int, lanes: Values) -> None:
+def store_lanes(kept: Floats, index: int, lanes: Floats) -> None:
     """Write lanes to ``kept`` from ``index`` on."""
     kept[index : index + lanes.size] = lanes
 
 
-def load_lanes(kept: Kept, index: int, like: Stored) -> Values:
+def load_lanes(kept: Floats, index: int, like: Stored) -> Floats:
     """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
     return kept[index : index + LINE_BYTES // like.itemsize].copy()
 
 
-def load_ordered(array: Stored, index: int) -> Values:
+def load_ordered(array: Stored, index: int) -> Floats:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
     elements = array[index : index + ORDERED_LANES]
     return np.array([widen(element) for element in elements], np.float32)
 
 
-def add_neighbours(lanes: Values, like: Stored) -> Values:
+def add_neighbours(lanes: Floats, like: Stored) -> Floats:
     """Return the sums of neighbouring pairs of elements, in their order, of lanes of ``like``."""
     return np.asarray(lanes[0::2] + lanes[1::2])
 
 
-@intrinsic
-def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None:
-    lanes = LanesType(ORDERED_LANES)
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, array, lanes.count, *arguments)
-        if array.dtype == types.float32:
-            return load_vector(builder, address, FLOAT, lanes.count, 4)
-        if array.dtype == types.int16:
-            return widen_half(context, builder, address, lanes.count)
-        elements = load_vector(builder, address, ir.IntType(16), lanes.count, 2)
-        words = builder.zext(elements, ir.VectorType(I32, lanes.count))
-        bits = builder.shl(words, constant_vector(I32, lanes.count, BF16_SHIFT))
-        return builder.bitcast(bits, ir.VectorType(FLOAT, lanes.count))
-
-    return None if lanes_of(array) is None else (lanes(array, types.intp), generate)
+def _ordered(array: Any, _index: Any) -> LanesType | None:
+    return None if lanes_of(array) is None else LanesType(ORDERED_LANES)
 
 
-@intrinsic
-def _store_lanes(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | None:
-    if lanes_of(kept) is None or kept.dtype != types.float32 or not isinstance(lanes, LanesType):
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, kept, lanes.count, *arguments[:2])
-        target = builder.bitcast(address, arguments[2].type.as_pointer())
-        builder.store(arguments[2], target).align = 4
-        return context.get_dummy_value()
-
-    return types.void(kept, types.intp, lanes), generate
-
-
-@intrinsic
-def _load_lanes(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | None:
-    lanes = lanes_of(like)
-    if lanes_of(kept) is None or kept.dtype != types.float32 or lanes is None:
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, kept, lanes.count, *arguments[:2])
-        return load_vector(builder, address, FLOAT, lanes.count, 4)
-
-    return lanes(kept, types.intp, like), generate
+@instruction("array,index", _ordered)
+def _load_ordered(
+    context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
+) -> ir.Value:
+    dtype, count = kinds[0].dtype, ORDERED_LANES
+    address = element_address(context, builder, kinds[0], count, array, index)
+    if dtype == types.float32:
+        return load_vector(builder, address, FLOAT, count, 4)
+    if dtype == types.int16:
+        return widen_half(context, builder, address, count)
+    elements = load_vector(builder, address, _I16, count, 2)
+    words = builder.zext(elements, ir.VectorType(I32, count))
+    bits = builder.shl(words, constant_vector(I32, count, BF16_SHIFT))
+    return builder.bitcast(bits, ir.VectorType(FLOAT, count))
 
 
-@intrinsic
-def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | None:
-    if lanes is None or lanes != lanes_of(like):
-        return None
-    count = lanes.count // 2
-    if like.dtype == types.uint16:  # widening has split even and odd elements
+def _is_kept(kept: Any) -> bool:
+    return lanes_of(kept) is not None and kept.dtype == types.float32
+
+
+def _kept_lanes(kept: Any, _index: Any, lanes: Any) -> Any:
+    return types.void if _is_kept(kept) and isinstance(lanes, LanesType) else None
+
+
+@instruction("kept,index,lanes", _kept_lanes)
+def _store_lanes(
+    context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, lanes: Any
+) -> None:
+    address = element_address(context, builder, kinds[0], kinds[2].count, kept, index)
+    builder.store(lanes, builder.bitcast(address, lanes.type.as_pointer())).align = 4
+
+
+def _lanes_kept(kept: Any, _index: Any, like: Any) -> LanesType | None:
+    return lanes_of(like) if _is_kept(kept) else None
+
+
+@instruction("kept,index,like", _lanes_kept)
+def _load_lanes(
+    context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, like: Any
+) -> ir.Value:
+    count = line_elements(kinds[2])
+    address = element_address(context, builder, kinds[0], count, kept, index)
+    return load_vector(builder, address, FLOAT, count, 4)
+
+
+def _half_of(lanes: Any, like: Any) -> LanesType | None:
+    fits = lanes is not None and lanes == lanes_of(like)
+    return LanesType(lanes.count // 2) if fits else None
+
+
+@instruction("lanes,like", _half_of)
+def _add_neighbours(
+    context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any, like: Any
+) -> ir.Value:
+    count = kinds[0].count // 2
+    if kinds[1].dtype == types.uint16:  # widening has split even and odd elements
         places = [range(count), range(count, 2 * count)]
     else:
         places = [range(side, 2 * count, 2) for side in (0, 1)]
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
-        even, odd = (
-            builder.shuffle_vector(arguments[0], unused, ir.Constant(kind, list(side)))
-            for side in places
-        )
-        return builder.fadd(even, odd)
-
-    return LanesType(count)(lanes, like), generate
+    unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
+    even, odd = (
+        builder.shuffle_vector(lanes, unused, ir.Constant(kind, list(side))) for side in places
+    )
+    return builder.fadd(even, odd)
 
 
 if not config.DISABLE_JIT:
     store_lanes, load_lanes = _store_lanes, _load_lanes
     load_ordered, add_neighbours = _load_ordered, _add_neighbours
-
-
-Words = NDArray[np.uint16]
-WORD_BYTES = 2
-LINE_WORDS = LINE_BYTES // WORD_BYTES
-
-
-def copy_words(source: Words, at: int, target: Words, to: int, count: int) -> None:
-    """Copy ``count`` words from ``source[at:]`` to ``target[to:]``."""
-    target[to : to + count] = source[at : at + count]
-
-
-def stream_line(source: Words, at: int, target: Words, to: int) -> None:
-    """Copy a cache line of words with non-temporal stores.
-
-    ``to`` must start a line (`to_next_line`), and `end_streams` must follow.
-    """
-    target[to : to + LINE_WORDS] = source[at : at + LINE_WORDS]
-
-
-def _are_words(*arrays: Any) -> bool:
-    return all(
-        isinstance(kind, types.Array)
-        and (kind.dtype, kind.ndim, kind.layout, kind.aligned) == (types.uint16, 1, "C", True)
-        for kind in arrays
-    )
-
-
-@intrinsic
-def _copy_words(
-    typing_context: Any, source: Any, at: Any, target: Any, to: Any, count: Any
-) -> Emitted | None:
-    if not _are_words(source, target):
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        origin = element_address(context, builder, source, arguments[4], *arguments[:2])
-        goal = element_address(context, builder, target, arguments[4], *arguments[2:4])
-        cgutils.raw_memcpy(builder, goal, origin, arguments[4], WORD_BYTES)
-        return context.get_dummy_value()
-
-    return types.void(source, types.intp, target, types.intp, types.intp), generate
-
-
-@intrinsic
-def _stream_line(typing_context: Any, source: Any, at: Any, target: Any, to: Any) -> Emitted | None:
-    if not _are_words(source, target):
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        origin = element_address(context, builder, source, LINE_WORDS, *arguments[:2])
-        line = load_vector(builder, origin, ir.IntType(8 * WORD_BYTES), LINE_WORDS, WORD_BYTES)
-        goal = element_address(context, builder, target, LINE_WORDS, *arguments[2:])
-        mark_streamed(builder, builder.store(line, builder.bitcast(goal, line.type.as_pointer())))
-        return context.get_dummy_value()
-
-    return types.void(source, types.intp, target, types.intp), generate
-
-
-if not config.DISABLE_JIT:
-    copy_words, stream_line = _copy_words, _stream_line

@@ -12,36 +12,29 @@ from llvmlite import ir
 from llvmlite.ir import FunctionType as Signature
 from numba import config, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
-    FLOAT,
     I32,
     I64,
     LINE_BYTES,
-    Emitted,
+    Floats,
     LanesType,
+    Stored,
     counting_vector,
     element_address,
+    instruction,
     lanes_of,
-    load_vector,
+    line_elements,
     require_elements,
     splat_numbers,
+    stored_lanes,
 )
-from npu_sim.kernels.vectors.lanes import (
-    Stored,
-    Values,
-    emit_load,
-    narrow_lanes,
-    store,
-    stream,
-    to_next_line,
-)
+from npu_sim.kernels.vectors.lanes import emit_load, narrow_lanes, store, stream, to_next_line
 from npu_sim.numbers.scalars import has_features, narrow, widen
 
 
-def load_like(array: Stored, index: int, like: Stored) -> Values:
+def load_like(array: Stored, index: int, like: Stored) -> Floats:
     """Return the elements from ``index`` on, widened, as lanes of ``like``.
 
     The elements of ``like`` have the same type, or ``array`` is fp32.
@@ -50,7 +43,7 @@ def load_like(array: Stored, index: int, like: Stored) -> Values:
     return np.array([widen(element) for element in line], np.float32)
 
 
-def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) -> Values:
+def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) -> Floats:
     """Return the elements from ``index + first`` on in the lanes first..stop of ``like``.
 
     They are widened; the other lanes are 0.
@@ -61,7 +54,7 @@ def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) ->
     return lanes
 
 
-def store_some(array: Stored, index: int, lanes: Values, first: int, stop: int) -> None:
+def store_some(array: Stored, index: int, lanes: Floats, first: int, stop: int) -> None:
     """Round once and store the lanes first..stop to the elements from ``index + first`` on.
 
     ``index`` should start a line, even one that starts before the array: otherwise the processor
@@ -71,7 +64,7 @@ def store_some(array: Stored, index: int, lanes: Values, first: int, stop: int) 
         array[index + lane] = narrow(lanes[lane], array)
 
 
-def merge(before: Values, after: Values, place: int, like: Stored) -> Values:
+def merge(before: Floats, after: Floats, place: int, like: Stored) -> Floats:
     """Return the elements below ``place`` of ``before``, and the others of ``after``."""
     return np.where(np.arange(after.size) < place, before, after)
 
@@ -146,17 +139,17 @@ def _call_masked(
     )
 
 
-@intrinsic
-def _merge(typing_context: Any, before: Any, after: Any, place: Any, like: Any) -> Emitted | None:
-    if not isinstance(before, LanesType) or not before == after == lanes_of(like):
-        return None
+def _merged(before: Any, after: Any, _place: Any, like: Any) -> LanesType | None:
+    return before if before is not None and before == after == lanes_of(like) else None
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        elements = ir.Constant(ir.VectorType(I32, before.count), _element_order(like, before.count))
-        bound = splat_numbers(builder, builder.trunc(arguments[2], I32), before.count)
-        return builder.select(builder.icmp_signed("<", elements, bound), *arguments[:2])
 
-    return before(before, after, types.intp, like), generate
+@instruction("before,after,place,like", _merged)
+def _merge(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    before, after, place, _ = values
+    count = kinds[0].count
+    elements = ir.Constant(ir.VectorType(I32, count), _element_order(kinds[3], count))
+    bound = splat_numbers(builder, builder.trunc(place, I32), count)
+    return builder.select(builder.icmp_signed("<", elements, bound), before, after)
 
 
 def _element_order(array: Any, count: int) -> list[int]:
@@ -166,8 +159,12 @@ def _element_order(array: Any, count: int) -> list[int]:
     return list(range(count))
 
 
-def _lanes_as(array: Any, like: Any) -> LanesType | None:
-    """Return the lanes type of ``like`` if elements of ``array`` can be loaded as such."""
+def _lanes_as(array: Any, *others: Any) -> LanesType | None:
+    """Return the lanes type of ``like``, if elements of ``array`` can be loaded as such.
+
+    ``like`` is the last of ``others``.
+    """
+    like = others[-1]
     loadable = getattr(like, "dtype", None), types.float32
     fits = lanes_of(array) is not None and array.dtype in loadable
     return lanes_of(like) if fits else None
@@ -177,76 +174,58 @@ def _load_as(
     context: Any, builder: ir.IRBuilder, array: Any, like: Any, address: ir.Value
 ) -> ir.Value:
     """Emit the load of elements at an address as lanes of ``like``."""
+    count = line_elements(like)
+    lanes = emit_load(context, builder, array, address, count)
     if array.dtype == like.dtype:
-        return emit_load(context, builder, array, address)
-    count = LINE_BYTES * 8 // like.dtype.bitwidth
-    numbers = load_vector(builder, address, FLOAT, count, 4)
+        return lanes
     order = ir.Constant(ir.VectorType(I32, count), _element_order(like, count))
-    return builder.shuffle_vector(numbers, numbers, order)
+    return builder.shuffle_vector(lanes, lanes, order)
 
 
-@intrinsic
-def _load_like(typing_context: Any, array: Any, index: Any, like: Any) -> Emitted | None:
-    lanes = _lanes_as(array, like)
-    if lanes is None:
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, array, lanes.count, *arguments[:2])
-        return _load_as(context, builder, array, like, address)
-
-    return lanes(array, types.intp, like), generate
+@instruction("array,index,like", _lanes_as)
+def _load_like(
+    context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any, like: Any
+) -> ir.Value:
+    count = line_elements(kinds[2])
+    address = element_address(context, builder, kinds[0], count, array, index)
+    return _load_as(context, builder, kinds[0], kinds[2], address)
 
 
-@intrinsic
-def _load_some(
-    typing_context: Any, array: Any, index: Any, first: Any, stop: Any, like: Any
-) -> Emitted | None:
-    lanes = _lanes_as(array, like)
-    if lanes is None:
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        count, width = lanes.count, array.dtype.bitwidth
-        bits = ir.VectorType(ir.IntType(width), count)
-        address = _line_address(context, builder, array, arguments[:2], arguments[2:4], bits)
-        slot = cgutils.alloca_once(builder, bits)
-        if _has_masks(width):
-            mask = _mask(builder, count, arguments[2:4])
-            operands = [address, I32(width // 8), mask, ir.Constant(bits, None)]
-            builder.store(_call_masked(builder, "load", bits, bits, operands), slot)
-        else:
-            builder.store(ir.Constant(bits, None), slot)
-            _copy_some(builder, slot, address, arguments[2:4])
-        return _load_as(context, builder, array, like, slot)
-
-    return lanes(array, types.intp, types.intp, types.intp, like), generate
+@instruction("array,index,first,stop,like", _lanes_as)
+def _load_some(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
+    array, place, bounds = kinds[0], values[:2], values[2:4]
+    count, width = line_elements(kinds[4]), array.dtype.bitwidth
+    bits = ir.VectorType(ir.IntType(width), count)
+    address = _line_address(context, builder, array, place, bounds, bits)
+    slot = cgutils.alloca_once(builder, bits)
+    if _has_masks(width):
+        operands = [
+            address,
+            I32(width // 8),
+            _mask(builder, count, bounds),
+            ir.Constant(bits, None),
+        ]
+        builder.store(_call_masked(builder, "load", bits, bits, operands), slot)
+    else:
+        builder.store(ir.Constant(bits, None), slot)
+        _copy_some(builder, slot, address, bounds)
+    return _load_as(context, builder, array, kinds[4], slot)
 
 
-@intrinsic
-def _store_some(
-    typing_context: Any, array: Any, index: Any, lanes: Any, first: Any, stop: Any
-) -> Emitted | None:
-    if lanes is None or lanes != lanes_of(array):
-        return None
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        count, width = lanes.count, array.dtype.bitwidth
-        bits = builder.bitcast(
-            narrow_lanes(context, builder, array, arguments[2]),
-            ir.VectorType(ir.IntType(width), count),
-        )
-        address = _line_address(context, builder, array, arguments[:2], arguments[3:], bits.type)
-        if _has_masks(width):
-            operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
-            _call_masked(builder, "store", bits.type, ir.VoidType(), operands)
-        else:
-            slot = cgutils.alloca_once(builder, bits.type)
-            builder.store(bits, slot)
-            _copy_some(builder, address, slot, arguments[3:])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, lanes, types.intp, types.intp), generate
+@instruction("array,index,lanes,first,stop", stored_lanes)
+def _store_some(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
+    place, lanes, bounds = values[:2], values[2], values[3:]
+    count, width = kinds[2].count, kinds[0].dtype.bitwidth
+    kind = ir.VectorType(ir.IntType(width), count)
+    bits = builder.bitcast(narrow_lanes(context, builder, kinds[0], lanes), kind)
+    address = _line_address(context, builder, kinds[0], place, bounds, kind)
+    if _has_masks(width):
+        operands = [bits, address, I32(width // 8), _mask(builder, count, bounds)]
+        _call_masked(builder, "store", kind, ir.VoidType(), operands)
+    else:
+        slot = cgutils.alloca_once(builder, kind)
+        builder.store(bits, slot)
+        _copy_some(builder, address, slot, bounds)
 
 
 if not config.DISABLE_JIT:
@@ -254,31 +233,58 @@ if not config.DISABLE_JIT:
 
 
 @device_function
-def store_rounded(values: Values, out: Stored, streams: bool) -> None:
-    """Round fp32 numbers once to the storage type of ``out``.
+def write_ends(inputs: Any, out: Stored, first: int, end: int, part_of: Any) -> None:
+    """Write the partial cache lines of a row, which it shares with the neighbouring rows.
 
-    With ``streams``, use non-temporal stores for whole cache lines;
-    `npu_sim.kernels.vectors.lanes.end_streams` must follow.
+    These are the elements below ``first`` and from ``end`` on. ``part_of(inputs, column, begin,
+    stop)``, a constant of a kernel, returns the elements begin..stop of the line at ``column``.
+    """
+    line = LINE_BYTES // out.itemsize
+    for side in range(2):
+        column, begin, stop = end, 0, out.size - end
+        if side == 0:
+            column, begin, stop = first - line, line - first, line
+        if begin < stop:
+            store_some(out, column, part_of(inputs, column, begin, stop), begin, stop)
+
+
+@device_function
+def write_row(inputs: Any, out: Stored, streams: bool, line_of: Any, part_of: Any) -> None:
+    """Write a row; with ``streams``, whole cache lines with non-temporal stores.
+
+    ``line_of(inputs, column)`` returns a cache line of the row, ``part_of`` as in `write_ends`.
     """
     line = LINE_BYTES // out.itemsize
     if out.size < line:
-        for column in range(out.size):
-            out[column] = narrow(values[column], out)
+        store_some(out, 0, part_of(inputs, 0, 0, out.size), 0, out.size)
         return
     if not streams:
         for begin in range(0, out.size, line):
             # The last vector may overlap the previous one; both write the same values.
             column = min(begin, out.size - line)
-            store(out, column, load_like(values, column, out))
+            store(out, column, line_of(inputs, column))
         return
     first = to_next_line(out, 0)
     end = first + (out.size - first) // line * line
     for column in range(first, end, line):
-        stream(out, column, load_like(values, column, out))
-    for side in range(2):  # partial lines, which are shared with neighbouring rows
-        column, begin, stop = end, 0, out.size - end
-        if side == 0:
-            column, begin, stop = first - line, line - first, line
-        if begin < stop:
-            part = load_some(values, column, begin, stop, out)
-            store_some(out, column, part, begin, stop)
+        stream(out, column, line_of(inputs, column))
+    write_ends(inputs, out, first, end, part_of)
+
+
+@device_function
+def _line_of(inputs: Any, column: int) -> Any:
+    return load_like(inputs[0], column, inputs[1])
+
+
+@device_function
+def _part_of(inputs: Any, column: int, begin: int, stop: int) -> Any:
+    return load_some(inputs[0], column, begin, stop, inputs[1])
+
+
+@device_function
+def store_rounded(values: Floats, out: Stored, streams: bool) -> None:
+    """Round fp32 numbers once to the storage type of ``out``, as `write_row` writes a row.
+
+    With ``streams``, `npu_sim.kernels.vectors.lanes.end_streams` must follow.
+    """
+    write_row((values, out), out, streams, _line_of, _part_of)

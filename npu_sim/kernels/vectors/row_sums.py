@@ -14,27 +14,25 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import config, types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
     I64,
-    Emitted,
+    NOTHING_YET,
+    ZERO,
+    Floats,
+    always,
     element_address,
+    instruction,
     load_vector,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import ORDERED_LANES, Values, load_ordered, store_lanes
+from npu_sim.kernels.vectors.lanes import ORDERED_LANES, load_ordered, store_lanes
 
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
-_ZERO = np.float32(0)
-NOTHING_YET = np.float32(-0.0)
-"""Neutral element of addition: -0 + x is x for every x, with its sign."""
-Floats = NDArray[np.float32]
 
 
 def add_lanes(lanes: Floats) -> np.float32:
@@ -44,22 +42,19 @@ def add_lanes(lanes: Floats) -> np.float32:
     return lanes[0]
 
 
-@intrinsic
-def _add_lanes(typing_context: Any, lanes: Any) -> Emitted:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, lanes, LANE_COUNT, arguments[0], I64(0))
-        numbers, count = load_vector(builder, address, FLOAT, LANE_COUNT, 4), LANE_COUNT
-        while count > 1:
-            count //= 2
-            unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
-            even, odd = (ir.Constant(kind, list(range(first, 2 * count, 2))) for first in (0, 1))
-            numbers = builder.fadd(
-                builder.shuffle_vector(numbers, unused, even),
-                builder.shuffle_vector(numbers, unused, odd),
-            )
-        return builder.extract_element(numbers, I32(0))
-
-    return types.float32(lanes), generate
+@instruction("lanes", always(types.float32))
+def _add_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
+    address = element_address(context, builder, kinds[0], LANE_COUNT, lanes, I64(0))
+    numbers, count = load_vector(builder, address, FLOAT, LANE_COUNT, 4), LANE_COUNT
+    while count > 1:
+        count //= 2
+        unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
+        even, odd = (ir.Constant(kind, list(range(first, 2 * count, 2))) for first in (0, 1))
+        numbers = builder.fadd(
+            builder.shuffle_vector(numbers, unused, even),
+            builder.shuffle_vector(numbers, unused, odd),
+        )
+    return builder.extract_element(numbers, I32(0))
 
 
 if not config.DISABLE_JIT:
@@ -79,7 +74,7 @@ def tree64(values: Floats, lanes: Floats) -> np.float32:
     for lane in range(values.size):
         lanes[lane] = values[lane]
     for lane in range(values.size, LANE_COUNT):
-        lanes[lane] = _ZERO
+        lanes[lane] = ZERO
     return add_lanes(lanes)
 
 
@@ -94,9 +89,9 @@ def reduce_sum(values: Floats, lanes: Floats) -> np.float32:
 
 @device_function
 def clear(values: Floats) -> None:
-    """Set values to 0."""
+    """Set values to +0."""
     for position in range(values.size):
-        values[position] = _ZERO
+        values[position] = ZERO
 
 
 @device_function
@@ -107,7 +102,14 @@ def add_to(target: Floats, values: Floats) -> None:
 
 
 @device_function
-def keep_lanes(lanes: Floats, first: Values, second: Values, third: Values, fourth: Values) -> None:
+def copy_to(target: Floats, values: Floats) -> None:
+    """Copy values to a slice of the same size."""
+    for position in range(target.size):
+        target[position] = values[position]
+
+
+@device_function
+def keep_lanes(lanes: Floats, first: Floats, second: Floats, third: Floats, fourth: Floats) -> None:
     """Write 64 lane accumulators, a quarter in each vector, to an array (64,)."""
     store_lanes(lanes, 0, first)
     store_lanes(lanes, ORDERED_LANES, second)
@@ -155,13 +157,6 @@ def largest_power(number: int) -> int:
 
 
 @device_function
-def fill_zeros(values: Floats, begin: int, end: int) -> None:
-    """Set the values begin..end to +0."""
-    for position in range(begin, end):
-        values[position] = _ZERO
-
-
-@device_function
 def add_registers(values: Floats, first: int, second: int, lanes: Floats) -> None:
     """Write the sum of two registers, lane by lane, to ``lanes``."""
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
@@ -203,7 +198,7 @@ def power_tree(values: Floats, count: int, lanes: Floats) -> np.float32:
         count //= 2
         for position in range(count):
             values[position] = values[2 * position] + values[2 * position + 1]
-    return values[0] + _ZERO
+    return values[0] + ZERO
 
 
 @device_function
@@ -297,41 +292,38 @@ def row_sum(values: Floats, lanes: Floats) -> np.float32:
 
 
 @device_function
-def one_list(slots: Floats, lanes: Floats) -> np.float32:
-    """Return the sum of the 256 slots of one list of `level`."""
+def one_list(slots: Floats, lanes: Floats, partner: int) -> np.float32:
+    """Return the sum of the 256 slots of one list; ``partner`` is added to register 0: 1 or 2."""
     for lane in range(LANE_COUNT):
-        first = slots[lane] + slots[lane + LANE_COUNT]
-        second = slots[lane + 2 * LANE_COUNT] + slots[lane + 3 * LANE_COUNT]
+        first = slots[lane] + slots[lane + partner * LANE_COUNT]
+        second = slots[lane + (3 - partner) * LANE_COUNT] + slots[lane + 3 * LANE_COUNT]
         lanes[lane] = first + second
     return add_lanes(lanes)
 
 
 @device_function
-def start_levels(levels: Floats) -> None:
-    """Clear the lists (3, 256) of `add_slot` before the first slot of a row."""
-    for number in range(levels.shape[0]):
-        fill_zeros(levels[number], 0, SLOTS)
+def add_slot(levels: Floats, number: int, slot: np.float32, lanes: Floats, partner: int) -> None:
+    """Put slot ``number`` of a row into the first list; a full list is one slot of the next.
 
-
-@device_function
-def add_slot(levels: Floats, number: int, slot: np.float32, lanes: Floats) -> None:
-    """Put slot ``number`` of a row into the lists; a full list is one slot of the next."""
-    levels[0, number % SLOTS] = slot
-    depth, place = 0, number
-    while place % SLOTS == SLOTS - 1 and depth + 1 < levels.shape[0]:
+    ``levels`` holds two lists or more, +0 before the first slot of a row.
+    """
+    levels[number % SLOTS] = slot
+    begin, place = 0, number
+    while place % SLOTS == SLOTS - 1 and begin + SLOTS < levels.size:
         place //= SLOTS
-        levels[depth + 1, place % SLOTS] = one_list(levels[depth], lanes)
-        fill_zeros(levels[depth], 0, SLOTS)
-        depth += 1
+        slots = levels[begin : begin + SLOTS]
+        levels[begin + SLOTS + place % SLOTS] = one_list(slots, lanes, partner)
+        clear(slots)
+        begin += SLOTS
 
 
 @device_function
 def level(levels: Floats, slots: int, lanes: Floats) -> np.float32:
     """Return the sum of a row of ``slots`` slots, a power of two."""
-    depth = 0
-    while slots >= SLOTS and depth + 1 < levels.shape[0]:
+    begin = 0
+    while slots >= SLOTS and begin + SLOTS < levels.size:
         slots //= SLOTS
-        depth += 1
+        begin += SLOTS
         if slots == 1:
-            return levels[depth, 0]
-    return one_list(levels[depth], lanes)
+            return levels[begin]
+    return one_list(levels[begin : begin + SLOTS], lanes, 1)

@@ -14,7 +14,7 @@ from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.framework.inference import arguments_of
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward.schedule import visits_by_core
+from npu_sim.kernels.conv_tbc_backward.weight import visits_by_core
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype

@@ -194,23 +194,24 @@ def compute(run: Run) -> None:
     if tiler.schedule_of(tiling) == tiler.EMPTY:
         return
     with run.watch.stage("load"):
-        from npu_sim.kernels.ascend_950 import cross_entropy_loss_grad as kernels
+        from npu_sim.kernels import cross_entropy_loss_grad as kernels
         from npu_sim.kernels.elementwise import widen_array
     row, is_whole = case.row, tiler.schedule_of(tiling) == tiler.WHOLE_ROWS
     with run.watch.stage("check"):
         weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
         target = run.stored("target").astype(np.int64, copy=False)
-        labels = kernels.Labels(target, weight, row.C, row.ignore_index)
+        labels = kernels.Labels(target, weight, row.C, row.ignore_index, False)
         passes = kernels.Passes(np.array(row_ranges(case), np.int64), pass_rows(case), is_whole)
         survey = kernels.survey_labels(labels, passes, sums_weights(case.row))
         if survey.out_of_range >= 0:
             raise _label_failure(case, target, survey.out_of_range)
         run.caveats = tuple(all_ignored(case, survey.ignored))
     with run.watch.stage("compute"):
-        divisor = np.float32(row.N if row.reduction == MEAN else 1)
-        if sums_weights(case.row):
-            divisor = survey.divisor
-        division = kernels.Division(divisor, not is_whole and row.reduction != NONE)
+        divisor = survey.divisor
+        if row.reduction == MEAN and not sums_weights(case.row):
+            divisor = np.float32(row.N)
+        is_plain = not is_whole and row.reduction != NONE
+        division = kernels.Division(divisor, flushes_exp=True, flushes=is_plain)
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
         log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
         kernels.write_gradient(grad_loss, division, log_prob, labels, x_grad)

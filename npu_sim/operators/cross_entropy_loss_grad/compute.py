@@ -33,17 +33,21 @@ def compute(run: Run) -> None:
     with run.watch.stage("load"):
         from npu_sim.kernels import cross_entropy_loss_grad as kernels
         from npu_sim.kernels.elementwise import widen_array
-    ignored, mean = case.row.ignore_index, case.row.reduction == tiler.MEAN
+    row = case.row
     with run.watch.stage("check"):
-        target, weight = run.stored("target"), run.stored("weight") if case.row.weighted else None
+        weight = run.stored("weight") if row.weighted else np.empty(0, np.float32)
+        target = run.stored("target")
+        labels = kernels.Labels(target, weight, row.C, row.ignore_index, True)
         ranges = [tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)]
-        rows = np.array(ranges, np.int64)
-        survey = kernels.survey_labels(target, weight, case.row.C, ignored, rows, mean)
+        passes = kernels.Passes(np.array(ranges, np.int64))
+        survey = kernels.survey_labels(labels, passes, row.reduction == tiler.MEAN)
         run.caveats = tuple(check_labels(survey, target, case))
     with run.watch.stage("compute"):
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
         log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
-        kernels.write_gradient(grad_loss, survey.divisor, log_prob, target, weight, ignored, x_grad)
+        kernels.write_gradient(
+            grad_loss, kernels.Division(survey.divisor), log_prob, labels, x_grad
+        )
 
 
 def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> Iterator[Caveat]:

@@ -411,7 +411,7 @@ def compute(run: Run) -> None:
     """Compute the gradient."""
     case, row = run.case, run.case.row
     with run.watch.stage("load"):
-        from npu_sim.kernels.ascend_950 import embedding_dense_backward as kernels
+        from npu_sim.kernels.embedding_dense_backward import ascend_950 as kernels
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], row.num_weights)
     with run.watch.stage("compute"):

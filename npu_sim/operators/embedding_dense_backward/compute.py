@@ -30,17 +30,24 @@ def cut_of(case: Case) -> "Cut":
     outcome = case.tiling
     if outcome.kernel == KERNEL_GRAD:
         path = grouping.INDEX_ORDER if outcome.older.splits_weights else grouping.ROW_ATOMIC
-        return grouping.dense_grad_cut(path, outcome.block_dim, outcome.older.share)
+        share = outcome.older.share  # the last core takes the remainder
+        return grouping.Cut(path, outcome.block_dim, outcome.block_dim, share, share)
     tiling = outcome.tiling
     key, small, split = tiling.tiling_key, tiling.small_dim, tiling.row_split
     if v2.is_small_dim(key):
-        return grouping.small_dim_cut(
-            outcome.block_dim, small.former_copy_row, small.tail_copy_row, small.max_row_in_ub
+        return grouping.Cut(
+            grouping.SMALL_DIM,
+            outcome.block_dim,
+            outcome.block_dim - 1,
+            small.former_copy_row,
+            small.tail_copy_row,
+            batch_rows=small.max_row_in_ub,
         )
     default_path = grouping.STAGED if outcome.native_16_bit else grouping.SORTED
     path = grouping.DETERMINISTIC if v2.is_deterministic(key) else default_path
     sizes = split.former_row_rep_time, split.former_row_num, split.tail_row_num
-    return grouping.sorted_cut(path, outcome.block_dim, *sizes, rows_per_flush(key, case.rules))
+    chunk_rows = rows_per_flush(key, case.rules)
+    return grouping.Cut(path, outcome.block_dim, *sizes, chunk_rows=chunk_rows)
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:

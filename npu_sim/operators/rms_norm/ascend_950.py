@@ -41,7 +41,7 @@ from npu_sim.timelines.program import (
 )
 
 if TYPE_CHECKING:
-    from npu_sim.kernels.ascend_950.rms_norm import Split
+    from npu_sim.kernels.rms_norm import Split
 
 OFFSET_BITS = 32
 """Bits in which key 2001 passes the start of a row to its sum (page, "Warnings")."""
@@ -119,16 +119,16 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 
 def split_of(case: Case) -> "Split":
     """Return the kernel's argument for the summation of a row."""
-    from npu_sim.kernels.ascend_950.rms_norm import Split
+    from npu_sim.kernels.rms_norm import FOLDED, LISTS, Split
 
-    return Split(case.tiling.fold, case.tiling.ub_factor, case.tiling.ub_loop)
+    tiling = case.tiling
+    path = FOLDED if tiling.fold > 0 else LISTS
+    return Split(path, tiling.ub_factor, tiling.fold, tiling.ub_loop)
 
 
 def compute(run: Run) -> None:
     """Compute y and rstd."""
-    with run.watch.stage("load"):
-        from npu_sim.kernels.ascend_950.rms_norm import rms_norm
-    compute_rows(run, rms_norm, split_of(run.case))
+    compute_rows(run, split_of)
 
 
 SUMMING = ("x", "rstd", "register_sums", "row_sums", "fp32", "work", "levels", "pair")

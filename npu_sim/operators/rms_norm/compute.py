@@ -35,23 +35,23 @@ def split_of(case: Case) -> "Split":
 
 def compute(run: Run) -> None:
     """Compute y and rstd."""
+    compute_rows(run, split_of)
+
+
+def compute_rows(run: Run, split_of_case: Callable[[Case], "Split"]) -> None:
+    """Compute y and rstd, with the kernel's argument for the summation of a row."""
+    case = run.case
     with run.watch.stage("load"):
         from npu_sim.kernels.rms_norm import rms_norm
-    compute_rows(run, rms_norm, split_of(run.case))
-
-
-def compute_rows(run: Run, kernel: Callable[..., None], split: Any) -> None:
-    """Compute y and rstd by a kernel, with its argument for the summation of a row."""
-    case = run.case
     with run.watch.stage("check"):
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):
         shape, rstd = (case.row.row, case.row.col), run.written("rstd").reshape(-1)
         x, gamma = run.stored("x").reshape(shape), run.stored("gamma").reshape(-1)
-        kernel(
+        rms_norm(
             x,
             gamma,
-            split,
+            split_of_case(case),
             tiler.rounded_epsilon(case.arguments.epsilon),
             run.written("y").reshape(shape),
             rstd,

@@ -192,8 +192,7 @@ def fold_in_arrival_order(
 
     ``key`` is the key of the part in random orders.
     """
-    from npu_sim.kernels.order_study import arrival_of
-    from npu_sim.kernels.random_order import seed_words
+    from npu_sim.kernels.arrival_orders import arrival_of, seed_words
 
     cores = np.array([core for core, _ in contributions], np.int64)
     values = np.zeros((cores.size, 1), np.float32)

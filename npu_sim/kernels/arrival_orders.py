@@ -1,8 +1,12 @@
-"""Results of one set of contributions in many orders of arrival; contributions are computed once.
+"""Orders in which the atomic additions of several cores arrive, and results in many of them.
+
+The additions of one core keep their order; the order between cores is open. A random order depends
+only on the seed and on a key (an output row, a piece of columns), so it is the same for any number
+of threads.
 
 A *part* is a set of output elements whose contributions arrive together: a row of an embedding
-gradient, a piece of dgamma, a row of gradWeight. Its contributions are given once, in fp32, in the
-program order of every core; only their order of arrival differs.
+gradient, a piece of dgamma, a row of gradWeight. For a study its contributions are given once, in
+fp32, in the program order of every core; only their order of arrival differs.
 
 Source: specification page ``numerics``, "Atomic addition to global memory". Besides the page's four
 orders there are three adversarial ones, chosen for every part (or column by column). These are
@@ -15,21 +19,65 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel, long_kernel
+from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch
-from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below
+from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
+SEQUENTIAL = 0
+REVERSE = 1
+ROUND_ROBIN = 2
+RANDOM = 3
 SMALLEST_FIRST = 4
 LARGEST_FIRST = 5
 POSITIVE_FIRST = 6
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float32]
-ONE = np.float32(1)
-ZERO = np.float32(0)
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 """FNV-1a, 64 bits: results are identified by hash."""
+
+
+# Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): ten rounds on
+# four 32-bit words of counter and two of key. 32-bit words in uint64, so that no product overflows,
+# compiled or not.
+_ROUNDS = 10
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def seed_words(seed: int) -> tuple[int, int]:
+    """Return the two key words of a seed; seeds that differ by 2^64 are the same."""
+    return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+
+
+@device_function
+def philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
+    """Return the four words of Philox4x32-10; arguments and results are uint64 below 2^32."""
+    for _ in range(_ROUNDS):
+        product_0, product_1 = _MULTIPLIER_0 * counter_0, _MULTIPLIER_1 * counter_2
+        counter_0 = (product_1 >> _WORD) ^ counter_1 ^ key_0
+        counter_2 = (product_0 >> _WORD) ^ counter_3 ^ key_1
+        counter_1, counter_3 = product_1 & _LOW, product_0 & _LOW
+        key_0, key_1 = (key_0 + _WEYL_0) & _LOW, (key_1 + _WEYL_1) & _LOW
+    return counter_0, counter_1, counter_2, counter_3
+
+
+@device_function
+def draw_below(bound: int, seed: tuple[int, int], row: int, step: int) -> int:
+    """Draw an integer in 0..bound-1, keyed on the seed, the output row and the number of the draw.
+
+    64 random bits modulo the bound: no value is favoured by more than bound / 2^64.
+    """
+    wide_row, wide_step = np.uint64(row), np.uint64(step)
+    word_0, word_1, _, _ = philox(
+        wide_step & _LOW,
+        wide_step >> _WORD,
+        wide_row & _LOW,
+        wide_row >> _WORD,
+        np.uint64(seed[0]),
+        np.uint64(seed[1]),
+    )
+    return np.int64((word_0 | (word_1 << _WORD)) % np.uint64(bound))
 
 
 class Contributions(NamedTuple):
@@ -82,6 +130,41 @@ def open_lines(cores: Integers, first: Integers, left: Integers) -> int:
 
 
 @device_function
+def next_core(
+    code: int, seed: tuple[int, int], key: int, step: int, remaining: int, left: Integers, last: int
+) -> int:
+    """Return the core whose next contribution arrives; not for adversarial orders.
+
+    Parameters
+    ----------
+    code, seed, key
+        The order: its code, and what a random one is drawn for.
+    step
+        Number of contributions that have arrived.
+    remaining, left
+        Contributions that are left, at least one in all, and those of every core.
+    last
+        Core of the previous contribution; -1 for the first.
+    """
+    core = 0
+    if code == RANDOM:
+        # Every merge is equally likely when the probability of a core is proportional to the
+        # number of its remaining contributions.
+        drawn = draw_below(remaining, seed, key, step)
+        while drawn >= left[core]:
+            drawn -= left[core]
+            core += 1
+        return core
+    if last < 0:
+        core = left.size - 1 if code == REVERSE else 0
+    else:
+        core = (last + 1) % left.size if code == ROUND_ROBIN else last
+    while left[core] == 0:
+        core = (core - 1 if code == REVERSE else core + 1) % left.size
+    return core
+
+
+@device_function
 def _score(code: int, contribution: Floats) -> float:
     """Return the score of a contribution; an adversarial order takes the highest score next."""
     total, signed = 0.0, 0.0
@@ -110,14 +193,9 @@ def arrival(
     """
     first, left = lines[0], lines[1]
     count = open_lines(cores, first, left)
-    line = count - 1 if code == REVERSE else 0
+    line = -1
     for step in range(cores.size):
-        if code == RANDOM:
-            line, drawn = 0, draw_below(cores.size - step, seed, key, step)
-            while drawn >= left[line]:
-                drawn -= left[line]
-                line += 1
-        elif code >= SMALLEST_FIRST:
+        if code >= SMALLEST_FIRST:
             best = -np.inf
             for candidate in range(count):
                 if left[candidate] > 0:
@@ -125,10 +203,7 @@ def arrival(
                     if score > best or best == -np.inf:
                         best, line = score, candidate
         else:
-            if code == ROUND_ROBIN and step > 0:
-                line = (line + 1) % count
-            while left[line] == 0:
-                line = (line - 1 if code == REVERSE else line + 1) % count
+            line = next_core(code, seed, key, step, cores.size - step, left[:count], line)
         order[step] = first[line]
         first[line] += 1
         left[line] -= 1
@@ -202,18 +277,52 @@ def study_orders(
     _study_chunk.over(threads, threads, contributions, orders, stored, spread, places, totals)
 
 
-@kernel
-def _one_arrival(
-    chunk: int,
+@long_kernel
+def _arrive(
+    row: int,
     code: int,
     seed: tuple[int, int],
-    key: int,
+    keys: Integers,
     cores: Integers,
     values: Floats,
     lines: Integers,
-    order: Integers,
+    orders: Integers,
 ) -> None:
-    arrival(code, seed, key, cores, values, lines, order)
+    arrival(code, seed, keys[row], cores, values, lines[row], orders[row])
+
+
+def _arrived(
+    code: int, seed: tuple[int, int], keys: Integers, cores: Integers, values: Floats
+) -> Integers:
+    """Return the order of arrival (keys, contributions) for every key."""
+    orders = np.empty((keys.size, cores.size), np.int64)
+    lines = np.empty((keys.size, 2, cores.size), np.int64)
+    _arrive.over(keys.size, code, seed, keys, cores, values, lines, orders)
+    return orders
+
+
+def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> NDArray[np.int64]:
+    """Return orders of arrival of all contributions, numbered core by core.
+
+    Parameters
+    ----------
+    counts
+        Contributions of every core.
+    order, seed
+        Code of the order; the seed matters for RANDOM.
+    draws
+        Number of random orders to draw; the other orders do not differ.
+
+    Returns
+    -------
+    int64 (draws or 1, contributions)
+        ``draws`` rows for RANDOM with two cores or more.
+    """
+    if order == SEQUENTIAL:
+        return np.arange(counts.sum())[np.newaxis]
+    cores = np.repeat(np.arange(counts.size), counts)
+    keys = np.arange(draws if order == RANDOM and counts.size > 1 else 1)
+    return _arrived(order, seed_words(seed), keys, cores, np.empty((cores.size, 0), np.float32))
 
 
 def arrival_of(
@@ -230,7 +339,5 @@ def arrival_of(
     Arguments as in :class:`Contributions` and :class:`Orders`; the columns begin..end decide
     adversarial orders.
     """
-    order: Any = np.empty(cores.size, np.int64)
-    lines = np.empty((2, cores.size), np.int64)
-    _one_arrival.over(1, code, seed, key, cores, values[:, begin:end], lines, order)
+    order: Any = _arrived(code, seed, np.array([key]), cores, values[:, begin:end])[0]
     return order

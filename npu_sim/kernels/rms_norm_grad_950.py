@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
 from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
+from npu_sim.kernels.vectors.lane_type import Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
     end_streams,
@@ -38,18 +39,18 @@ from npu_sim.kernels.vectors.row_sums import (
     SLOTS,
     add_slot,
     add_to,
+    clear,
     cols_sum,
-    fill_zeros,
+    copy_to,
     level,
     paired,
-    start_levels,
 )
 from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 4096
 PADDED_COLUMNS = 128
 """A row or a piece is filled with zeros up to a multiple of this."""
-LISTS = 3
+LIST_SLOTS = 3 * SLOTS
 BLOCK_ROWS = 64
 MOST_CHUNKS = 16
 """Subtrees that rows are split into when no core order does."""
@@ -57,9 +58,6 @@ LEAST_LEAVES = 64
 """Leaves of a subtree, unless fewer are needed to give every thread one."""
 MERGED_COLUMNS = 16384
 """Columns of dgamma that are merged at a time: 64 KiB."""
-_ZERO = np.float32(0)
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 class Trees(NamedTuple):
@@ -141,7 +139,7 @@ def _whole_sum(row: Row, target: Target, products: Floats) -> np.float32:
     columns = row.gamma.size
     padded = (columns + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
     _put(row, target, 0, columns, products)
-    fill_zeros(products, columns, padded)
+    clear(products[columns:padded])
     return cols_sum(products, padded)
 
 
@@ -155,17 +153,17 @@ def _pieces_sum(
     """
     columns = row.gamma.size
     sums, lanes = kept[:LANE_COUNT], kept[LANE_COUNT : 2 * LANE_COUNT]
-    start_levels(levels)
+    clear(levels)
     for begin in range(0, body, PIECE_COLUMNS):
         first, last = min(body + begin, columns), min(body + begin + PIECE_COLUMNS, columns)
         _put(row, target, begin, begin + PIECE_COLUMNS, products)
         _put(row, target, first, last, products[PIECE_COLUMNS:])
         count = PIECE_COLUMNS + last - first
         padded = (count + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
-        fill_zeros(products, count, padded)
+        clear(products[count:padded])
         power = PIECE_COLUMNS if padded < 2 * PIECE_COLUMNS else 2 * PIECE_COLUMNS
         slot = paired(products, padded, power, sums, lanes)
-        add_slot(levels, begin // PIECE_COLUMNS, slot, lanes)
+        add_slot(levels, begin // PIECE_COLUMNS, slot, lanes, 1)
     total = level(levels, body // PIECE_COLUMNS, lanes)
     for column in range(min(2 * body, columns), columns):
         _product(row, target, column)
@@ -203,7 +201,7 @@ def _compute_row(
     if constants.body == 0:
         total = _whole_sum(row, target, products)
     else:
-        levels, kept = scratch.levels[thread], scratch.kept[thread]
+        levels, kept = scratch.levels[thread, :LIST_SLOTS], scratch.kept[thread]
         total = _pieces_sum(row, target, constants.body, products, levels, kept)
     write_dx(row, total * constants.average, rows.dx[number], constants.streams)
 
@@ -213,13 +211,6 @@ def _add(target: Floats, first: Floats, second: Floats) -> None:
     """Write the sums of values of two slices of the same size."""
     for position in range(target.size):
         target[position] = first[position] + second[position]
-
-
-@device_function
-def _copy(target: Floats, values: Floats) -> None:
-    """Copy values to a slice of the same size."""
-    for position in range(target.size):
-        target[position] = values[position]
 
 
 @device_function
@@ -297,7 +288,7 @@ def _subtrees(
         depth = 0
         while 1 << depth < trees.sizes[chunk]:
             depth += 1
-        _copy(contributions[chunk], scratch.vectors[thread, depth, :columns])
+        copy_to(contributions[chunk], scratch.vectors[thread, depth, :columns])
     end_streams()
 
 
@@ -315,7 +306,7 @@ def _merge(chunk: int, width: int, contributions: Floats, order: Integers, dgamm
             other = contributions[order[position + step], begin:end]
             add_to(contributions[order[position], begin:end], other)
         step *= 2
-    _copy(dgamma[begin:end], contributions[order[0], begin:end])
+    copy_to(dgamma[begin:end], contributions[order[0], begin:end])
 
 
 def halved_order(count: int) -> Integers:
@@ -406,7 +397,7 @@ def rms_norm_grad(
     row_products = columns + PADDED_COLUMNS if body == 0 else 2 * PIECE_COLUMNS
     scratch = Scratch(
         thread_scratch(threads, max(row_products, PADDED_COLUMNS)),
-        thread_scratch(threads, LISTS, SLOTS),
+        thread_scratch(threads, LIST_SLOTS),
         thread_scratch(threads, 2 * LANE_COUNT),
         thread_scratch(threads, depth + 1, columns),
     )

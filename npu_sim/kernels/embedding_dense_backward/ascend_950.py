@@ -24,10 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.elementwise import narrow_array, widen_array
-from npu_sim.kernels.embedding_dense_backward.gradient import Staged, shared_rows, sum_parts
-from npu_sim.kernels.embedding_dense_backward.grouping import Integers, group_rows, mark_slots
+from npu_sim.kernels.embedding_dense_backward.gradient import Staged, staged_in, sum_parts
+from npu_sim.kernels.embedding_dense_backward.grouping import (
+    Integers,
+    group_rows,
+    mark_slots,
+    shared_rows,
+)
 from npu_sim.kernels.embedding_dense_backward.sums import NO_ROWS, SCALE_SUM, Runs, sum_runs
-from npu_sim.kernels.vectors.lanes import Stored
+from npu_sim.kernels.vectors.lane_type import Stored
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE, from_storage, storage_view
 
 GROUP_OF_V2, GROUP_OF_V1 = 10, 5
@@ -97,13 +102,10 @@ def _staged_of_v2(call: Call, starts: Integers, core_starts: NDArray[np.int64]) 
     if 0 <= padding < len(call.out):
         zeros |= (last == padding) & (starts[first + 1] == starts[padding])
     zeros[0] = False  # the first slot of core 0 is not used
-    return Staged(
-        indices,
-        begins,
-        stops,
+    return staged_in(
         core_starts,
-        zeros,
-        np.zeros_like(zeros),
+        (indices, begins, stops),
+        (zeros, np.zeros_like(zeros)),
         GROUP_OF_V2,
         _reciprocals(stops - begins) if call.scale else np.ones(indices.size, np.float32),
     )
@@ -149,13 +151,10 @@ def _staged_of_v1(call: Call, starts: Integers, borders: NDArray[np.int64]) -> S
         indices = indices[(parts > 1) & (indices != call.padding_idx)]
     begins, stops = _ends(starts, indices)
     no_zeros = np.zeros(borders.size - 1, np.bool_)
-    return Staged(
-        indices,
-        begins,
-        stops,
+    return staged_in(
         borders,
-        no_zeros,
-        no_zeros,
+        (indices, begins, stops),
+        (no_zeros, no_zeros),
         call.indices.size + 1,  # one chunk of slots: sums of batches are added one by one
         _reciprocals(stops - begins) if call.scale else np.ones(indices.size, np.float32),
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.kernels.random_order import (
+from npu_sim.kernels.arrival_orders import (
     RANDOM,
     REVERSE,
     ROUND_ROBIN,
