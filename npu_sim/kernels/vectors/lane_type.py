@@ -63,7 +63,7 @@ def instruction(names: str, result_of: Callable[..., Any]) -> Callable[[Callable
     The function is ``emit(context, builder, kinds, *values)``, where ``kinds`` are the Numba types
     of the arguments; ``names`` are theirs, with commas. ``result_of(*kinds)`` returns the type of
     the result, or None when the arguments do not fit. Integers arrive with 64 bits, numbers as
-    fp32.
+    fp32 unless the result is fp64.
     """
     parameters = [
         Parameter(name, Parameter.POSITIONAL_OR_KEYWORD)
@@ -80,7 +80,8 @@ def instruction(names: str, result_of: Callable[..., Any]) -> Callable[[Callable
                 value = emit(context, builder, kinds, *values)
                 return context.get_dummy_value() if result == types.void else value
 
-            return result(*map(_argument, kinds)), generate
+            wide = result == types.float64
+            return result(*(kinds if wide else map(_argument, kinds))), generate
 
         choose.__name__ = emit.__name__
         vars(choose)["__signature__"] = Signature(parameters)
