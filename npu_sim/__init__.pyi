@@ -23,7 +23,7 @@ from npu_sim.framework.execution import Result as Result
 from npu_sim.status import Status as Status
 from npu_sim.numbers.formats import TensorSpec as TensorSpec
 from npu_sim.status import UsageError as UsageError
-from npu_sim.questions.profile_comparison import compare_profiles as compare_profiles
+from npu_sim.questions.measured_profile import compare_profiles as compare_profiles
 from npu_sim.tiling.structures import decode_tiling as decode_tiling
 from npu_sim.failures.diagnosis import diagnose as diagnose
 from npu_sim.cores import load_profile as load_profile

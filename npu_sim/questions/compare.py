@@ -19,7 +19,7 @@ from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Memory, Plan
-from npu_sim.questions.nearby_calls import NearbyPlan, nearby_plans
+from npu_sim.questions.explain import NearbyPlan, nearby_plans
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.releases import ReleaseSwitch, release_table

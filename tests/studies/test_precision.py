@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from npu_sim.operators.shared.study import formula_results, study_call
+from npu_sim.studies.determinism import terms_of
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
-from npu_sim.studies.worst_element import terms_of
 from tests.studies import calls
 
 CALLS = {

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npu_sim.studies import verdicts
+from npu_sim.studies import precision as verdicts
 
 RNG = np.random.default_rng(4)
 GOLDEN = RNG.standard_normal(5000) * np.exp2(RNG.integers(-20, 6, 5000))

@@ -121,7 +121,7 @@ def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:
     """Compare two orders of one call with each other and with a float64 sum."""
     import numpy as np
 
-    from npu_sim.studies.verdicts import mixed_tolerance
+    from npu_sim.studies.precision import mixed_tolerance
 
     a, b = first.outputs["grad_weight"], second.outputs["grad_weight"]
     reference = np.zeros(a.shape, np.float64)
