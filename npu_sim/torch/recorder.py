@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import OPERATORS, find_operator
+from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.library import NAMESPACE
+from npu_sim.torch.operators import modules
 from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of
 from npu_sim.torch.torch_npu import torch_npu_importable
 
@@ -189,32 +188,20 @@ class Span:
 
 
 class Patterns:
-    """Code that corresponds to operators, collected from the operators' files of this package.
-
-    A file may define
-
-    - ``FUNCTIONS``: PyTorch functions, with a reader ``(span, result, *arguments)`` of their calls;
-    - ``KERNELS``: kernels of PyTorch that should result from such calls only;
-    - ``follow(kernel)``: called for every kernel of a forward pass, returns facts of its results,
-      which later kernels find under ``TOPIC``;
-    - ``on_module_exit(span, module, inputs, result)``, called at the end of every module, and with
-      ``module=None`` at the end of the recording.
-    """
+    """Code that corresponds to operators, from the modules of :mod:`npu_sim.torch.operators`."""
 
     def __init__(self) -> None:
-        names = (f"{__package__}.operators.{entry.name}" for entry in OPERATORS)
-        modules = [import_module(name) for name in names if find_spec(name) is not None]
         self.functions: dict[Any, Callable[..., None]] = {}
         self.kernels: dict[str, str] = {}
-        for module in modules:
+        self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = []
+        self.on_module_exit: list[Callable[..., None]] = []
+        for module in modules():
             self.functions.update(getattr(module, "FUNCTIONS", {}))
             self.kernels.update(getattr(module, "KERNELS", {}))
-        self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = [
-            (module.TOPIC, module.follow) for module in modules if hasattr(module, "follow")
-        ]
-        self.on_module_exit: list[Callable[..., None]] = [
-            module.on_module_exit for module in modules if hasattr(module, "on_module_exit")
-        ]
+            if hasattr(module, "follow"):
+                self.follow.append((module.TOPIC, module.follow))
+            if hasattr(module, "on_module_exit"):
+                self.on_module_exit.append(module.on_module_exit)
 
 
 class Recorder:

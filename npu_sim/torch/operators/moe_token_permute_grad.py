@@ -15,21 +15,19 @@ import torch
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.torch.flow import Kernel
-from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
+from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Span
 
 __all__ = ["moe_token_permute", "npu_moe_token_permute"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("moe_token_permute_grad"))
+GRADIENT_OPERATOR = operator_of("moe_token_permute_grad")
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     tokens, indices, *_ = inputs
     sorted_indices = output[1]
-    ctx.settings, ctx.shape = current_device(), tokens.shape
+    ctx.shape = tokens.shape
     ctx.topk = indices.shape[1] if indices.dim() == 2 else 1
     ctx.save_for_backward(sorted_indices)
     ctx.mark_non_differentiable(sorted_indices)
@@ -38,16 +36,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, grad: torch.Tensor, _: Any) -> Gradients:
     (sorted_indices,) = ctx.saved_tensors
     rows = grad.contiguous().reshape(grad.shape[0], ctx.shape[1:].numel())
-    with device_of(ctx):
-        return (
-            GRADIENT_OPERATOR(rows, sorted_indices, ctx.topk, False).reshape(ctx.shape),
-            None,
-            None,
-            None,
-        )
+    return (
+        GRADIENT_OPERATOR(rows, sorted_indices, ctx.topk, False).reshape(ctx.shape),
+        None,
+        None,
+        None,
+    )
 
 
-FORWARD_OPERATOR = operator_of(load_operator("moe_token_permute"), Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("moe_token_permute", Gradient(_keep, _backward))
 
 
 def moe_token_permute(
