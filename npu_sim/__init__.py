@@ -65,7 +65,7 @@ _NAMES = {
     "npu_sim.framework.execution": ("OrderMask", "Result"),
     "npu_sim.framework.registration": ("register", "register_file"),
     "npu_sim.operators": ("plan", "prepare", "run"),
-    "npu_sim.questions.compare": ("compare",),
+    "npu_sim.questions.compare": ("compare", "diff"),
     "npu_sim.questions.explain": ("explain",),
     "npu_sim.questions.limits": ("limits",),
     "npu_sim.questions.measured_profile": ("compare_profiles", "read_profile"),

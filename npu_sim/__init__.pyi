@@ -89,6 +89,51 @@ def compare(
 ) -> Comparison: ...
 
 @overload
+def diff(
+    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
+) -> Comparison: ...
+
+@overload
 def explain(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Explanation: ...

@@ -26,7 +26,6 @@ from npu_sim.framework.axes import (
     distance,
 )
 from npu_sim.framework.checking import check, checked_call
-from npu_sim.framework.describing import nearest_change
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
@@ -35,7 +34,7 @@ from npu_sim.framework.target import Limits, Target, require_bool, require_limit
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.timelines import estimator, timeline, with_reads
 from npu_sim.plans.answers import Printed
-from npu_sim.plans.model import REFUSED, Plan
+from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import MANY_PROBES, Bound, Interval, both_bounds, find_bound
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NpuSimError, without_internal_frames
@@ -115,30 +114,10 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
-            refusal = flip.refusal
-            if flip.outcome == REFUSED and isinstance(axis, Number):
-                value, refusal = _nearest_refusal(call, axis, int(now), int(value), target)
-            result = (flip.path, flip.changes_path, flip.outcome, refusal, flip.effect)
+            result = (flip.path, flip.changes_path, flip.outcome, flip.refusal, flip.effect)
             change = NearbyPlan(decision.name, axis, now, value, *result)
             nearby.setdefault((axis.name, value), change)
     return sorted(nearby.values(), key=lambda change: change.distance)
-
-
-def _nearest_refusal(
-    call: FixedCall, axis: Number, now: int, refused: int, target: Target
-) -> tuple[int, str]:
-    """Return the refused value nearest to the call's, and why: a limit may come before a flip."""
-
-    def refusal(value: int) -> str:
-        try:
-            call.checked_with(axis, value, target)
-        except AclnnError as error:
-            return error.message
-        return ""
-
-    value = nearest_change(lambda value: bool(refusal(value)), now, refused)
-    assert value is not None  # ``refused`` at the latest
-    return value, refusal(value)
 
 
 @dataclass(frozen=True)

@@ -602,9 +602,9 @@ class _Reader:
             key = Text("malformed {op} {reason}", answer)
             row = self._rows.get(key)
             if row is None:
-                label = self.targets[0].label
+                cells = {target.label: answer for target in self.targets}
                 row = self._rows[key] = self._added(
-                    Row(number, answer.op, "", _remarks(values), {label: answer})
+                    Row(number, answer.op, "", _remarks(values), cells)
                 )
             return row, 1
         if not row.remarks:

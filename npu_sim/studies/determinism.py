@@ -315,6 +315,7 @@ class DeterminismStudy(Printed):
 
 
 @without_internal_frames
+@np.errstate(all="ignore")  # inf and nan are results like others
 def study_determinism(
     operator: str,
     *,
@@ -358,6 +359,7 @@ def study_determinism(
     )
 
 
+@np.errstate(all="ignore")
 def rows_that_can_differ(
     operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any
 ) -> tuple[VariableRows, ...]:

@@ -364,6 +364,7 @@ class PrecisionStudy(Printed):
 
 
 @without_internal_frames
+@np.errstate(all="ignore")  # inf and nan are results like others
 def study_precision(
     operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
 ) -> PrecisionStudy:

@@ -177,10 +177,11 @@ class Kernel:
         return self.options.get(name, default)
 
     def number(self, position: int) -> float | None:
-        """Return an argument as a number; None for a tensor unless it is one number on the CPU."""
+        """Return an argument as a number; None for a tensor unless it is a constant on the CPU."""
         value = self.argument(position)
         if isinstance(value, torch.Tensor):
-            return float(value) if value.numel() == 1 and value.device.type == "cpu" else None
+            is_constant = value.device.type == "cpu" and not value.requires_grad
+            return float(value) if value.numel() == 1 and is_constant else None
         return float(value) if isinstance(value, int | float) else None
 
 

@@ -131,10 +131,13 @@ class Span:
             self.recorder.add_hook(result, operator, inputs, self.place)
             self.backward_known = True
 
-    def not_recognised(self, what: str, why: str) -> Entry:
+    def place_now(self) -> Place:
+        """Return the place of the span, or the running line outside of modules."""
+        return self.place if self.place.file else place_of("", "", self.recorder.directory)
+
+    def not_recognised(self, what: str, why: str, place: Place | None = None) -> Entry:
         """List code that resembles an operator but cannot be read as a call; return the entry."""
-        place = self.place if self.place.file else place_of("", "", self.recorder.directory)
-        entry = (what, why, place)
+        entry = (what, why, place or self.place_now())
         self.recorder.recording.not_recognised[entry] += 1
         return entry
 

@@ -186,10 +186,10 @@ def test_equal_lines_are_checked_once_and_counted():
     matrix = check_file(lines, chosen_columns("atlas_a2,atlas_train"))
     assert [(row.line, row.lines, sorted(row.cells)) for row in matrix.rows] == [
         (1, 9, ["atlas_a2", "atlas_train"]),
-        (10, 3, ["atlas_a2"]),
+        (10, 3, ["atlas_a2", "atlas_train"]),
     ]
     assert matrix.rows[0].title == "embedding_dense_backward step 0"
-    assert [summary.lines for summary in matrix.summaries().values()] == [12, 9]
+    assert [summary.lines for summary in matrix.summaries().values()] == [12, 12]
     assert [(group.word, len(group.rows)) for group in matrix.faults()] == [("malformed", 1)]
 
 
@@ -253,3 +253,12 @@ def test_a_line_with_a_release_stands_in_the_column_of_that_release():
     matrix = check_file([line], chosen_columns("atlas_a2", releases="8.3,8.5"))
     (row,) = matrix.rows
     assert list(row.cells) == ["atlas_a2 8.3"]
+
+
+def test_a_malformed_line_counts_for_every_product_alike():
+    columns = chosen_columns("atlas_a2,atlas_a3")
+    summaries = check_file(["{", json.dumps({**GOOD, "product": None})], columns).summaries()
+    assert {label: counts.malformed for label, counts in summaries.items()} == {
+        "atlas_a2": 1,
+        "atlas_a3": 1,
+    }

@@ -260,7 +260,10 @@ NOT_RECOGNISED = {
         lambda: Experts(all_rows_through_all)(leaf(2, 6, HIDDEN)),
         "no rows of its tokens are gathered",
     ),
-    "a choice outside of modules": (lambda: torch.topk(leaf(4, 8), 2), "no module around it"),
+    "a choice outside of modules": (
+        lambda: torch.topk(leaf(4, 8), 2).values[:, :1] * leaf(4, 64),
+        "no module around it",
+    ),
     "a normalisation without a weight": (
         lambda: functional.rms_norm(leaf(2, 8), (8,)),
         "no weight",

@@ -150,9 +150,17 @@ def products_command(options: Options, products: ProductArgument = None) -> None
 
     profiles = [load_profile(name) for name in products or shipped_products()]
     if options.json:
+        from npu_sim.questions.varied_calls import operators_of
+
         print_json(
             "products",
-            {"products": [profile.product.model_dump(mode="json") for profile in profiles]},
+            {
+                "products": [
+                    profile.product.model_dump(mode="json")
+                    | {"operators": operators_of(profile)[0]}
+                    for profile in profiles
+                ]
+            },
         )
         return
     from npu_sim.show.products import products_view

@@ -18,6 +18,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.torch.flow import Kernel
 from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Span
+from npu_sim.torch.recording import Place
 
 __all__ = ["moe_token_permute", "npu_moe_token_permute"]
 
@@ -100,6 +101,8 @@ class Choice:
     """Number of positions for each row."""
     limit: int
     """Most elements of scores for the chosen positions."""
+    place: Place | None = None
+    """Place of the program that decided."""
     moves: bool = False
     """Whether a larger tensor depends on the choice: rows are selected or scaled by it."""
     closed: bool = False
@@ -197,7 +200,8 @@ def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
         return []
     rows = scores.numel() // scores.shape[-1]
     topk = max(positions.numel() // rows, 1)
-    choice = Choice(kernel.name, rows, topk, scores.numel() * topk)
+    limit = scores.numel() * topk
+    choice = Choice(kernel.name, rows, topk, limit, kernel.span.place_now())
     kernel.span.routing.append(choice)
     kept = kernel.results if kernel.name == "topk" else [positions]
     return [(tensor, choice) for tensor in kept]
@@ -209,7 +213,8 @@ def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
     if source.dim() < STACKED or kernel.flow.parameter(source) is None:
         return
     if choice is None:
-        choice = Choice(kernel.name, index.numel(), 1, index.numel())
+        place = kernel.span.place_now()
+        choice = Choice(kernel.name, index.numel(), 1, index.numel(), place)
         kernel.span.routing.append(choice)
     choice.moves = True
 
@@ -345,7 +350,8 @@ def _list_rest(span: Span, blocks: list[Block], choices: list[Choice]) -> None:
         if block.returned or block.choice is not None:
             _rows_not_recognised(span, block, why)
     for choice in choices:
-        if not choice.closed and choice.kernel == "topk":
+        # A choice that moves nothing, as in the loss of a router, is no call.
+        if not choice.closed and choice.moves:
             _not_recognised(span, choice, why)
 
 
@@ -354,6 +360,7 @@ def _not_recognised(span: Span, choice: Choice, why: str) -> None:
     span.not_recognised(
         "routing of tokens",
         Text("top {topk} of {tokens} tokens: {why}", choice, tokens=choice.rows, why=why),
+        choice.place,
     )
 
 
