@@ -60,7 +60,7 @@ def spec_of(
     return str(TensorSpec(sizes, str(tensor.dtype), copied or tensor.is_contiguous()))
 
 
-Waiting = tuple[str, Inputs, Place]
+Waiting = tuple[str, Inputs, "Span", Place]
 
 
 @dataclass(eq=False)
@@ -74,6 +74,8 @@ class Thread:
     backward_spans: list[tuple[int, int, "Span"]] = field(default_factory=list)
     """Ranges of autograd nodes whose gradients are recorded: first, last + 1. PyTorch numbers the
     nodes of every thread on their own."""
+    repeated: list[tuple[int, int, int]] = field(default_factory=list)
+    """Ranges of autograd nodes of modules that stand for several: first, last + 1, number."""
     waiting: list[Waiting] = field(default_factory=list)
     """Backward calls of kernels, until the function that ran the kernels has returned."""
 
@@ -88,6 +90,11 @@ class Thread:
             return None
         return self.backward_spans[position - 1][2]
 
+    def times(self, node: int) -> int:
+        """Return the number of modules that an autograd node stands for."""
+        found = (number for begin, end, number in self.repeated if begin <= node < end)
+        return next(found, 1)
+
 
 @dataclass(eq=False)
 class Span:
@@ -99,6 +106,8 @@ class Span:
     """Place that makes the call."""
     begin: int
     """Sequence number of the first autograd node that the span may create."""
+    times: int = 1
+    """Number of equal modules that the running one stands for."""
     followed: bool = True
     """Whether the data flow of the span's kernels is followed; not that of a function that is
     recognised as a whole."""
@@ -117,7 +126,7 @@ class Span:
     def forward(self, operator: str, inputs: Inputs) -> None:
         """Record the forward call that the span corresponds to."""
         self.operators.add(operator)
-        self.forward_known = self.recorder.recording.add(operator, inputs, self.place)
+        self.forward_known = self.recorder.recording.add(operator, inputs, self.place, self.times)
 
     def backward(
         self, result: torch.Tensor, operator: str, inputs: Callable[[torch.Tensor], Inputs]
@@ -128,7 +137,7 @@ class Span:
         """
         self.operators.add(operator)
         if result.requires_grad:
-            self.recorder.add_hook(result, operator, inputs, self.place)
+            self.recorder.add_hook(result, operator, inputs, self, self.place)
             self.backward_known = True
 
     def place_now(self) -> Place:
@@ -138,7 +147,7 @@ class Span:
     def not_recognised(self, what: str, why: str, place: Place | None = None) -> Entry:
         """List code that resembles an operator but cannot be read as a call; return the entry."""
         entry = (what, why, place or self.place_now())
-        self.recorder.recording.not_recognised[entry] += 1
+        self.recorder.recording.not_recognised[entry] += self.times
         return entry
 
     def join(self, inner: "Span") -> None:
@@ -153,33 +162,33 @@ class Span:
     def call(self, operator: str, inputs: Inputs, parameter: Any) -> None:
         """Record a forward call that kernels of the span correspond to."""
         self.operators.add(operator)
-        self.recorder.recording.add(operator, inputs, self._place(parameter))
+        self.recorder.recording.add(operator, inputs, self._place(parameter), self.times)
 
     def on_gradient(self, operator: str, inputs: Inputs, parameter: Any) -> None:
         """Record a backward call whenever the gradient of the running function arrives."""
         self.operators.add(operator)
-        self.recorder.thread.waiting.append((operator, inputs, self._place(parameter)))
+        self.recorder.thread.waiting.append((operator, inputs, self, self._place(parameter)))
 
     def account(self, steps: Iterable[Step]) -> None:
         """Mark kernels that a recorded call accounts for, and their kernels of the backward."""
         for step in steps:
             if not step.accounted:
                 step.accounted = True
-                self.recorder.accounted[step.name] += 1
+                self.recorder.accounted[step.name] += self.times
                 if step.node is not None:
                     self.recorder.thread.add_backward(step.node, step.node + 1, self)
 
     def retract(self, entry: Entry | None) -> None:
         """Remove one entry of the list of code that is not recognised."""
         listed = self.recorder.recording.not_recognised
-        if entry is not None and listed[entry] > 0:
-            listed[entry] -= 1
-            if not listed[entry]:
+        if entry is not None:
+            listed[entry] -= self.times
+            if listed[entry] <= 0:
                 del listed[entry]
 
     def remark(self, operator: str, why: str, parameter: Any) -> None:
         """Add a remark on a call."""
-        self.recorder.recording.remarks[operator, why, self._place(parameter)] += 1
+        self.recorder.recording.remarks[operator, why, self._place(parameter)] += self.times
 
     def fact(self, topic: str, tensor: torch.Tensor) -> Any:
         """Return what is known about the contents of a tensor; None if nothing is."""
@@ -208,9 +217,13 @@ class Patterns:
 
 
 class Recorder:
-    """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts."""
+    """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts.
 
-    def __init__(self) -> None:
+    ``repeats`` has the modules that stand for several equal ones, whose calls count as often.
+    """
+
+    def __init__(self, repeats: Mapping[torch.nn.Module, int] | None = None) -> None:
+        self.repeats = repeats or {}
         self.recording = Recording()
         self.directory = Path.cwd()
         self.names = Names()
@@ -240,7 +253,12 @@ class Recorder:
         self.recording.running = True
         self.recording.forks = forks = Forks()
         try:
-            with self._watching_spawns(), self._watching_new_threads(), self._watching_thread():
+            with (
+                torch_npu_importable(),
+                self._watching_spawns(),
+                self._watching_new_threads(),
+                self._watching_thread(),
+            ):
                 yield
         finally:
             for hook in hooks:
@@ -309,17 +327,18 @@ class Recorder:
         result: torch.Tensor,
         operator: str,
         inputs: Callable[[torch.Tensor], Inputs],
+        span: Span,
         place: Place,
     ) -> None:
-        """Record a backward call whenever a gradient arrives while the block runs."""
+        """Record a backward call of a span whenever a gradient arrives while the block runs."""
         recording = self.recording
 
         def hook(gradient: torch.Tensor) -> None:
             if recording.running:
                 try:
-                    recording.add(operator, inputs(gradient), place)
+                    recording.add(operator, inputs(gradient), place, span.times)
                 except ValueError as error:
-                    recording.not_recognised[operator, str(error), place] += 1
+                    recording.not_recognised[operator, str(error), place] += span.times
 
         result.register_hook(hook)
 
@@ -353,9 +372,9 @@ class Recorder:
         """Add hooks for backward calls that wait for the function that ran their kernels."""
         if not isinstance(result, torch.Tensor):
             return
-        for operator, inputs, place in thread.waiting:
+        for operator, inputs, span, place in thread.waiting:
             if result.requires_grad:
-                self.add_hook(result, operator, _always(inputs), place)
+                self.add_hook(result, operator, _always(inputs), span, place)
         thread.waiting.clear()
 
     def kernel(
@@ -374,10 +393,10 @@ class Recorder:
         node = self._backward_node()
         if node is not None:
             if self.thread.backward_span(node) is None:
-                self._unaccounted(name)
+                self._unaccounted(name, self.thread.times(node))
             return
         span = self.thread.spans[-1]
-        span.kernels[name] += 1
+        span.kernels[name] += span.times
         results = _tensors(result)
         short = name.partition("::")[2].removesuffix("_")
         step = Step(name, None)
@@ -406,16 +425,16 @@ class Recorder:
                 facts[position][topic] = fact
         return facts
 
-    def _unaccounted(self, name: str) -> None:
+    def _unaccounted(self, name: str, times: int) -> None:
         """Count a kernel of a backward pass that no recorded call accounts for."""
-        self.recording.not_modelled[name] += 1
+        self.recording.not_modelled[name] += times
         if name in self._patterns.kernels:
             why = Text(
                 "{name} ran, and no function or module that was seen accounts for it", name=name
             )
             self.recording.not_recognised[
                 self._patterns.kernels[name], why, place_of("", "", self.directory)
-            ] += 1
+            ] += times
 
     def _operator(
         self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
@@ -433,13 +452,15 @@ class Recorder:
         if node is not None:
             span = self.thread.backward_span(node)
             place = span.place if span is not None else place_of("", "", self.directory)
+            times = self.thread.times(node)
         else:
             outer = self.thread.spans[-1]
             outer.operators.add(operator)
             place = place_of(outer.place.name, outer.place.parameter, self.directory)
             created = torch.autograd._get_sequence_nr() - 1
             self.thread.add_backward(created, created + 1, Span(self, place, created))
-        self.recording.add(operator, inputs, place)
+            times = outer.times
+        self.recording.add(operator, inputs, place, times)
 
     def _backward_node(self) -> int | None:
         """Return the number of the running autograd node; None in a forward pass.
@@ -449,8 +470,9 @@ class Recorder:
         node = torch._C._current_autograd_node()
         return None if node is None or self.thread.modules else node._sequence_nr()
 
-    def _begin(self, place: Place) -> Span:
-        span = Span(self, place, torch.autograd._get_sequence_nr())
+    def _begin(self, place: Place, repeated: int = 1) -> Span:
+        times = self.thread.spans[-1].times * repeated
+        span = Span(self, place, torch.autograd._get_sequence_nr(), times)
         self.thread.spans.append(span)
         return span
 
@@ -472,7 +494,7 @@ class Recorder:
         parameter = next(iter(module._parameters.values()), None)
         modules.append(module)
         place = place_of(self.names.of(module), self.names.of(parameter), self.directory)
-        self._begin(place)
+        self._begin(place, self.repeats.get(module, 1))
 
     def _leave(self, module: torch.nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
         """Close the span of a module, and inner spans that an exception left open.
@@ -491,6 +513,9 @@ class Recorder:
                 on_module_exit(span, module, (*arguments, *options.values()), result)
             except ValueError as error:
                 span.not_recognised(type(module).__name__, str(error))
+        if module in self.repeats:
+            end = torch.autograd._get_sequence_nr()
+            thread.repeated.append((span.begin, end, span.times))
         self._end(span)
 
 
@@ -576,7 +601,7 @@ def record(path: str | Path | None = None) -> Iterator[Recording]:
     """
     file = None if path is None else Path(path).absolute()  # the block may change the directory
     recorder = Recorder()
-    with torch_npu_importable(), recorder.watching():
+    with recorder.watching():
         yield recorder.recording
     if file is not None and not recorder.recording.forked:
         recorder.recording.write(file)
