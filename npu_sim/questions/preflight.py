@@ -49,7 +49,6 @@ from npu_sim.questions.preflight_checks import (
     Totals,
     check_call,
     check_line,
-    check_lines,
     malformed,
     totals,
 )
@@ -88,7 +87,6 @@ __all__ = [
     "Summary",
     "check_file",
     "check_line",
-    "check_lines",
     "chosen_columns",
     "policy_of",
     "read_baseline",

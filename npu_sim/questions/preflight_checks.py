@@ -3,7 +3,7 @@
 On request with its launches, lower bounds and estimates, and their sums over a file of calls.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from npu_sim.operators.timelines import is_timed, timeline
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
 from npu_sim.questions.preflight_lines import (
-    HEAD,
     Call,
     MalformedLineError,
     call_of,
@@ -312,27 +311,6 @@ def totals(times: list[tuple[Mapping[str, Any], int]]) -> Totals:
         unbounded=sum(count for time, count in times if time["bound_us"] is None),
         estimates=estimates,
     )
-
-
-def check_lines(
-    lines: Iterable[str | bytes], product: str = DEFAULT_PRODUCT, directory: Path | None = None
-) -> Iterator[Checked]:
-    """Yield the result of every line; empty lines and the head of a recording are skipped.
-
-    - ``lines``: lines of JSON.
-    - ``product``: product of lines that name neither product nor SoC.
-    - ``directory``: folder for relative product files named in lines; the working directory when
-      None.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.strip() and not is_head(line):
-            yield check_line(line, number, product, directory)
-
-
-def is_head(line: str | bytes) -> bool:
-    """Return whether a line is the head of a recording."""
-    start = line[:64] if isinstance(line, str) else line[:64].decode("utf-8", "replace")
-    return start.lstrip().startswith(f'{{"{HEAD}"')
 
 
 def check_line(

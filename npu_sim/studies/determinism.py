@@ -203,56 +203,6 @@ NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
 """Records of an output whose order is fixed."""
 
 
-def variable_rows_of(
-    parts: Parts,
-    lowest: NDArray[Any],
-    highest: NDArray[Any],
-    ulps: NDArray[Any],
-    axis: str,
-    shape: tuple[int, ...],
-    units: int,
-) -> NDArray[Any]:
-    """Return the records of some parts of an output.
-
-    ``lowest``, ``highest`` and ``ulps``, of shape (parts, columns), are the extreme results over
-    the tried orders and their distance in ulp; ``axis`` and ``units`` are the unit of the records
-    and their number in the output of that ``shape``.
-    """
-    begins = parts.starts[:-1]
-    first = np.array(
-        [np.ravel_multi_index(parts.locate(part, 0), shape) for part in range(parts.count)],
-        np.int64,
-    )
-    changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
-    changes[begins] = True
-    facts = {
-        "terms": np.add.reduceat(parts.terms, begins),
-        "contributions": np.diff(parts.starts),
-        "cores": np.add.reduceat(changes.astype(np.int64), begins),
-    }
-    sums = (
-        np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64)
-        * np.abs(parts.factors.astype(np.float64))[:, None]
-    )
-    if axis == "row":
-        which, columns = np.arange(parts.count), np.argmax(ulps, axis=1)
-    else:
-        which, columns = (places.ravel() for places in np.indices(ulps.shape))
-    table = np.empty(which.size, FIELDS)
-    table["element"] = first[which] + columns
-    table["place"] = table["element"] // (int(np.prod(shape)) // units)
-    for name, values in facts.items():
-        table[name] = values[which]
-    table["lowest"], table["highest"] = lowest[which, columns], highest[which, columns]
-    table["spread"] = table["highest"] - table["lowest"]
-    table["spread_ulp"] = ulps[which, columns]
-    magnitude = sums[which, columns]
-    table["relative"] = np.divide(
-        table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0
-    )
-    return table
-
-
 ORDERS_TOGETHER = 16
 """Number of orders between two progress reports."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
@@ -453,17 +403,45 @@ def _studied(
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
 
-def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
-    """Return the table of the rows (or columns, elements) that can differ."""
-    return variable_rows_of(
-        batch.parts,
-        batch.lowest,
-        batch.highest,
-        batch.ulps,
-        mask.axis,
-        output.shape,
-        mask.mask.size,
+def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> NDArray[Any]:
+    """Return the records of some parts of an output that can differ between runs."""
+    parts, ulps = batch.parts, batch.ulps
+    begins = parts.starts[:-1]
+    first = np.array(
+        [np.ravel_multi_index(parts.locate(part, 0), output.shape) for part in range(parts.count)],
+        np.int64,
     )
+    changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
+    changes[begins] = True
+    facts = {
+        "terms": np.add.reduceat(parts.terms, begins),
+        "contributions": np.diff(parts.starts),
+        "cores": np.add.reduceat(changes.astype(np.int64), begins),
+    }
+    sums = (
+        np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64)
+        * np.abs(parts.factors.astype(np.float64))[:, None]
+    )
+    if mask.axis == "row":
+        which, columns = np.arange(parts.count), np.argmax(ulps, axis=1)
+    else:
+        which, columns = (places.ravel() for places in np.indices(ulps.shape))
+    table = np.empty(which.size, FIELDS)
+    table["element"] = first[which] + columns
+    table["place"] = table["element"] // (output.size // mask.mask.size)
+    for name, values in facts.items():
+        table[name] = values[which]
+    table["lowest"], table["highest"] = (
+        batch.lowest[which, columns],
+        batch.highest[which, columns],
+    )
+    table["spread"] = table["highest"] - table["lowest"]
+    table["spread_ulp"] = ulps[which, columns]
+    magnitude = sums[which, columns]
+    table["relative"] = np.divide(
+        table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0
+    )
+    return table
 
 
 def _study_output(

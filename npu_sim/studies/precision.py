@@ -7,7 +7,7 @@ golden value is inf or nan, the result must have the same value, and these eleme
 any mean.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import log2
 from typing import Any, NamedTuple
@@ -24,50 +24,34 @@ from npu_sim.status import AclnnError, without_internal_frames
 from npu_sim.studies.determinism import Term, terms_of
 
 
-class Tolerance(NamedTuple):
-    """Limits of the mixed tolerance (page, table 1)."""
+class Limits(NamedTuple):
+    """Limits of one dtype."""
 
     rtol: float
     atol: float
     limit: float
+    """``rtol``, ``atol``, ``limit``: mixed tolerance (page, table 1)."""
+    threshold: float
+    """T of the single benchmark (page, 2)."""
+    small: float
+    """Golden magnitudes below this are counted separately (page, 3); half of T."""
+    small_error: float
+    """Absolute error above which a small value counts (page, 3)."""
 
 
-MIXED: dict[str, Tolerance] = {
-    "float16": Tolerance(2.0**-9, 2.0**-9, 0.1),
-    "bfloat16": Tolerance(2.0**-6, 2.0**-6, 1.0),
-    "float32": Tolerance(2.0**-10, 2.0**-16, 0.01),
-    "hf32": Tolerance(2.0**-9, 2.0**-10, 0.1),
+LIMITS: dict[str, Limits] = {
+    "float16": Limits(2.0**-9, 2.0**-9, 0.1, 2.0**-10, 2.0**-11, 2.0**-16),
+    "bfloat16": Limits(2.0**-6, 2.0**-6, 1.0, 2.0**-7, 2.0**-8, 2.0**-16),
+    "float32": Limits(2.0**-10, 2.0**-16, 0.01, 2.0**-13, 2.0**-14, 2.0**-30),
+    "hf32": Limits(2.0**-9, 2.0**-10, 0.1, 2.0**-11, 2.0**-12, 2.0**-30),
 }
+"""Limits by dtype. The page has no small magnitude for hf32, which gets half of its T."""
 MIXED_SHARE = 0.99
 """Fraction of elements that must be within the tolerance."""
 MIXED_ULP = 32
 """An error beyond the limit passes when it is within this many ulp."""
-
-SINGLE: dict[str, float] = {
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-    "float32": 2.0**-13,
-    "hf32": 2.0**-11,
-}
-"""T of the single benchmark (page, 2)."""
 RELATIVE_OFFSET = 1e-7
 """Added to the golden magnitude in relative errors (page, 2)."""
-
-SMALL: dict[str, float] = {
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "float32": 2.0**-14,
-    "hf32": 2.0**-12,
-}
-"""Golden magnitudes below this are counted separately (page, 3). hf32 is not in the page's list and
-has half of its T."""
-SMALL_ERROR: dict[str, float] = {
-    "float16": 2.0**-16,
-    "bfloat16": 2.0**-16,
-    "float32": 2.0**-30,
-    "hf32": 2.0**-30,
-}
-"""Absolute error above which a small value counts (page, 3)."""
 SMALL_RATIO = 2.0
 """Largest ratio of the counts of small values with a large error (page, 3)."""
 
@@ -87,10 +71,6 @@ LEVELS: dict[str, Ratios] = {
 }
 
 
-def _powers(limits: Mapping[str, float]) -> str:
-    return ", ".join(f"{dtype} 2^{log2(limit):g}" for dtype, limit in limits.items())
-
-
 MEANINGS = {
     "mixed tolerance": Text(
         "passes when {mixed_share} of the elements lie within atol + rtol*|golden| and no "
@@ -102,7 +82,9 @@ MEANINGS = {
         "passes when the relative error |result - golden| / (|golden| + 1e-7) is below T on "
         "average and below 10 T everywhere, so one sum that cancels to almost 0 can fail it; "
         "T: {powers}",
-        powers=_powers(SINGLE),
+        powers=", ".join(
+            f"{dtype} 2^{log2(limits.threshold):g}" for dtype, limits in LIMITS.items()
+        ),
     ),
     "dual benchmark": Text(
         "passes when largest, mean and RMS error are at most {mare}, {mere} and {rmse} times "
@@ -151,7 +133,7 @@ def errors_of(actual: np.ndarray, golden: np.ndarray, dtype: str, *, apart: bool
     """
     values, finite = actual.astype(np.float64), np.isfinite(golden)
     absolute, size = np.abs(values[finite] - golden[finite]), np.abs(golden[finite])
-    small = size < SMALL[dtype]
+    small = size < LIMITS[dtype].small
     counted = ~small if apart else np.ones_like(small)
     relative = absolute[counted] / (size[counted] + RELATIVE_OFFSET)
     return Errors(
@@ -159,7 +141,7 @@ def errors_of(actual: np.ndarray, golden: np.ndarray, dtype: str, *, apart: bool
         mere=float(relative.mean()) if relative.size else 0.0,
         rmse=float(np.sqrt(np.mean(absolute[counted] ** 2))) if relative.size else 0.0,
         max_absolute=float(absolute.max(initial=0.0)),
-        small_count=int(np.count_nonzero(absolute[small] > SMALL_ERROR[dtype])),
+        small_count=int(np.count_nonzero(absolute[small] > LIMITS[dtype].small_error)),
     )
 
 
@@ -177,7 +159,7 @@ def special_values_agree(actual: np.ndarray, golden: np.ndarray, dtype: str) -> 
 
 def mixed_tolerance(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdict:
     """Return verdict 1: 99 % within ``atol + rtol*|g|``, no error beyond the limit and 32 ulp."""
-    rtol, atol, limit = MIXED[dtype]
+    rtol, atol, limit, *_ = LIMITS[dtype]
     values, finite = actual.astype(np.float64), np.isfinite(golden)
     absolute = np.abs(values[finite] - golden[finite])
     within = (
@@ -208,7 +190,7 @@ def mixed_tolerance(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdi
 
 def single_benchmark(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdict:
     """Return verdict 2: mean relative error below T and largest below 10 T."""
-    threshold, errors = SINGLE[dtype], errors_of(actual, golden, dtype)
+    threshold, errors = LIMITS[dtype].threshold, errors_of(actual, golden, dtype)
     passed = (
         errors.mere < threshold
         and errors.mare < 10 * threshold
