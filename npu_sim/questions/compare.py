@@ -70,7 +70,7 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgr
     for (product, soc), steps in by_soc.items():
         for (old, before), (new, after) in pairwise(steps):
             if isinstance(before, NotModelledError) and isinstance(after, NotModelledError):
-                continue  # neither says what the product does
+                continue  # the product is unknown before and after
             changes, bits = plan_changes(before, after), changed_bits(before, after)
             if changes or bits:
                 step = Upgrade(product, (), old.release, new.release, changes, bits)

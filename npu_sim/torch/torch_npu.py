@@ -43,7 +43,7 @@ ZERO = (
 
 
 class _Module(ModuleType):
-    """Module of the replacement; what it does not have is named."""
+    """Module of the replacement; its errors name a missing name."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
