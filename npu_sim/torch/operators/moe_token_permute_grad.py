@@ -352,15 +352,15 @@ def _list_rest(span: Span, blocks: list[Block], choices: list[Choice]) -> None:
     for choice in choices:
         # A choice that moves nothing, as in the loss of a router, is no call.
         if not choice.closed and choice.moves:
-            _not_recognised(span, choice, why)
+            _not_recognised(span, choice, why, choice.place)
 
 
-def _not_recognised(span: Span, choice: Choice, why: str) -> None:
+def _not_recognised(span: Span, choice: Choice, why: str, place: Place | None = None) -> None:
     choice.closed = True
     span.not_recognised(
         "routing of tokens",
         Text("top {topk} of {tokens} tokens: {why}", choice, tokens=choice.rows, why=why),
-        choice.place,
+        place,
     )
 
 
