@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import npu_sim.torch
-from npu_sim.questions.preflight import check_file, chosen_targets
+from npu_sim.questions.preflight import check_file, chosen_columns
 
 EXPERTS = {"num_experts_per_tok": 2, "num_hidden_layers": 3, "hidden_size": 64, "vocab_size": 100}
 EXPERTS |= {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -98,7 +98,7 @@ def main(folder):
         )
         print("  operators not modelled:", dict(blocks))
         with file.open("rb") as lines:
-            matrix = check_file(lines, chosen_targets("all"))
+            matrix = check_file(lines, chosen_columns("all"))
         print(
             "  preflight:",
             {

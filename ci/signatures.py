@@ -126,7 +126,7 @@ def _package(operators: list[Operator]) -> Iterator[str]:
         from npu_sim.studies import functions as study
         """)
     yield f"from npu_sim.framework.signatures import {', '.join(['Array', *_kinds(operators)])}\n"
-    own = {"plan", "run", "prepare", "explain", "compare", "limits"}
+    own = {"plan", "run", "prepare", "explain", "compare", "diff", "limits"}
     for name in npu_sim.__all__:
         if name not in own:
             yield f"from {npu_sim.MODULE_OF[name]} import {name} as {name}\n"

@@ -23,9 +23,11 @@ from npu_sim.framework.execution import Result as Result
 from npu_sim.status import Status as Status
 from npu_sim.numbers.formats import TensorSpec as TensorSpec
 from npu_sim.status import UsageError as UsageError
-from npu_sim.questions.profile_comparison import compare_profiles as compare_profiles
+from npu_sim.device_kit.check import check_kit as check_kit
+from npu_sim.questions.measured_profile import compare_profiles as compare_profiles
 from npu_sim.tiling.structures import decode_tiling as decode_tiling
 from npu_sim.failures.diagnosis import diagnose as diagnose
+from npu_sim.device_kit.folder import kit as kit
 from npu_sim.cores import load_profile as load_profile
 from npu_sim.functions import model as model
 from npu_sim.functions import preflight as preflight
@@ -95,6 +97,61 @@ def compare(
 
 @overload
 def compare(
+    operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["swi_glu", "SwiGlu", "aclnnSwiGlu"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
 ) -> Comparison: ...
 

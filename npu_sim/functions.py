@@ -54,7 +54,7 @@ def timeline(
     from npu_sim.cores import load_profile
     from npu_sim.operators import plan
     from npu_sim.operators.timelines import timeline as timeline_of
-    from npu_sim.questions.nearby_calls import with_changes
+    from npu_sim.questions.explain import with_changes
     from npu_sim.timelines.estimates import load_calibration
 
     profile = load_profile(product, soc, release)

@@ -45,7 +45,7 @@ def test_sums_weight_every_call_that_runs_by_its_count():
 
 
 def test_calls_without_a_program_count_as_0_and_are_counted():
-    from npu_sim.questions.preflight.checking import totals
+    from npu_sim.questions.preflight_checks import totals
 
     timed = {"launches": 2, "bound_us": 3.0, "coverage": "", "estimates": {}}
     sums = totals([(timed, 5), ({**timed, "bound_us": None}, 7)])

@@ -220,7 +220,7 @@ def write_report_and_trace(
         write_text(report, render(document))
     if trace is not None:
         from npu_sim.operators.timelines import timed_plan, timeline
-        from npu_sim.questions.nearby_calls import with_changes
+        from npu_sim.questions.explain import with_changes
         from npu_sim.timelines.tracks import write_trace
 
         write_trace(trace, [timed_plan(plan, profile)])

@@ -20,7 +20,7 @@ from npu_sim.language import Text, joined, say, translated, translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
-from npu_sim.questions.nearby_calls import NearestCall, nearby_plans, nearest_calls
+from npu_sim.questions.explain import NearestCall, nearby_plans, nearest_calls
 from npu_sim.registry import load_operator
 from npu_sim.show.layout import lines_table
 from npu_sim.show.reports.document import Document, Picture, Section

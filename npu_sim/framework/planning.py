@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
-from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis
+from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis, Number
 from npu_sim.framework.case import Case
 from npu_sim.framework.checking import check_uncached
-from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description
+from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, nearest_change
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
@@ -197,9 +198,15 @@ def _try_flip(
         case = replace(call.checked_with(axis, value, target), searches_flips=False)
         changed = plan_of(case)
     except AclnnError as error:
-        return flip.model_copy(
-            update={"outcome": REFUSED, "changes_path": True, "refusal": error.message}
-        )
+        update: dict[str, Any] = {
+            "outcome": REFUSED,
+            "changes_path": True,
+            "refusal": error.message,
+        }
+        if isinstance(axis, Number):
+            now = int(call.values[axis.name])
+            update |= _nearest_refusal(call, axis, now, int(value), target)
+        return flip.model_copy(update=update)
     except UsageError:
         return None
     before, after = ((either.path, either.tiling_key, either.kernel) for either in (plan, changed))
@@ -214,6 +221,23 @@ def _try_flip(
             "effect": effects.get(decision.name, ""),
         }
     )
+
+
+def _nearest_refusal(
+    call: FixedCall, axis: Number, now: int, refused: int, target: Target
+) -> dict[str, int | str]:
+    """Return the refused value nearest to the call's, and why: a limit may come before a flip."""
+
+    def refusal(value: int) -> str:
+        try:
+            call.checked_with(axis, value, target)
+        except AclnnError as error:
+            return error.message
+        return ""
+
+    value = nearest_change(lambda value: bool(refusal(value)), now, refused)
+    assert value is not None  # ``refused`` at the latest
+    return {"value": value, "refusal": refusal(value)}
 
 
 def keys_without_effect(case: Case) -> tuple[ProfileKey, ...]:

@@ -22,11 +22,11 @@ from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_calls import (
     CLOCK_TOLERANCE,
+    MeasuredGroup,
     chosen_profile,
     find_device,
     measured_clock,
 )
-from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import release_names

@@ -19,11 +19,11 @@ from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Memory, Plan
-from npu_sim.questions.nearby_calls import NearbyPlan, nearby_plans
+from npu_sim.questions.explain import NearbyPlan, nearby_plans
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.releases import ReleaseSwitch, release_table
-from npu_sim.status import NO_PLAN, AclnnError, Unplanned, without_internal_frames
+from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
 from npu_sim.timelines.estimates import Estimate
 
 OUTCOME = "outcome"
@@ -69,6 +69,8 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgr
     found: dict[Upgrade, tuple[str, ...]] = {}  # keys have no SoCs, so equal changes merge
     for (product, soc), steps in by_soc.items():
         for (old, before), (new, after) in pairwise(steps):
+            if isinstance(before, NotModelledError) and isinstance(after, NotModelledError):
+                continue  # the product is unknown before and after
             changes, bits = plan_changes(before, after), changed_bits(before, after)
             if changes or bits:
                 step = Upgrade(product, (), old.release, new.release, changes, bits)
@@ -255,7 +257,7 @@ class Comparison(Printed):
 
 
 @without_internal_frames
-def compare(
+def diff(
     operator: str,
     *,
     product: str | Path | Sequence[str | Path] | None = None,
@@ -308,6 +310,10 @@ def compare(
         tuple(ordered),
         upgrades([(row.profile, row.outcome) for row in single]),
     )
+
+
+compare = diff
+"""The name of :func:`diff` in release 0.1."""
 
 
 def _compared(

@@ -388,10 +388,18 @@ def refusals(
     return refusal
 
 
+def both_bounds(
+    call: FixedCall, axis: Number, profile: Profile, probes: int = PROBES
+) -> tuple[Bound, Bound]:
+    """Return the legal values of one argument under the documented limits, and the hardware's."""
+    documented, hardware = (find_bound(call, axis, profile, limits, probes) for limits in LIMITS)
+    return documented, hardware
+
+
 def _product_limits(
     call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES
 ) -> ProductLimits:
-    documented, hardware = (find_bound(call, axis, profile, limits, probes) for limits in LIMITS)
+    documented, hardware = both_bounds(call, axis, profile, probes)
     source = profile.product.rules_source
     return ProductLimits(profile.name, socs, documented, hardware, rules_source=source)
 

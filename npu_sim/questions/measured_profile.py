@@ -1,7 +1,7 @@
-"""Comparison of a device profile with plans and bounds: ``npu-sim profile``."""
+"""A device profile compared with plans and bounds, or with another one: ``npu-sim profile``."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.tables import Columns, Tabular, columns_of
+from npu_sim.questions.explain import nearby_plans
 from npu_sim.questions.measured_calls import (
+    CallGroup,
     MeasuredCall,
     MeasuredDevice,
+    MeasuredGroup,
     PossibleCall,
     chosen_profile,
     find_device,
@@ -23,8 +26,6 @@ from npu_sim.questions.measured_calls import (
     possible_calls,
     unknown_argument,
 )
-from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
-from npu_sim.questions.nearby_calls import nearby_plans
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, UsageError, without_internal_frames
@@ -367,3 +368,75 @@ def _find_calls(
         if call is not None:
             first = position - call.place
             yield MeasuredCall(call, tuple(launches[first : first + len(call.plan.launches)]))
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """All launches of a kernel, before and after. Times are sums in microseconds."""
+
+    kernel: str
+    launches_before: int
+    launches: int
+    before_us: float
+    us: float
+    ratio: float | None
+    """Time after over time before; None for a new or a missing kernel."""
+    share: float
+    """Part of the measured time of all kernels, after."""
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileComparison(Printed):
+    """The answer of :func:`compare_profiles`."""
+
+    file: str
+    against: str
+    """``file`` and ``against``: the profile after and before."""
+    before_us: float
+    us: float
+    """``before_us`` and ``us``: measured time of all kernels."""
+    kernels: tuple[KernelChange, ...]
+    """Every kernel of the two profiles, largest change of time first."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data, the form ``--json`` prints."""
+        return {
+            "file": self.file,
+            "against": self.against,
+            "before_us": self.before_us,
+            "us": self.us,
+            "kernels": [asdict(kernel) for kernel in self.kernels],
+        }
+
+
+@without_internal_frames
+def compare_profiles(file: str | Path, against: str | Path) -> ProfileComparison:
+    """Return what changed from the profile ``against`` to the profile ``file``.
+
+    The files are those of :func:`npu_sim.read_profile`; no device has to be identified.
+
+    Raises UsageError for a file that cannot be read, or has no launch.
+    """
+    before, after = _times("against", against), _times("file", file)
+    whole_before, whole = (sum(us for _, us in times.values()) for times in (before, after))
+    kernels = []
+    for kernel in before | after:
+        launches_before, before_us = before.get(kernel, (0, 0.0))
+        launches, us = after.get(kernel, (0, 0.0))
+        ratio = us / before_us if launches and before_us else None
+        share = us / whole if whole else 0.0
+        kernels.append(KernelChange(kernel, launches_before, launches, before_us, us, ratio, share))
+    kernels.sort(key=lambda kernel: -abs(kernel.us - kernel.before_us))
+    return ProfileComparison(str(file), str(against), whole_before, whole, tuple(kernels))
+
+
+def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
+    """Return the number of launches of every kernel and the sum of their times."""
+    times: dict[str, tuple[int, float]] = {}
+    for launch in read_device_profile(file):
+        count, us = times.get(launch.kernel, (0, 0.0))
+        times[launch.kernel] = count + 1, us + launch.duration_us
+    if not times:
+        message = Text("{file}: no launch of a kernel", file=file)
+        raise UsageError(argument, message, "a profile with at least one row")
+    return times

@@ -23,6 +23,7 @@ from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
+from npu_sim.registry import load_operator
 from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
 
@@ -135,6 +136,16 @@ def device_groups(
     for profile in chosen_profiles(products, socs, release):
         groups.setdefault((profile.name, profile.device), []).append(profile)
     return [(group[0], tuple(profile.soc for profile in group)) for group in groups.values()]
+
+
+def operators_of(profile: Profile) -> tuple[list[str], list[str]]:
+    """Return the operators of a product that npu_sim models there, and those that it does not."""
+    modelled: list[str] = []
+    others: list[str] = []
+    for name in profile.product.operators:
+        operator: Operator = load_operator(name)
+        (others if profile.family in operator.families_not_modelled else modelled).append(name)
+    return modelled, others
 
 
 def product_names(given: Any) -> list[Any]:

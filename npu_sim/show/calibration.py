@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from npu_sim.language import Text, say
 from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.questions.calibrate import CalibrationAnswer
-from npu_sim.questions.profile_comparison import KernelChange, ProfileComparison
+from npu_sim.questions.measured_profile import KernelChange, ProfileComparison
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import Line
 from npu_sim.timelines.estimates import Calibration, Ceiling

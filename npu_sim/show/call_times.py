@@ -9,7 +9,7 @@ from npu_sim.language import Text, joined, say, visible
 from npu_sim.language.quantities import bytes_text, percent_text, short_bytes_text, time_text
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import Checked, Matrix, Row
-from npu_sim.questions.preflight.checking import BoundSum, Totals
+from npu_sim.questions.preflight_checks import BoundSum, Totals
 from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.preflight import SHOWN_ROWS, matrix_view, notes
 from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time

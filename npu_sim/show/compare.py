@@ -5,7 +5,7 @@ from rich.console import RenderableType
 from npu_sim.language import Text, joined, say, translated
 from npu_sim.language.quantities import bytes_text
 from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
-from npu_sim.questions.nearby_calls import NearbyPlan
+from npu_sim.questions.explain import NearbyPlan
 from npu_sim.releases import default_release
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.text import Line, overflow_text, socs_text

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from npu_sim.language import Text, say
 from npu_sim.language.quantities import percent_text, time_text
-from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
+from npu_sim.questions.measured_calls import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 
 from npu_sim.cores import Profile
 from npu_sim.language import Verbatim, joined
+from npu_sim.questions.varied_calls import operators_of
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 KIB = 1024
@@ -27,6 +28,7 @@ def products_view(profiles: Sequence[Profile]) -> Group:
     parts: list[RenderableType] = []
     for profile in profiles:
         product = profile.product
+        modelled, others = operators_of(profile)
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"
         title = f"{product.name}: {product.title} ({product.title_zh})"
         socs = [
@@ -35,7 +37,8 @@ def products_view(profiles: Sequence[Profile]) -> Group:
         ]
         lines = [
             ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
-            ("operators", ", ".join(product.operators)),
+            ("operators", ", ".join(modelled)),
+            *([("not modelled", ", ".join(others))] if others else []),
             *([("rules", product.rules_source)] if product.rules_source else []),
         ]
         parts += [

@@ -27,8 +27,13 @@ from npu_sim.studies.determinism import (
     VariableRows,
 )
 from npu_sim.studies.invariance import InvarianceStudy
-from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, PrecisionStudy
-from npu_sim.studies.verdicts import MEANINGS, Verdict
+from npu_sim.studies.precision import (
+    AGAINST_GIVEN,
+    AGAINST_ROUNDED,
+    MEANINGS,
+    PrecisionStudy,
+    Verdict,
+)
 
 Study = DeterminismStudy | PrecisionStudy | InvarianceStudy
 SHOWN_STEPS = 6

@@ -35,6 +35,10 @@ def find_caveat(name: str) -> Caveat:
     codes = [code for caveat in CAVEATS for code in caveat.codes]
     names = [caveat.name for caveat in CAVEATS]
     hint = Text(
-        "caveats: {names}{hint}", names=", ".join(names), hint=closest(name, [*names, *codes])
+        "experiments: {names}{hint}; the plan that prints another code explains it",
+        names=", ".join(names),
+        hint=closest(name, [*names, *codes]),
     )
-    raise UsageError("name", Text("name = {name}: no such caveat", name=repr(name)), hint)
+    raise UsageError(
+        "name", Text("name = {name}: no experiment shows such a caveat", name=repr(name)), hint
+    )

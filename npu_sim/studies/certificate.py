@@ -6,7 +6,7 @@ terms outside the smallest subtree that contains both. The tree follows from the
 (numerical tree probing). The kernel runs unmodified.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +131,8 @@ def certify(
         As for :func:`npu_sim.run`.
     """
     certificates = []
-    declared = list(claims(operator, deterministic=deterministic, **call))
+    described = study_call(operator, {**call, "deterministic": deterministic})
+    declared: list[Claim] = list(described.operator.hook(hooks.CLAIMS)(described))
     for position, claim in enumerate(declared):
         if progress is not None:
             progress(claim.output, position / len(declared))
@@ -165,10 +166,3 @@ def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
     if terms <= MOST_SAMPLED_TERMS:
         return "sampled", sampled_pairs_agree(tree, terms, claim.outside)
     return "none", None
-
-
-def claims(operator: str, **call: Any) -> Iterator[Claim]:
-    """Return the declared trees of the element classes of a call."""
-    described = study_call(operator, call)
-    declared: Iterator[Claim] = described.operator.hook(hooks.CLAIMS)(described)
-    return declared

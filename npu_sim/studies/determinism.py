@@ -2,12 +2,12 @@
 
 Contributions are computed once. For each order only the parts of the output that depend on the
 order are added up again. The answer lists the rows, columns or elements that can differ between
-runs, and by how much.
+runs, and by how much; for the worst element also its contributions in the orders of its extremes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,103 @@ from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
-from npu_sim.orders.claims import Parts
+from npu_sim.orders.claims import Parts, Step
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.tables import Columns, Tabular
 from npu_sim.status import without_internal_frames
-from npu_sim.studies.worst_element import Orders, WorstElement, worst_element
+
+
+class Term(NamedTuple):
+    """One term of a sum."""
+
+    name: str
+    value: float
+
+
+def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
+    """Return the terms of an output element, largest magnitude first; none without the hook."""
+    if not call.operator.has_hook(hooks.TERMS):
+        return ()
+    terms = call.operator.hook(hooks.TERMS)(call, output, index)
+    ordered = sorted(terms, key=lambda term: -abs(term[1]))
+    return tuple(Term(name, float(value)) for name, value in ordered)
+
+
+Orders = Mapping[str, tuple[int, tuple[int, int]]]
+"""Orders by name: code, and the key words of the seed."""
+
+
+@dataclass(frozen=True)
+class WorstElement:
+    """The element with the largest spread in ulp."""
+
+    index: tuple[int, ...]
+    """Index in the output."""
+    lowest: float
+    """Lowest result: the last sum of the steps times ``factor``, rounded to the output's dtype."""
+    highest: float
+    """Highest result, likewise."""
+    factor: float
+    """Factor that the kernel applies to the sum; 1 without one."""
+    spread: float
+    """Difference of the extremes."""
+    spread_ulp: int
+    """The same in ulp of the output's dtype."""
+    lowest_order: str
+    """Order that gives the lowest result."""
+    highest_order: str
+    """Order that gives the highest result."""
+    steps_to_lowest: tuple[Step, ...]
+    """Additions in the order of the lowest result."""
+    steps_to_highest: tuple[Step, ...]
+    """Additions in the order of the highest result."""
+    deterministic_result: float
+    """Value with deterministic computation."""
+
+
+def worst_element(
+    parts: Parts,
+    part: int,
+    column: int,
+    orders: Orders,
+    results: tuple[float, float],
+    spread_ulp: int,
+    deterministic: np.ndarray,
+) -> WorstElement:
+    """Return the steps of one element in its extreme orders.
+
+    ``results`` are its extremes, ``spread_ulp`` their distance.
+    """
+    begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
+    values, cores = parts.values[begin:stop], parts.cores[begin:stop]
+    together = parts.columns_together
+    first = column // together * together
+    sums: dict[str, tuple[float, tuple[Step, ...]]] = {}
+    for name, (code, seed) in orders.items():
+        last = min(first + together, values.shape[1])
+        order = arrival_orders.arrival_of(
+            code, seed, int(parts.keys[part]), cores, values, first, last
+        )
+        steps = parts.steps(part, column, order)
+        sums[name] = (steps[-1].sum_after, steps)
+    low = min(sums, key=lambda name: sums[name][0])
+    high = max(sums, key=lambda name: sums[name][0])
+    index = parts.locate(part, column)
+    lowest, highest = results
+    return WorstElement(
+        index=index,
+        lowest=lowest,
+        highest=highest,
+        factor=float(parts.factors[part]),
+        spread=highest - lowest,
+        spread_ulp=spread_ulp,
+        lowest_order=low,
+        highest_order=high,
+        steps_to_lowest=sums[low][1],
+        steps_to_highest=sums[high][1],
+        deterministic_result=float(deterministic[index]),
+    )
+
 
 WORST_ROWS = 20
 """Number of rows shown; ``--rows-out`` writes all."""
@@ -111,56 +203,6 @@ NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
 """Records of an output whose order is fixed."""
 
 
-def variable_rows_of(
-    parts: Parts,
-    lowest: NDArray[Any],
-    highest: NDArray[Any],
-    ulps: NDArray[Any],
-    axis: str,
-    shape: tuple[int, ...],
-    units: int,
-) -> NDArray[Any]:
-    """Return the records of some parts of an output.
-
-    ``lowest``, ``highest`` and ``ulps``, of shape (parts, columns), are the extreme results over
-    the tried orders and their distance in ulp; ``axis`` and ``units`` are the unit of the records
-    and their number in the output of that ``shape``.
-    """
-    begins = parts.starts[:-1]
-    first = np.array(
-        [np.ravel_multi_index(parts.locate(part, 0), shape) for part in range(parts.count)],
-        np.int64,
-    )
-    changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
-    changes[begins] = True
-    facts = {
-        "terms": np.add.reduceat(parts.terms, begins),
-        "contributions": np.diff(parts.starts),
-        "cores": np.add.reduceat(changes.astype(np.int64), begins),
-    }
-    sums = (
-        np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64)
-        * np.abs(parts.factors.astype(np.float64))[:, None]
-    )
-    if axis == "row":
-        which, columns = np.arange(parts.count), np.argmax(ulps, axis=1)
-    else:
-        which, columns = (places.ravel() for places in np.indices(ulps.shape))
-    table = np.empty(which.size, FIELDS)
-    table["element"] = first[which] + columns
-    table["place"] = table["element"] // (int(np.prod(shape)) // units)
-    for name, values in facts.items():
-        table[name] = values[which]
-    table["lowest"], table["highest"] = lowest[which, columns], highest[which, columns]
-    table["spread"] = table["highest"] - table["lowest"]
-    table["spread_ulp"] = ulps[which, columns]
-    magnitude = sums[which, columns]
-    table["relative"] = np.divide(
-        table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0
-    )
-    return table
-
-
 ORDERS_TOGETHER = 16
 """Number of orders between two progress reports."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
@@ -223,6 +265,7 @@ class DeterminismStudy(Printed):
 
 
 @without_internal_frames
+@np.errstate(all="ignore")  # inf and nan are results like others
 def study_determinism(
     operator: str,
     *,
@@ -266,6 +309,7 @@ def study_determinism(
     )
 
 
+@np.errstate(all="ignore")
 def rows_that_can_differ(
     operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any
 ) -> tuple[VariableRows, ...]:
@@ -359,17 +403,45 @@ def _studied(
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
 
-def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
-    """Return the table of the rows (or columns, elements) that can differ."""
-    return variable_rows_of(
-        batch.parts,
-        batch.lowest,
-        batch.highest,
-        batch.ulps,
-        mask.axis,
-        output.shape,
-        mask.mask.size,
+def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> NDArray[Any]:
+    """Return the records of some parts of an output that can differ between runs."""
+    parts, ulps = batch.parts, batch.ulps
+    begins = parts.starts[:-1]
+    first = np.array(
+        [np.ravel_multi_index(parts.locate(part, 0), output.shape) for part in range(parts.count)],
+        np.int64,
     )
+    changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
+    changes[begins] = True
+    facts = {
+        "terms": np.add.reduceat(parts.terms, begins),
+        "contributions": np.diff(parts.starts),
+        "cores": np.add.reduceat(changes.astype(np.int64), begins),
+    }
+    sums = (
+        np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64)
+        * np.abs(parts.factors.astype(np.float64))[:, None]
+    )
+    if mask.axis == "row":
+        which, columns = np.arange(parts.count), np.argmax(ulps, axis=1)
+    else:
+        which, columns = (places.ravel() for places in np.indices(ulps.shape))
+    table = np.empty(which.size, FIELDS)
+    table["element"] = first[which] + columns
+    table["place"] = table["element"] // (output.size // mask.mask.size)
+    for name, values in facts.items():
+        table[name] = values[which]
+    table["lowest"], table["highest"] = (
+        batch.lowest[which, columns],
+        batch.highest[which, columns],
+    )
+    table["spread"] = table["highest"] - table["lowest"]
+    table["spread_ulp"] = ulps[which, columns]
+    magnitude = sums[which, columns]
+    table["relative"] = np.divide(
+        table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0
+    )
+    return table
 
 
 def _study_output(

@@ -172,7 +172,7 @@ class Timeline(Printed, Frozen):
     """Kernels of the launches without such an estimate."""
     changes: tuple[Change, ...] = ()
     """Changes that remove the largest launches; filled by
-    :func:`npu_sim.questions.nearby_calls.with_changes`."""
+    :func:`npu_sim.questions.explain.with_changes`."""
     determinism: tuple[ModePrice, ...] = ()
     """The call with the determinism switch off and on; filled likewise, and empty when one of the
     modes is refused."""

@@ -1,20 +1,25 @@
 """Data flow of a PyTorch program: what is known about the contents of its tensors.
 
 A kernel's reader derives the facts of its results from those of its arguments. Facts belong to
-storages, so that views of a tensor have the facts of the tensor.
+storages, so that views of a tensor have the facts of the tensor. A formula that kernels compute one
+after the other is described by rules over its terms: see :class:`Formula`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 COPIES = frozenset({"_to_copy", "clone", "lift_fresh"})
 """Kernels whose result has the contents of their argument, apart from rounding."""
+POWERS: Mapping[float | None, str] = {2: "square", 0.5: "sqrt", -0.5: "rsqrt"}
+"""Powers that have a name, by exponent."""
+ONE_OPERAND = frozenset({"copy", "reciprocal", "scale"})
+"""Operations whose second argument, if they have one, is a number."""
 FIRST_CLEANING = 1024
 """Number of storages with facts from which on those of freed storages are removed."""
 
@@ -126,6 +131,37 @@ class Kernel:
     """The kernel as it is counted."""
 
     @cached_property
+    def operation(self) -> str:
+        """What the kernel computes, one word for all of its forms.
+
+        ``copy`` for casts and clones; ``square``, ``sqrt`` and ``rsqrt`` also as a power;
+        ``reciprocal`` also as a division of 1; ``scale`` for a product with, or a division by, a
+        number; otherwise the kernel's name.
+        """
+        if self.name in COPIES:
+            return "copy"
+        if self.name == "pow":
+            return POWERS.get(self.number(1), self.name)
+        if self.factor is not None:
+            return "scale"
+        return "reciprocal" if self.name == "div" and self.number(0) == 1 else self.name
+
+    @cached_property
+    def factor(self) -> float | None:
+        """Number that a product or a division multiplies a tensor by; None for other kernels."""
+        other = self.argument(1)
+        if self.name not in ("mul", "div") or (isinstance(other, torch.Tensor) and other.dim()):
+            return None
+        number = self.number(1)
+        return 1 / number if self.name == "div" and number else number
+
+    @cached_property
+    def operands(self) -> list[torch.Tensor]:
+        """The first two floating-point tensors, without one that is used as a number."""
+        floating = [tensor for tensor in self.tensors if tensor.is_floating_point()]
+        return floating[-1:] if self.operation in ONE_OPERAND else floating[:2]
+
+    @cached_property
     def tensors(self) -> list[torch.Tensor]:
         """Tensors among the arguments, also those in lists."""
         found = []
@@ -141,8 +177,70 @@ class Kernel:
         return self.options.get(name, default)
 
     def number(self, position: int) -> float | None:
-        """Return an argument as a number; None for a tensor unless it is one number on the CPU."""
+        """Return an argument as a number; None for a tensor unless it is a constant on the CPU."""
         value = self.argument(position)
         if isinstance(value, torch.Tensor):
-            return float(value) if value.numel() == 1 and value.device.type == "cpu" else None
+            is_constant = value.device.type == "cpu" and not value.requires_grad
+            return float(value) if value.numel() == 1 and is_constant else None
         return float(value) if isinstance(value, int | float) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor as a part of a formula; operators add what else they have to know."""
+
+    kind: str
+    """Part of the formula that the tensor is, such as ``mean_square``."""
+    key: tuple[int, int, int]
+    """Identity of the tensor that the formula begins with."""
+    shape: tuple[int, ...]
+    """Shape of that tensor."""
+    steps: frozenset[Step] = field(default=frozenset(), kw_only=True)
+    """Kernels that computed the tensor from that one."""
+
+
+AnyTerm = TypeVar("AnyTerm", bound=Term)
+Rule = str | Callable[..., AnyTerm | None]
+"""Kind of the result, or a function that returns the result's term, None if there is none.
+
+Its arguments are the kernel and the terms; the first has the steps of all, and the kernel.
+"""
+
+
+class Formula(Generic[AnyTerm]):
+    """A formula as rules, by :attr:`Kernel.operation` and the kinds of the operands' terms.
+
+    A rule that has the operation alone applies to operands of all other kinds.
+    """
+
+    def __init__(self, rules: Mapping[tuple[str, ...], Rule[AnyTerm]]) -> None:
+        self.rules = rules
+        self.operations = frozenset(operation for operation, *_ in rules)
+
+    def follow(
+        self, kernel: Kernel, *readings: Callable[[Kernel, torch.Tensor], AnyTerm]
+    ) -> list[tuple[torch.Tensor, AnyTerm]]:
+        """Return a kernel's first result with its term; empty if no rule applies.
+
+        - ``readings``: functions that return an operand's term; the first to which a rule applies
+          counts.
+        """
+        if kernel.operation not in self.operations or not (kernel.operands and kernel.results):
+            return []
+        for reading in readings:
+            found = self._result(kernel, [reading(kernel, tensor) for tensor in kernel.operands])
+            if found is not None:
+                return [(kernel.results[0], found)]
+        return []
+
+    def _result(self, kernel: Kernel, terms: list[AnyTerm]) -> AnyTerm | None:
+        kinds = (term.kind for term in terms)
+        rule = self.rules.get((kernel.operation, *kinds)) or self.rules.get((kernel.operation,))
+        if rule is None:
+            return None
+        steps = frozenset({kernel.step}).union(*(term.steps for term in terms))
+        first = replace(terms[0], steps=steps)
+        if isinstance(rule, str):
+            return replace(first, kind=rule)
+        found = rule(kernel, first, *terms[1:])
+        return None if found is None else replace(found, steps=steps)

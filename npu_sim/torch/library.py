@@ -139,11 +139,22 @@ SCHEMA_TYPES: dict[type, str] = {
 class Gradient(NamedTuple):
     """Autograd formula of an operator, as :func:`torch.library.register_autograd` takes it.
 
-    ``keep(ctx, inputs, output)`` saves values for ``backward(ctx, *gradients)``.
+    ``keep(ctx, inputs, output)`` saves values for ``backward(ctx, *gradients)``, which runs on the
+    device of its context, else of the forward call's.
     """
 
     keep: Callable[..., None]
     backward: Callable[..., Any]
+
+    def keep_with_device(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Save the values, and the device of the forward call."""
+        ctx.settings = current_device()
+        self.keep(ctx, inputs, output)
+
+    def backward_on_device(self, ctx: Any, *gradients: Any) -> Any:
+        """Return the gradients of the inputs."""
+        with device_of(ctx):
+            return self.backward(ctx, *gradients)
 
 
 @cache
@@ -157,7 +168,7 @@ def operator_function(name: str) -> Callable[..., Any]:
     inputs = parameters_of(operator)
     out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     signature = inspect.Signature([*inputs, out_parameter])
-    registered = operator_of(operator)
+    registered = operator_of(operator.name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         arguments = signature.bind(*args, **kwargs).arguments
@@ -214,8 +225,9 @@ def _is_schema_value(kind: type, value: Any) -> bool:
 
 
 @cache
-def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
-    """Register a declared operator with PyTorch; return PyTorch's object."""
+def operator_of(name: str, gradient: Gradient | None = None) -> Any:
+    """Register an operator of the package with PyTorch; return PyTorch's object."""
+    declared: Operator = load_operator(name)
     parameters = parameters_of(declared)
     results = ", ".join("Tensor" for _ in declared.outputs)
     types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)
@@ -322,7 +334,10 @@ def define(
     library.impl(name, _without_tangents(name, kernel), "CPU")
     torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=library)
     torch.library.register_autograd(
-        f"{NAMESPACE}::{name}", gradient.backward, setup_context=gradient.keep, lib=library
+        f"{NAMESPACE}::{name}",
+        gradient.backward_on_device,
+        setup_context=gradient.keep_with_device,
+        lib=library,
     )
     operator = getattr(getattr(torch.ops, NAMESPACE), name).default
     library.impl(name, _transformed(name, operator, gradient), "FuncTorchDynamicLayerFrontMode")
@@ -339,8 +354,8 @@ def _transformed(name: str, operator: Any, gradient: Gradient) -> Callable[..., 
 
     class Transformed(torch.autograd.Function):  # type: ignore[misc]
         forward = staticmethod(operator)
-        setup_context = staticmethod(gradient.keep)
-        backward = staticmethod(gradient.backward)
+        setup_context = staticmethod(gradient.keep_with_device)
+        backward = staticmethod(gradient.backward_on_device)
         jvp = staticmethod(_no_tangent(name))
 
         @staticmethod
@@ -397,4 +412,4 @@ def define_all() -> None:
     """Register every operator of the package that has no gradient of its own."""
     for entry in OPERATORS:
         if entry.name not in _libraries:
-            operator_of(load_operator(entry.name))
+            operator_of(entry.name)

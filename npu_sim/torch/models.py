@@ -2,9 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -12,11 +14,13 @@ import torch
 from npu_sim.files.reading import CONFIG_BYTES, read_limited
 from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
-from npu_sim.torch.recorder import record
+from npu_sim.torch.recorder import Recorder
 from npu_sim.torch.recording import Recording
 
-MOST_LAYERS = 256
-"""Maximum number of layers: every layer is recorded, which takes its time."""
+MOST_LAYERS = 1024
+"""Maximum number of layers, more than any model has."""
+OF_POSITION = ("layer_idx", "layer_id", "layer_index", "layer_number")
+"""Attributes of a layer that only say which one it is."""
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -41,22 +45,89 @@ def recorded_model(
         message = Text("dtype = {dtype} is not known", dtype=repr(dtype))
         raise UsageError("dtype", message, Text("one of: {names}", names=", ".join(DTYPES)))
     with _offline_transformers() as transformers:
-        model = _model_of(transformers, config, DTYPES[dtype], sizes)
-        return _recorded(model, batch, sequence, deterministic)
+        values = {**_content(config), **sizes}
+        kind = _require_kind(transformers, values, sizes)
+        values.pop("model_type")
+
+        def attempt(values: Mapping[str, Any]) -> Recording:
+            model = _model_of(transformers, kind, values, DTYPES[dtype])
+            try:
+                repeats = _merge_equal_layers(model)
+                return _recorded(model, repeats, batch, sequence, deterministic)
+            except UsageError:  # also from code that takes layers by their numbers
+                model = _model_of(transformers, kind, values, DTYPES[dtype])
+                return _recorded(model, {}, batch, sequence, deterministic)
+
+        try:
+            return attempt(values)
+        except UsageError as error:
+            name = _culprit(attempt, values) if error.__cause__ is not None else ""
+            if not name:
+                raise
+            value = shown(values[name])
+            message = Text("{name} = {value}: {message}", error, name=name, value=value)
+            raise UsageError("config", message, error.hint) from error.__cause__
 
 
-def _recorded(model: Any, batch: int, sequence: int, deterministic: bool) -> Recording:
+def _culprit(attempt: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str:
+    """Return the one value without which ``attempt`` succeeds, the last first; empty if none."""
+    for name in reversed(list(values)):
+        try:
+            attempt({other: value for other, value in values.items() if other != name})
+        except UsageError:
+            continue
+        return name
+    return ""
+
+
+def _recorded(
+    model: Any,
+    repeats: Mapping[torch.nn.Module, int],
+    batch: int,
+    sequence: int,
+    deterministic: bool,
+) -> Recording:
+    """Return the calls of a model; ``repeats`` has layers that stand for several."""
     tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
     # transformers reads the values of masks of two dimensions, but not of this form.
     mask = torch.ones((batch, 1, sequence, sequence), dtype=torch.bool, device="meta")
+    recorder = Recorder(repeats)
     try:
-        with _deterministic(deterministic), record() as recording:
+        with _deterministic(deterministic), recorder.watching():
             model(input_ids=tokens, labels=tokens, attention_mask=mask).loss.backward()
     except Exception as error:  # whatever the model's code raises without values
-        message = Text("the model cannot run without values: {error}", error=_first_line(error))
+        message = Text("the model cannot run without values: {error}", error=_in_short(error))
         hint = "npu-sim record with a script that trains a small model on the CPU"
         raise UsageError("config", message, hint) from error
-    return recording
+    return recorder.recording
+
+
+def _merge_equal_layers(model: Any) -> dict[torch.nn.Module, int]:
+    """Replace equal layers in a row by the first; return how many each layer stands for."""
+    repeats: dict[torch.nn.Module, int] = {}
+    count = model.config.num_hidden_layers
+    lists = [
+        (parent, name, layers)
+        for parent in model.modules()
+        for name, layers in parent.named_children()
+        if isinstance(layers, torch.nn.ModuleList) and len(layers) == count
+    ]
+    for parent, name, layers in lists[:1]:  # later ones may be inside a layer
+        groups = [list(group) for _, group in groupby(layers, _form)]
+        repeats |= {group[0]: len(group) for group in groups}
+        setattr(parent, name, torch.nn.ModuleList(group[0] for group in groups))
+    return repeats
+
+
+def _form(layer: torch.nn.Module) -> str:
+    """Return what a layer computes as text: its modules, and the plain values that they have."""
+    plain = [
+        (path, name, value)
+        for path, module in layer.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str | None) and name not in OF_POSITION
+    ]
+    return f"{layer} {plain}"
 
 
 @contextmanager
@@ -123,15 +194,12 @@ def _require_layers(name: str, count: int, least: int = 1) -> None:
         raise UsageError("config", message, Text("1 to {most}", most=MOST_LAYERS))
 
 
-def _model_of(
-    transformers: Any,
-    config: str | Path | Mapping[str, Any],
-    dtype: torch.dtype,
-    sizes: Mapping[str, Any],
-) -> Any:
-    """Return the model of a configuration, for causal language modelling."""
-    values = {**_content(config), **sizes}
-    kind = values.pop("model_type", None)
+def _require_kind(transformers: Any, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> str:
+    """Return the type of model of a configuration.
+
+    Raises UsageError for an unknown type, and for sizes that it does not have.
+    """
+    kind = values.get("model_type")
     known = list(transformers.CONFIG_MAPPING)
     if kind not in known:
         message = Text("{kind} is not a model type of the installed transformers", kind=shown(kind))
@@ -149,6 +217,11 @@ def _model_of(
                 Text("{name} is not a value of the configuration of {kind}", name=name, kind=kind),
                 Text("see the configuration file{hint}", hint=closest(name, names)),
             )
+    return str(kind)
+
+
+def _model_of(transformers: Any, kind: str, values: Mapping[str, Any], dtype: torch.dtype) -> Any:
+    """Return the model of a configuration, for causal language modelling."""
     try:
         full_config = transformers.AutoConfig.for_model(kind, **_safe(values))
         text_config = full_config.get_text_config(decoder=True)
@@ -168,15 +241,14 @@ def _model_of(
     except UsageError:
         raise
     except Exception as error:  # whatever transformers raises for values that contradict each other
-        message = Text("the model cannot be built: {error}", error=_first_line(error))
+        message = Text("the model cannot be built: {error}", error=_in_short(error))
         accepted = "values that transformers accepts, as in the config.json of a published model"
         raise UsageError("config", message, accepted) from error
 
 
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type without one."""
-    lines = str(error).splitlines()
-    return lines[0] if lines and lines[0] else type(error).__name__
+def _in_short(error: Exception) -> str:
+    """Return an error's message in one line, or its type without one."""
+    return shorten(str(error), 300, placeholder=" ...") or type(error).__name__
 
 
 def _content(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:

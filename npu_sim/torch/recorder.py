@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import OPERATORS, find_operator
+from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.library import NAMESPACE
+from npu_sim.torch.operators import modules
 from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of
 from npu_sim.torch.torch_npu import torch_npu_importable
 
@@ -61,7 +60,7 @@ def spec_of(
     return str(TensorSpec(sizes, str(tensor.dtype), copied or tensor.is_contiguous()))
 
 
-Waiting = tuple[str, Inputs, Place]
+Waiting = tuple[str, Inputs, "Span", Place]
 
 
 @dataclass(eq=False)
@@ -75,6 +74,8 @@ class Thread:
     backward_spans: list[tuple[int, int, "Span"]] = field(default_factory=list)
     """Ranges of autograd nodes whose gradients are recorded: first, last + 1. PyTorch numbers the
     nodes of every thread on their own."""
+    repeated: list[tuple[int, int, int]] = field(default_factory=list)
+    """Ranges of autograd nodes of modules that stand for several: first, last + 1, number."""
     waiting: list[Waiting] = field(default_factory=list)
     """Backward calls of kernels, until the function that ran the kernels has returned."""
 
@@ -89,6 +90,11 @@ class Thread:
             return None
         return self.backward_spans[position - 1][2]
 
+    def times(self, node: int) -> int:
+        """Return the number of modules that an autograd node stands for."""
+        found = (number for begin, end, number in self.repeated if begin <= node < end)
+        return next(found, 1)
+
 
 @dataclass(eq=False)
 class Span:
@@ -100,6 +106,8 @@ class Span:
     """Place that makes the call."""
     begin: int
     """Sequence number of the first autograd node that the span may create."""
+    times: int = 1
+    """Number of equal modules that the running one stands for."""
     followed: bool = True
     """Whether the data flow of the span's kernels is followed; not that of a function that is
     recognised as a whole."""
@@ -118,7 +126,7 @@ class Span:
     def forward(self, operator: str, inputs: Inputs) -> None:
         """Record the forward call that the span corresponds to."""
         self.operators.add(operator)
-        self.forward_known = self.recorder.recording.add(operator, inputs, self.place)
+        self.forward_known = self.recorder.recording.add(operator, inputs, self.place, self.times)
 
     def backward(
         self, result: torch.Tensor, operator: str, inputs: Callable[[torch.Tensor], Inputs]
@@ -129,14 +137,17 @@ class Span:
         """
         self.operators.add(operator)
         if result.requires_grad:
-            self.recorder.add_hook(result, operator, inputs, self.place)
+            self.recorder.add_hook(result, operator, inputs, self, self.place)
             self.backward_known = True
 
-    def not_recognised(self, what: str, why: str) -> Entry:
+    def place_now(self) -> Place:
+        """Return the place of the span, or the running line outside of modules."""
+        return self.place if self.place.file else place_of("", "", self.recorder.directory)
+
+    def not_recognised(self, what: str, why: str, place: Place | None = None) -> Entry:
         """List code that resembles an operator but cannot be read as a call; return the entry."""
-        place = self.place if self.place.file else place_of("", "", self.recorder.directory)
-        entry = (what, why, place)
-        self.recorder.recording.not_recognised[entry] += 1
+        entry = (what, why, place or self.place_now())
+        self.recorder.recording.not_recognised[entry] += self.times
         return entry
 
     def join(self, inner: "Span") -> None:
@@ -151,33 +162,33 @@ class Span:
     def call(self, operator: str, inputs: Inputs, parameter: Any) -> None:
         """Record a forward call that kernels of the span correspond to."""
         self.operators.add(operator)
-        self.recorder.recording.add(operator, inputs, self._place(parameter))
+        self.recorder.recording.add(operator, inputs, self._place(parameter), self.times)
 
     def on_gradient(self, operator: str, inputs: Inputs, parameter: Any) -> None:
         """Record a backward call whenever the gradient of the running function arrives."""
         self.operators.add(operator)
-        self.recorder.thread.waiting.append((operator, inputs, self._place(parameter)))
+        self.recorder.thread.waiting.append((operator, inputs, self, self._place(parameter)))
 
     def account(self, steps: Iterable[Step]) -> None:
         """Mark kernels that a recorded call accounts for, and their kernels of the backward."""
         for step in steps:
             if not step.accounted:
                 step.accounted = True
-                self.recorder.accounted[step.name] += 1
+                self.recorder.accounted[step.name] += self.times
                 if step.node is not None:
                     self.recorder.thread.add_backward(step.node, step.node + 1, self)
 
     def retract(self, entry: Entry | None) -> None:
         """Remove one entry of the list of code that is not recognised."""
         listed = self.recorder.recording.not_recognised
-        if entry is not None and listed[entry] > 0:
-            listed[entry] -= 1
-            if not listed[entry]:
+        if entry is not None:
+            listed[entry] -= self.times
+            if listed[entry] <= 0:
                 del listed[entry]
 
     def remark(self, operator: str, why: str, parameter: Any) -> None:
         """Add a remark on a call."""
-        self.recorder.recording.remarks[operator, why, self._place(parameter)] += 1
+        self.recorder.recording.remarks[operator, why, self._place(parameter)] += self.times
 
     def fact(self, topic: str, tensor: torch.Tensor) -> Any:
         """Return what is known about the contents of a tensor; None if nothing is."""
@@ -189,38 +200,30 @@ class Span:
 
 
 class Patterns:
-    """Code that corresponds to operators, collected from the operators' files of this package.
-
-    A file may define
-
-    - ``FUNCTIONS``: PyTorch functions, with a reader ``(span, result, *arguments)`` of their calls;
-    - ``KERNELS``: kernels of PyTorch that should result from such calls only;
-    - ``follow(kernel)``: called for every kernel of a forward pass, returns facts of its results,
-      which later kernels find under ``TOPIC``;
-    - ``on_module_exit(span, module, inputs, result)``, called at the end of every module, and with
-      ``module=None`` at the end of the recording.
-    """
+    """Code that corresponds to operators, from the modules of :mod:`npu_sim.torch.operators`."""
 
     def __init__(self) -> None:
-        names = (f"{__package__}.operators.{entry.name}" for entry in OPERATORS)
-        modules = [import_module(name) for name in names if find_spec(name) is not None]
         self.functions: dict[Any, Callable[..., None]] = {}
         self.kernels: dict[str, str] = {}
-        for module in modules:
+        self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = []
+        self.on_module_exit: list[Callable[..., None]] = []
+        for module in modules():
             self.functions.update(getattr(module, "FUNCTIONS", {}))
             self.kernels.update(getattr(module, "KERNELS", {}))
-        self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = [
-            (module.TOPIC, module.follow) for module in modules if hasattr(module, "follow")
-        ]
-        self.on_module_exit: list[Callable[..., None]] = [
-            module.on_module_exit for module in modules if hasattr(module, "on_module_exit")
-        ]
+            if hasattr(module, "follow"):
+                self.follow.append((module.TOPIC, module.follow))
+            if hasattr(module, "on_module_exit"):
+                self.on_module_exit.append(module.on_module_exit)
 
 
 class Recorder:
-    """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts."""
+    """Recorder of the code that runs in :meth:`watching`, in this thread and those it starts.
 
-    def __init__(self) -> None:
+    ``repeats`` has the modules that stand for several equal ones, whose calls count as often.
+    """
+
+    def __init__(self, repeats: Mapping[torch.nn.Module, int] | None = None) -> None:
+        self.repeats = repeats or {}
         self.recording = Recording()
         self.directory = Path.cwd()
         self.names = Names()
@@ -250,7 +253,12 @@ class Recorder:
         self.recording.running = True
         self.recording.forks = forks = Forks()
         try:
-            with self._watching_spawns(), self._watching_new_threads(), self._watching_thread():
+            with (
+                torch_npu_importable(),
+                self._watching_spawns(),
+                self._watching_new_threads(),
+                self._watching_thread(),
+            ):
                 yield
         finally:
             for hook in hooks:
@@ -319,17 +327,18 @@ class Recorder:
         result: torch.Tensor,
         operator: str,
         inputs: Callable[[torch.Tensor], Inputs],
+        span: Span,
         place: Place,
     ) -> None:
-        """Record a backward call whenever a gradient arrives while the block runs."""
+        """Record a backward call of a span whenever a gradient arrives while the block runs."""
         recording = self.recording
 
         def hook(gradient: torch.Tensor) -> None:
             if recording.running:
                 try:
-                    recording.add(operator, inputs(gradient), place)
+                    recording.add(operator, inputs(gradient), place, span.times)
                 except ValueError as error:
-                    recording.not_recognised[operator, str(error), place] += 1
+                    recording.not_recognised[operator, str(error), place] += span.times
 
         result.register_hook(hook)
 
@@ -363,9 +372,9 @@ class Recorder:
         """Add hooks for backward calls that wait for the function that ran their kernels."""
         if not isinstance(result, torch.Tensor):
             return
-        for operator, inputs, place in thread.waiting:
+        for operator, inputs, span, place in thread.waiting:
             if result.requires_grad:
-                self.add_hook(result, operator, _always(inputs), place)
+                self.add_hook(result, operator, _always(inputs), span, place)
         thread.waiting.clear()
 
     def kernel(
@@ -384,10 +393,10 @@ class Recorder:
         node = self._backward_node()
         if node is not None:
             if self.thread.backward_span(node) is None:
-                self._unaccounted(name)
+                self._unaccounted(name, self.thread.times(node))
             return
         span = self.thread.spans[-1]
-        span.kernels[name] += 1
+        span.kernels[name] += span.times
         results = _tensors(result)
         short = name.partition("::")[2].removesuffix("_")
         step = Step(name, None)
@@ -416,16 +425,16 @@ class Recorder:
                 facts[position][topic] = fact
         return facts
 
-    def _unaccounted(self, name: str) -> None:
+    def _unaccounted(self, name: str, times: int) -> None:
         """Count a kernel of a backward pass that no recorded call accounts for."""
-        self.recording.not_modelled[name] += 1
+        self.recording.not_modelled[name] += times
         if name in self._patterns.kernels:
             why = Text(
                 "{name} ran, and no function or module that was seen accounts for it", name=name
             )
             self.recording.not_recognised[
                 self._patterns.kernels[name], why, place_of("", "", self.directory)
-            ] += 1
+            ] += times
 
     def _operator(
         self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
@@ -443,13 +452,15 @@ class Recorder:
         if node is not None:
             span = self.thread.backward_span(node)
             place = span.place if span is not None else place_of("", "", self.directory)
+            times = self.thread.times(node)
         else:
             outer = self.thread.spans[-1]
             outer.operators.add(operator)
             place = place_of(outer.place.name, outer.place.parameter, self.directory)
             created = torch.autograd._get_sequence_nr() - 1
             self.thread.add_backward(created, created + 1, Span(self, place, created))
-        self.recording.add(operator, inputs, place)
+            times = outer.times
+        self.recording.add(operator, inputs, place, times)
 
     def _backward_node(self) -> int | None:
         """Return the number of the running autograd node; None in a forward pass.
@@ -459,8 +470,9 @@ class Recorder:
         node = torch._C._current_autograd_node()
         return None if node is None or self.thread.modules else node._sequence_nr()
 
-    def _begin(self, place: Place) -> Span:
-        span = Span(self, place, torch.autograd._get_sequence_nr())
+    def _begin(self, place: Place, repeated: int = 1) -> Span:
+        times = self.thread.spans[-1].times * repeated
+        span = Span(self, place, torch.autograd._get_sequence_nr(), times)
         self.thread.spans.append(span)
         return span
 
@@ -482,7 +494,7 @@ class Recorder:
         parameter = next(iter(module._parameters.values()), None)
         modules.append(module)
         place = place_of(self.names.of(module), self.names.of(parameter), self.directory)
-        self._begin(place)
+        self._begin(place, self.repeats.get(module, 1))
 
     def _leave(self, module: torch.nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
         """Close the span of a module, and inner spans that an exception left open.
@@ -501,6 +513,9 @@ class Recorder:
                 on_module_exit(span, module, (*arguments, *options.values()), result)
             except ValueError as error:
                 span.not_recognised(type(module).__name__, str(error))
+        if module in self.repeats:
+            end = torch.autograd._get_sequence_nr()
+            thread.repeated.append((span.begin, end, span.times))
         self._end(span)
 
 
@@ -586,7 +601,7 @@ def record(path: str | Path | None = None) -> Iterator[Recording]:
     """
     file = None if path is None else Path(path).absolute()  # the block may change the directory
     recorder = Recorder()
-    with torch_npu_importable(), recorder.watching():
+    with recorder.watching():
         yield recorder.recording
     if file is not None and not recorder.recording.forked:
         recorder.recording.write(file)

@@ -157,13 +157,13 @@ class Recording:
     """Connection to forked processes."""
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def add(self, operator: str, inputs: Mapping[str, Any], place: Place) -> bool:
+    def add(self, operator: str, inputs: Mapping[str, Any], place: Place, times: int = 1) -> bool:
         """Add a call under PyTorch's determinism switch; return whether its operator is modelled.
 
         A call of another operator is only counted.
         """
         if find_operator(operator) is None:
-            self.not_modelled[operator] += 1
+            self.not_modelled[operator] += times
             return False
         deterministic = torch.are_deterministic_algorithms_enabled()
         call = Call(operator, json.dumps(inputs), deterministic)
@@ -171,7 +171,7 @@ class Recording:
             self.forks.send()
             return True
         with self._lock:
-            self.calls.setdefault(call, Counter())[place] += 1
+            self.calls.setdefault(call, Counter())[place] += times
         return True
 
     @property

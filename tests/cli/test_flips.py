@@ -63,8 +63,7 @@ def test_a_plan_lists_the_results_of_flips(cli, monkeypatch):
         for line in lines
     )
     assert any(
-        line.startswith("refused num_topk = 16769: refused num_topk = 16769 exceeds")
-        for line in lines
+        line.startswith("refused num_topk = 513: refused num_topk = 513 exceeds") for line in lines
     )
 
 
@@ -73,12 +72,12 @@ def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys)
     monkeypatch.setenv("COLUMNS", "200")
     print_text(plan_view(npu_sim.plan("moe_token_permute_grad", **TOKENS)))
     (line,) = [
-        line for line in capsys.readouterr().out.splitlines() if "num_topk = 16769: refused" in line
+        line for line in capsys.readouterr().out.splitlines() if "num_topk = 513: refused" in line
     ]
     assert "\x1b[31m" in line or "\x1b[1;31m" in line
     cli("plan", "moe_token_permute_grad", *TOKENS_TYPED, "--report", tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
-    assert '<dd class="refused"><span>num_topk = 16769: refused</span>' in page
+    assert '<dd class="refused"><span>num_topk = 513: refused</span>' in page
     assert '<dd class="change"><span>hidden = 13313 selects rows in pieces</span>' in page
 
 

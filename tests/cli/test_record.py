@@ -70,6 +70,19 @@ def test_a_missing_script_is_named(cli, tmp_path, monkeypatch):
     assert "none.py" in outcome.err
 
 
+def test_an_earlier_recording_is_replaced_on_request_only(cli, script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text("kept", encoding="utf-8")
+    outcome = cli("record", script(0), "30")
+    assert outcome.code == 64
+    assert "calls.jsonl exists already" in outcome.err
+    assert "--overwrite" in outcome.err
+    assert calls.read_text(encoding="utf-8") == "kept"
+    assert cli("record", "--overwrite", script(0), "30").code == 0
+    assert "embedding_dense_backward" in calls.read_text(encoding="utf-8")
+
+
 def test_an_interruption_says_how_many_calls_are_lost(cli, tmp_path, monkeypatch):
     from npu_sim.cli.commands import preflight
     from npu_sim.cli.interruption import Interruption

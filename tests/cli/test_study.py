@@ -5,8 +5,7 @@ import pytest
 
 from npu_sim.studies.certificate import certify
 from npu_sim.studies.determinism import study_determinism
-from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED
-from npu_sim.studies.verdicts import MEANINGS
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, MEANINGS
 
 
 @pytest.fixture(autouse=True)

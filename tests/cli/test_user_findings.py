@@ -118,6 +118,9 @@ def test_the_nearest_refused_change_is_that_of_the_limits_in_force(limits, refus
     (change,) = [change for change in answer.nearby if change.axis.name == "num_topk"]
     assert (change.value, change.outcome) == (refused, "refused")
     assert f"num_topk = {refused}" in change.refusal
+    planned = npu_sim.plan("moe_token_permute_grad", **call, num_topk=8, limits=limits)
+    flips = [flip for one in planned.decisions for flip in one.flips]
+    assert [flip.value for flip in flips if flip.argument == "num_topk"] == [refused]
 
 
 def test_the_nearest_legal_dtypes_change_together(cli):
@@ -134,3 +137,11 @@ def test_codes_of_plans_are_names_of_their_experiments(caveat):
         assert find_caveat(code) is caveat
         raised = re.compile(rf'(code=|caveat\(\s*)"{code}"')
         assert any(raised.search(source) for source in sources)
+
+
+def test_products_list_the_operators_that_are_modelled_on_them(cli):
+    listed = cli("products", "ascend_950", "--json").data["products"][0]["operators"]
+    assert "rms_norm_grad" in listed
+    assert "conv_tbc_backward" not in listed
+    assert re.search(r"not modelled +conv_tbc_backward$", cli("products", "950").out, re.M)
+    assert "not modelled" not in cli("products", "A2").out

@@ -4,7 +4,7 @@ import pytest
 
 import npu_sim
 from npu_sim.operators.timelines import timeline
-from npu_sim.questions.nearby_calls import with_changes
+from npu_sim.questions.explain import with_changes
 
 PROFILE = npu_sim.load_profile("atlas_a2", "Ascend910B3")
 EMBEDDING = "embedding_dense_backward"

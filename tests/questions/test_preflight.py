@@ -8,7 +8,6 @@ from npu_sim.questions.preflight import (
     Summary,
     check_file,
     check_line,
-    check_lines,
     chosen_columns,
     policy_of,
 )
@@ -38,7 +37,7 @@ def checked(**changes):
 def test_golden_lines_are_reproduced(kernel):
     summary = Summary()
     lines = golden_lines(kernel)
-    for result in check_lines(json.dumps(line) for line in lines):
+    for result in (check_line(json.dumps(line)) for line in lines):
         assert result.differences == {}, result
         summary.add(result, 1, 1, [] if result.fine else ["different"])
     assert summary.lines == summary.as_expected == len(lines)
@@ -118,7 +117,7 @@ def test_profile_files_are_relative_to_the_file_of_calls(tmp_path):
     (tmp_path / "mine.yaml").write_text(
         text.replace("name: atlas_a2", "name: mine"), encoding="utf-8"
     )
-    (result,) = check_lines([json.dumps({**GOOD, "product": "mine.yaml"})], directory=tmp_path)
+    result = check_line(json.dumps({**GOOD, "product": "mine.yaml"}), directory=tmp_path)
     assert (result.product, result.outcome) == ("mine", "runs")
 
 
@@ -172,9 +171,11 @@ def test_malformed_lines_name_their_error(line, message):
 
 def test_lines_after_a_malformed_line_are_checked():
     lines = [line for malformed, _ in MALFORMED for line in (malformed, json.dumps(GOOD))]
-    results = list(check_lines(["", *lines, "\n"]))
-    assert [result.line for result in results] == list(range(2, len(lines) + 2))
-    assert [result.outcome for result in results] == ["malformed", "runs"] * len(MALFORMED)
+    first, good, *others = check_file(["", *lines, "\n"], chosen_columns()).rows
+    assert (good.line, good.lines, good.cells["atlas_a2"].outcome) == (3, len(MALFORMED), "runs")
+    malformed = [first, *others]
+    assert [row.line for row in malformed] == list(range(2, len(lines) + 2, 2))
+    assert {row.cells["atlas_a2"].outcome for row in malformed} == {"malformed"}
 
 
 def test_equal_lines_are_checked_once_and_counted():
@@ -186,10 +187,10 @@ def test_equal_lines_are_checked_once_and_counted():
     matrix = check_file(lines, chosen_columns("atlas_a2,atlas_train"))
     assert [(row.line, row.lines, sorted(row.cells)) for row in matrix.rows] == [
         (1, 9, ["atlas_a2", "atlas_train"]),
-        (10, 3, ["atlas_a2"]),
+        (10, 3, ["atlas_a2", "atlas_train"]),
     ]
     assert matrix.rows[0].title == "embedding_dense_backward step 0"
-    assert [summary.lines for summary in matrix.summaries().values()] == [12, 9]
+    assert [summary.lines for summary in matrix.summaries().values()] == [12, 12]
     assert [(group.word, len(group.rows)) for group in matrix.faults()] == [("malformed", 1)]
 
 
@@ -253,3 +254,12 @@ def test_a_line_with_a_release_stands_in_the_column_of_that_release():
     matrix = check_file([line], chosen_columns("atlas_a2", releases="8.3,8.5"))
     (row,) = matrix.rows
     assert list(row.cells) == ["atlas_a2 8.3"]
+
+
+def test_a_malformed_line_counts_for_every_product_alike():
+    columns = chosen_columns("atlas_a2,atlas_a3")
+    summaries = check_file(["{", json.dumps({**GOOD, "product": None})], columns).summaries()
+    assert {label: counts.malformed for label, counts in summaries.items()} == {
+        "atlas_a2": 1,
+        "atlas_a3": 1,
+    }

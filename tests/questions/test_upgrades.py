@@ -96,3 +96,14 @@ def test_refusals_are_one_row_only_with_the_same_message(second, rows):
     found = merged(soc_rows, "socs")
     assert [row.refusal.message for row in found] == ["at most 8", "at most 9"][:rows]
     assert sum((row.socs for row in found), ()) == ("Ascend910B1", "Ascend910B2")
+
+
+def test_a_call_that_is_modelled_at_no_release_changes_nothing():
+    call = {"input": "16x2x8:fp16", "weight": "1x8x8:fp16", "bias": "8:fp16", "pad": 0}
+    comparison = npu_sim.diff("conv_tbc_backward", product="ascend_950", release="all", **call)
+    assert {row.outcome.outcome for row in comparison.rows} == {"not_modelled"}
+    assert comparison.upgrades == ()
+
+
+def test_compare_is_the_earlier_name_of_diff():
+    assert npu_sim.compare is npu_sim.diff

@@ -9,7 +9,7 @@ import npu_sim
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import count_text, using_language
 from npu_sim.operators.timelines import timeline, tracks
-from npu_sim.questions.nearby_calls import with_changes
+from npu_sim.questions.explain import with_changes
 from npu_sim.show.layout import Table
 from npu_sim.show.measured_profile import time_bars
 from npu_sim.show.reports.html import block_html, render

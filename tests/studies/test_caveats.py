@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import npu_sim
 from npu_sim.studies.caveats import CAVEATS, find_caveat
 
 
@@ -130,3 +131,10 @@ def test_rows_with_probs_of_zero_are_read_on_ascend_950_only():
 def test_gradients_of_probs_differ_where_folds_do():
     differing = numbers("folds")["different"]
     assert [columns for columns, count in differing.items() if count] == [300, 2048]
+
+
+def test_a_code_without_an_experiment_is_left_to_its_plan():
+    with pytest.raises(npu_sim.UsageError) as refused:
+        find_caveat("buffers_exceed_unified_buffer")
+    assert "no experiment shows such a caveat" in refused.value.message
+    assert "the plan that prints another code explains it" in refused.value.hint

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+import npu_sim
 from npu_sim.operators.shared.study import formula_results, study_call
+from npu_sim.studies.determinism import terms_of
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
-from npu_sim.studies.worst_element import terms_of
 from tests.studies import calls
 
 CALLS = {
@@ -72,3 +73,13 @@ def test_hf32_has_larger_errors_than_fp32_and_bias_is_never_converted():
         by_variant["float32", "3", "grad_weight"] > 100 * by_variant["float32", "0", "grad_weight"]
     )
     assert by_variant["float32", "3", "grad_bias"] == by_variant["float32", "0", "grad_bias"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("study", ["precision", "determinism", "invariance"])
+def test_inf_and_nan_are_studied_without_a_warning_of_numpy(study):
+    row = [np.inf, np.nan, 1e38, -1e38, 3e38, 1.0, 0.0, 2.0]
+    grad, indices = np.array([row] * 4, np.float32), np.zeros(4, np.int32)
+    call = {"grad": grad, "indices": indices, "num_weights": 3}
+    answer = getattr(npu_sim.study, study)("embedding_dense_backward", **call)
+    assert answer.operator == "embedding_dense_backward"

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npu_sim.studies import verdicts
+from npu_sim.studies import precision as verdicts
 
 RNG = np.random.default_rng(4)
 GOLDEN = RNG.standard_normal(5000) * np.exp2(RNG.integers(-20, 6, 5000))
@@ -22,14 +22,16 @@ def test_numbers_equal_a_direct_float64_calculation(dtype):
     assert single["mere"] == pytest.approx(np.mean(relative), rel=1e-12)
     assert single["mare"] == pytest.approx(np.max(relative), rel=1e-12)
     mixed = verdicts.mixed_tolerance(actual, GOLDEN, dtype)
-    tolerance = verdicts.MIXED[dtype]
+    tolerance = verdicts.LIMITS[dtype]
     within = np.mean(absolute <= tolerance.atol + tolerance.rtol * np.abs(GOLDEN))
     assert mixed.numbers["share_within"] == pytest.approx(within, rel=1e-12)
     assert mixed.passed
-    large = np.abs(GOLDEN) >= verdicts.SMALL[dtype]
+    large = np.abs(GOLDEN) >= verdicts.LIMITS[dtype].small
     errors = verdicts.errors_of(actual, GOLDEN, dtype, apart=True)
     assert errors.rmse == pytest.approx(np.sqrt(np.mean(absolute[large] ** 2)), rel=1e-12)
-    assert errors.small_count == np.count_nonzero(absolute[~large] > verdicts.SMALL_ERROR[dtype])
+    assert errors.small_count == np.count_nonzero(
+        absolute[~large] > verdicts.LIMITS[dtype].small_error
+    )
 
 
 def test_one_percent_of_elements_may_exceed_the_mixed_tolerance():

@@ -1,5 +1,7 @@
 """Operators registered with PyTorch: compiler, tracing, meta tensors and autocast."""
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip(
@@ -182,3 +184,59 @@ ERRORS = [
 def test_an_unsupported_call_raises_an_error(call, message):
     with pytest.raises(npu_sim.NpuSimError, match=message):
         call()
+
+
+MODULE = """
+import torch
+from npu_sim.torch.flow import Formula, Term
+from npu_sim.torch.recorder import spec_of
+
+__all__ = ["npu_sinc"]
+OPERATOR = TOPIC = "rms_norm"
+
+
+def npu_sinc(x):
+    return torch.sinc(x)
+
+
+def _sinc(span, result, x):
+    span.forward(OPERATOR, {"x": spec_of(x), "gamma": "8:fp32"})
+
+
+def _term(kernel, tensor):
+    return Term("x", kernel.flow.identity(tensor), tuple(tensor.shape))
+
+
+def _cube(kernel, x):
+    kernel.span.call(OPERATOR, {"x": spec_of(kernel.operands[0]), "gamma": "8:fp32"}, None)
+    kernel.span.account(x.steps)
+
+
+FORMULA = Formula({("square", "x"): "square", ("erf", "x"): _cube})
+
+
+def follow(kernel):
+    return FORMULA.follow(kernel, _term)
+
+
+FUNCTIONS = {torch.sinc: _sinc}
+"""
+
+
+def test_a_module_named_after_an_operator_is_all_that_it_needs(tmp_path, monkeypatch):
+    from npu_sim.torch import operators
+
+    (tmp_path / "rms_norm.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.setattr(operators, "__path__", [*operators.__path__, str(tmp_path)])
+    operators.modules.cache_clear()
+    try:
+        with simulated.record() as recording:
+            import torch_npu
+
+            torch_npu.npu_sinc(torch.ones(2, 8))
+            torch.erf(torch.ones(3, 8))
+    finally:
+        operators.modules.cache_clear()
+        sys.modules.pop("npu_sim.torch.operators.rms_norm")
+    assert [call["inputs"]["x"] for call in recording] == ["2x8:fp32", "3x8:fp32"]
+    assert recording.not_modelled == {"aten::ones": 2}

@@ -146,7 +146,7 @@ for _ in range(500):
         {"model_type": ["llama"]},
         {"num_hidden_layers": -1},
         {"num_hidden_layers": 0},
-        {"num_hidden_layers": 1000},
+        {"num_hidden_layers": 2000},
         {"num_hidden_layers": 10**12},
         {"quantization_config": 3},
     ],
@@ -156,6 +156,38 @@ def test_invalid_configurations_are_usage_errors(transformers, values):
     with pytest.raises(npu_sim.UsageError) as error:
         npu_sim.model({**SMALL, **values}, sequence=16)
     assert error.value.argument == "config"
+    (name,) = values
+    assert name == "model_type" or error.value.message.startswith(f"{name} = ")
+
+
+FAMILIES = ["llama", "qwen3", "mixtral", "gemma2", "gemma3_text", "qwen3_moe", "gpt_oss", "glm4"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_equal_layers_in_a_row_count_as_if_each_ran(transformers, monkeypatch, kind):
+    from npu_sim.torch import models
+
+    default = transformers.AutoConfig.for_model(kind).to_dict()
+    small = {
+        **SMALL,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+        "num_hidden_layers": 5,
+        "pad_token_id": 0,
+    }
+    values = {name: value for name, value in small.items() if name in default}
+    values |= {"model_type": kind} | {
+        name: 2 for name in default if name.startswith(("num_experts", "n_routed", "num_local_exp"))
+    }
+    options = {"batch": 1, "sequence": 8, "dtype": "bf16", "deterministic": False, "sizes": {}}
+    merged = models.recorded_model(values, **options).as_dict()
+    monkeypatch.setattr(models, "_merge_equal_layers", lambda model: {})
+    assert merged == models.recorded_model(values, **options).as_dict()
+
+
+def test_a_thousand_layers_are_counted(transformers):
+    counts = {op: count for op, _, count in calls({**SMALL, "num_hidden_layers": 1000})}
+    assert counts["rms_norm"] == counts["rms_norm_grad"] == 2001
 
 
 def test_numbers_of_labels_are_ignored(transformers):

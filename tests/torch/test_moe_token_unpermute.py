@@ -8,7 +8,7 @@ torch = pytest.importorskip(
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.studies import verdicts  # noqa: E402
+from npu_sim.studies import precision as verdicts  # noqa: E402
 from npu_sim.torch.library import tensor_as_array  # noqa: E402
 
 TOKENS, TOP_K, HIDDEN = 40, 4, 72

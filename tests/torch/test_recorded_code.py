@@ -390,3 +390,60 @@ optimizer.step()
     assert sum(count for _, count in calls["rms_norm_grad"]) == 5
     assert set(BOTH) <= calls.keys()
     assert not beside["not_recognised"]
+
+
+START = """
+import torch_npu
+from torch_npu.contrib import transfer_to_npu
+import torch_npu.npu
+from torch_npu.npu.amp import GradScaler, autocast
+
+torch.npu.set_device("npu:0")
+torch_npu.npu.manual_seed_all(1)
+torch.npu.synchronize()
+assert not torch.npu.is_available() and torch.npu.device_count() == 0
+with autocast(dtype=torch.bfloat16):
+    assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+y, _ = torch.ops.npu.npu_rms_norm(leaf(4, 64), leaf(64), 1e-6)
+y.sum().backward()
+try:
+    torch_npu.npu.no_such_name
+except AttributeError as error:
+    print(error)
+try:
+    import torch_npu.no_such_module
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_what_programs_for_the_npu_do_at_their_start_works(tmp_path):
+    calls, _, text = recorded(tmp_path, START)
+    assert {name: count for name, [(_, count)] in calls.items()} == {
+        "rms_norm": 1,
+        "rms_norm_grad": 1,
+    }
+    assert "torch_npu.npu.no_such_name is not available while npu_sim records" in text
+    assert "torch_npu.no_such_module is not available while npu_sim records" in text
+
+
+ROUTER_LOSS = """
+class Router(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(H, E, bias=False)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x):
+        return self.gate(x * self.scale / self.scale)
+
+scores = F.softmax(Router()(leaf(12, H)), -1)
+_, chosen = torch.topk(scores, 2)
+((F.one_hot(chosen, E).float().mean(0) * scores.mean(0)).sum() * E).backward()
+"""
+
+
+def test_the_loss_of_a_router_is_no_routing_and_warns_of_nothing(tmp_path):
+    calls, head, _ = recorded(tmp_path, ROUTER_LOSS, environment={"PYTHONWARNINGS": "error"})
+    assert not calls
+    assert head["not_recognised"] == []

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.questions.preflight import check_lines  # noqa: E402
+from npu_sim.questions.preflight import check_line  # noqa: E402
 
 TOKENS, HIDDEN, WORDS, TOP = 12, 32, 50, 2
 
@@ -232,7 +232,7 @@ def test_a_gradient_is_recorded_for_every_form_of_the_forward(form):
 @pytest.mark.parametrize("form", RECOGNISED)
 def test_preflight_reads_recorded_calls(form):
     _, recording = calls_of(lambda: RECOGNISED[form][0]().backward())
-    checked = list(check_lines(json.dumps(line) for line in recording))
+    checked = [check_line(json.dumps(line)) for line in recording]
     assert checked
     assert [line.outcome for line in checked] == ["runs"] * len(checked)
 
@@ -260,7 +260,10 @@ NOT_RECOGNISED = {
         lambda: Experts(all_rows_through_all)(leaf(2, 6, HIDDEN)),
         "no rows of its tokens are gathered",
     ),
-    "a choice outside of modules": (lambda: torch.topk(leaf(4, 8), 2), "no module around it"),
+    "a choice outside of modules": (
+        lambda: torch.topk(leaf(4, 8), 2).values[:, :1] * leaf(4, 64),
+        "no module around it",
+    ),
     "a normalisation without a weight": (
         lambda: functional.rms_norm(leaf(2, 8), (8,)),
         "no weight",

@@ -143,7 +143,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
 
 
 @command(
-    "npu_sim.questions.compare:compare",
+    "npu_sim.questions.compare:diff",
     "product soc release releases deterministic limits report json csv",
     product=PRODUCTS,
     soc=SOCS,

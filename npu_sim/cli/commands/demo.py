@@ -121,7 +121,7 @@ def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:
     """Compare two orders of one call with each other and with a float64 sum."""
     import numpy as np
 
-    from npu_sim.studies.verdicts import mixed_tolerance
+    from npu_sim.studies.precision import mixed_tolerance
 
     a, b = first.outputs["grad_weight"], second.outputs["grad_weight"]
     reference = np.zeros(a.shape, np.float64)
@@ -150,9 +150,17 @@ def products_command(options: Options, products: ProductArgument = None) -> None
 
     profiles = [load_profile(name) for name in products or shipped_products()]
     if options.json:
+        from npu_sim.questions.varied_calls import operators_of
+
         print_json(
             "products",
-            {"products": [profile.product.model_dump(mode="json") for profile in profiles]},
+            {
+                "products": [
+                    profile.product.model_dump(mode="json")
+                    | {"operators": operators_of(profile)[0]}
+                    for profile in profiles
+                ]
+            },
         )
         return
     from npu_sim.show.products import products_view

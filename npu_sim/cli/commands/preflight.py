@@ -206,8 +206,9 @@ ScriptArguments = Annotated[list[str] | None, typer.Argument(help="Arguments of 
 
 @command(
     "",
-    "out json",
+    "out overwrite json",
     out=Option("File for the calls, which npu-sim preflight reads.", Path, Path("calls.jsonl")),
+    overwrite=Option("Replace the file of an earlier recording.", bool, False),
 )
 def record_command(options: Options, script: Script, arguments: ScriptArguments = None) -> None:
     """Run a training script and write down the calls it makes of the operators, forward and
@@ -216,6 +217,9 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
     if not script.is_file():
         message = Text("{script}: no such file", script=script)
         raise UsageError("script", message, "the Python script to run, then its own arguments")
+    if options.out.exists() and not options.overwrite:
+        message = Text("{target} exists already", target=options.out)
+        raise UsageError("out", message, "replace it with --overwrite, or name another")
     try:
         from npu_sim.torch import record
     except ImportError as error:

@@ -116,7 +116,7 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
 def _compare(file: Path, against: Path, options: Options) -> None:
     """Compare two profiles, kernel by kernel."""
     _refuse(options, ("report", "trace", "details"), "--against")
-    from npu_sim.questions.profile_comparison import compare_profiles
+    from npu_sim.questions.measured_profile import compare_profiles
     from npu_sim.show.measured_profile import is_chosen
 
     answer = compare_profiles(file, against)

@@ -193,7 +193,7 @@ def _row(
 
 def _with_changes(row: Row) -> Row:
     """Add what would make a call faster."""
-    from npu_sim.questions.nearby_calls import with_changes
+    from npu_sim.questions.explain import with_changes
 
     if row.plan is None or row.timeline is None:
         return row

@@ -4,21 +4,12 @@ from typing import Any
 
 import torch
 
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
-from npu_sim.torch.library import (
-    Gradient,
-    Gradients,
-    define,
-    device_of,
-    operator_of,
-    without_autocast,
-)
+from npu_sim.torch.library import Gradient, Gradients, define, operator_of, without_autocast
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["conv_tbc"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("conv_tbc_backward"))
+GRADIENT_OPERATOR = operator_of("conv_tbc_backward")
 
 
 @without_autocast
@@ -38,13 +29,11 @@ def _shapes(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     input, weight, bias, *ctx.call = inputs
-    ctx.settings = current_device()
     ctx.save_for_backward(input, weight, bias)
 
 
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
-    with device_of(ctx):
-        return *GRADIENT_OPERATOR(grad, *ctx.saved_tensors, *ctx.call), None, None
+    return *GRADIENT_OPERATOR(grad, *ctx.saved_tensors, *ctx.call), None, None
 
 
 FORWARD_OPERATOR = define(

@@ -10,23 +10,15 @@ import torch
 from torch.nn import functional
 
 from npu_sim.language import Text
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.status import INVALID, AclnnError
-from npu_sim.torch.flow import COPIES, Kernel, Step
-from npu_sim.torch.library import (
-    Gradient,
-    Gradients,
-    define,
-    device_of,
-    operator_of,
-    without_autocast,
-)
+from npu_sim.torch import flow
+from npu_sim.torch.flow import Kernel
+from npu_sim.torch.library import Gradient, Gradients, define, operator_of, without_autocast
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["cross_entropy", "npu_cross_entropy_loss"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("cross_entropy_loss_grad"))
+GRADIENT_OPERATOR = operator_of("cross_entropy_loss_grad")
 
 
 def _log_prob(logits: torch.Tensor) -> torch.Tensor:
@@ -70,7 +62,6 @@ def _shapes(
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     logits, target, weight, *ctx.call = inputs
     log_prob = output[1]
-    ctx.settings = current_device()
     ctx.save_for_backward(logits, log_prob, target, weight)
     ctx.mark_non_differentiable(log_prob)
 
@@ -87,13 +78,9 @@ def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
         "target": target.contiguous(),
         "weight": weight,
     }
-    with device_of(ctx):
-        logits_grad = GRADIENT_OPERATOR(
-            **tensors,
-            reduction=reduction,
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-        )
+    logits_grad = GRADIENT_OPERATOR(
+        **tensors, reduction=reduction, ignore_index=ignore_index, label_smoothing=label_smoothing
+    )
     return logits_grad, None, None, None, None, None
 
 
@@ -267,21 +254,17 @@ def _linear_cross_entropy(span: Span, result: torch.Tensor, *_: Any, **__: Any) 
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
-    """A tensor as a part of a cross entropy that is computed by hand."""
+class Term(flow.Term):
+    """A tensor as a part of a cross entropy that is computed by hand.
 
-    kind: str
-    """``logits``, ``max`` (of a row), ``shifted`` (logits - max), ``exp``, ``sum`` (of exp),
-    ``logsumexp``, ``softmax``, ``log_softmax``, ``column_log_softmax`` (of another axis), ``label``
-    (logits of the labels), ``probability`` (of the labels), or ``loss``."""
-    key: tuple[int, int, int]
-    """Identity of the logits."""
+    Its kind is ``logits``, ``max`` (of a row), ``shifted`` (logits - max), ``exp``, ``sum`` (of
+    exp), ``logsumexp``, ``softmax``, ``log_softmax``, ``column_log_softmax`` (of another axis),
+    ``label`` (logits of the labels), ``probability`` (of the labels), or ``loss``; the formula
+    begins with the logits.
+    """
+
     logits: str
     """Spec of the logits as text, one row for each label."""
-    shape: tuple[int, ...]
-    """Shape of the logits."""
-    steps: frozenset[Step] = frozenset()
-    """Kernels that computed the tensor from the logits."""
     shifted: bool = False
     """Whether the maximum of the row was subtracted."""
     target: str = ""
@@ -296,134 +279,83 @@ def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
     shape = tuple(tensor.shape)
     rows = tensor.numel() // shape[-1] if shape and shape[-1] else 0
     spec = spec_of(tensor, (rows, shape[-1] if shape else 0), copied=True)
-    return Term("logits", kernel.flow.identity(tensor), spec, shape)
+    return Term("logits", kernel.flow.identity(tensor), shape, spec)
 
 
-def _of_last_axis(kernel: Kernel, term: Term) -> bool:
-    """Return whether a kernel reduces the last axis of the logits."""
+def _cast(kernel: Kernel, term: Term) -> Term | None:
+    # A cast of logits gives other logits: the operator has the dtype of its input.
+    return None if term.kind == "logits" else term
+
+
+def _of_row(kernel: Kernel, term: Term) -> Term | None:
+    """Follow a kernel that takes the last axis of the logits."""
     axis = kernel.argument(1, "dim")
     axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
-    return isinstance(axis, int) and axis in (-1, len(term.shape) - 1)
+    if isinstance(axis, int) and axis in (-1, len(term.shape) - 1):
+        return replace(term, kind=OF_ROW[kernel.operation, term.kind])
+    return replace(term, kind="column_log_softmax") if kernel.name == "_log_softmax" else None
 
 
-REDUCTIONS = {
-    ("logsumexp", "logits"): "logsumexp",
-    ("logsumexp", "shifted"): "logsumexp",
-    ("_softmax", "logits"): "softmax",
-    ("_log_softmax", "logits"): "log_softmax",
-    ("_softmax", "shifted"): "softmax",
-    ("_log_softmax", "shifted"): "log_softmax",
-    ("amax", "logits"): "max",
-    ("max", "logits"): "max",
-    ("sum", "exp"): "sum",
-}
-"""Kind of the result of a kernel that takes the last axis, by kernel and kind of its argument."""
-ELEMENTWISE = {
-    ("exp", "logits"): "exp",
-    ("exp", "shifted"): "exp",
-    ("log", "sum"): "logsumexp",
-    ("log", "softmax"): "log_softmax",
-}
-DIFFERENCES = {
-    ("logits", "max"): "shifted",
-    ("logits", "logsumexp"): "log_softmax",
-    ("shifted", "logsumexp"): "log_softmax",
-    ("logsumexp", "label"): "loss",
-    ("label", "logsumexp"): "loss",
-}
-"""Kind of a difference of two tensors, by their kinds."""
-PICKING = frozenset({"gather", "index"})
-ADDING = frozenset({"index_put", "scatter_add", "scatter", "sub"})
-BY_HAND = {
-    "mul": "its log-probabilities are multiplied by a tensor of their shape, which need not be "
-    "labels",
-    "log": "it takes the logarithm of the labels' probabilities: cross_entropy is more accurate",
-    "gradient": "its gradient is computed by hand: probabilities minus one at the labels",
-}
-"""Reasons why a cross entropy by hand is listed."""
-
-
-def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
-    """Return the terms of a kernel's results; record log-probabilities that labels pick."""
-    tensors = [tensor for tensor in kernel.tensors if tensor.is_floating_point()][:2]
-    if not tensors or not kernel.results or kernel.name not in NAMES:
-        return []
-    first, *others = [_term(kernel, tensor) for tensor in tensors]
-    first = replace(first, steps=first.steps | {kernel.step})
-    kind = None
-    if kernel.name in COPIES:
-        # A cast of logits gives other logits: the operator has the dtype of its input.
-        kind = first.kind if first.kind != "logits" else None
-    elif kernel.name in PICKING:
-        return _picked(kernel, first)
-    elif reason := _listed(kernel, first, others):
-        kernel.span.not_recognised("cross_entropy", BY_HAND[reason])
-        return []
-    elif kernel.name == "_log_softmax" and not _of_last_axis(kernel, first):
-        kind = "column_log_softmax"
-    elif (kernel.name, first.kind) in REDUCTIONS and _of_last_axis(kernel, first):
-        kind = REDUCTIONS[kernel.name, first.kind]
-    elif kernel.name == "sub" and others and first.key == others[0].key:
-        target = first.target or others[0].target
-        first = replace(first, steps=first.steps | others[0].steps, target=target)
-        kind = _difference(first, others[0])
-    elif kernel.name == "add" and others and first.key == others[0].key:
-        # log(sum(exp(x - max))) + max
-        first = replace(first, steps=first.steps | others[0].steps, shifted=False)
-        kind = "logsumexp" if {first.kind, others[0].kind} == {"logsumexp", "max"} else None
-    else:
-        kind = ELEMENTWISE.get((kernel.name, first.kind))
-    if kind is None:
-        return []
-    found = replace(first, kind=kind, shifted=first.shifted or kind == "shifted")
+def _difference(kernel: Kernel, first: Term, other: Term) -> Term | None:
+    kind = DIFFERENCES[first.kind, other.kind]
+    # The maximum is subtracted on both sides, or on neither.
+    if first.key != other.key or (kind != "shifted" and first.shifted != other.shifted):
+        return None
+    target, shifted = first.target or other.target, first.shifted or kind == "shifted"
+    found = replace(first, kind=kind, target=target, shifted=shifted)
     if kind == "loss":
         _record(kernel, found)
-    return [(kernel.results[0], found)]
+    return found
 
 
-def _listed(kernel: Kernel, first: Term, others: list[Term]) -> str:
-    """Return why a kernel is listed as a part of a cross entropy; empty if it is none."""
-    if kernel.name == "log" and first.kind == "probability":
-        return "log"
-    if (
-        kernel.name == "mul"
-        and others
-        and {first.kind, others[0].kind} == {"log_softmax", "logits"}
-    ):
-        return "mul" if first.shape == others[0].shape else ""
-    if kernel.name not in ADDING or first.kind != "softmax":
-        return ""
-    labels = any(not tensor.is_floating_point() for tensor in kernel.tensors)
-    return "gradient" if labels else ""
+def _unshifted(kernel: Kernel, first: Term, other: Term) -> Term | None:
+    """Follow log(sum(exp(x - max))) + max."""
+    return replace(first, kind="logsumexp", shifted=False) if first.key == other.key else None
 
 
-def _difference(first: Term, other: Term) -> str | None:
-    kind = DIFFERENCES.get((first.kind, other.kind))
-    # The maximum is subtracted on both sides, or on neither.
-    matches = kind == "shifted" or first.shifted == other.shifted
-    return kind if matches else None
+def _logarithm_of_probability(kernel: Kernel, probability: Term) -> None:
+    why = "it takes the logarithm of the labels' probabilities: cross_entropy is more accurate"
+    kernel.span.not_recognised("cross_entropy", why)
 
 
-def _picked(kernel: Kernel, term: Term) -> list[tuple[torch.Tensor, Term]]:
+def _product(kernel: Kernel, first: Term, other: Term) -> None:
+    if first.shape == other.shape:
+        why = (
+            "its log-probabilities are multiplied by a tensor of their shape, which need not be "
+            "labels"
+        )
+        kernel.span.not_recognised("cross_entropy", why)
+
+
+def _gradient(kernel: Kernel, softmax: Term, other: Term | None = None) -> None:
+    if any(not tensor.is_floating_point() for tensor in kernel.tensors):
+        why = "its gradient is computed by hand: probabilities minus one at the labels"
+        kernel.span.not_recognised("cross_entropy", why)
+
+
+def _picked(kernel: Kernel, term: Term) -> Term | None:
     """Follow a kernel that picks one class of every row."""
     rows = torch.Size(term.shape[:-1]).numel()
     indices = [tensor for tensor in kernel.tensors[1:] if not tensor.is_floating_point()]
     result = kernel.results[0]
-    if not indices or term.kind not in ("logits", "shifted", "log_softmax", "softmax"):
-        return []
-    if len(term.shape) < 2 or result.numel() != rows or tuple(result.shape) == term.shape:
-        return []
+    if (
+        not indices
+        or len(term.shape) < 2
+        or result.numel() != rows
+        or tuple(result.shape) == term.shape
+    ):
+        return None
     if kernel.name == "gather" and indices[0].shape != (*term.shape[:-1], 1):
-        return []
+        return None
     if kernel.name == "index" and len(indices) != len(term.shape):
-        return []
+        return None
     target = spec_of(indices[-1], (rows,), copied=True)
     kind = "probability" if term.kind == "softmax" else "label"
     label = replace(term, kind=kind, target=target)
     if term.kind == "log_softmax":
         _record(kernel, label)
-        return []
-    return [(result, label)]
+        return None
+    return label
 
 
 def _record(kernel: Kernel, term: Term) -> None:
@@ -435,8 +367,55 @@ def _record(kernel: Kernel, term: Term) -> None:
     kernel.span.on_gradient(OPERATOR, gradient, None)
 
 
-NAMES = {name for name, _ in (*REDUCTIONS, *ELEMENTWISE)} | PICKING | ADDING | COPIES
-NAMES |= {"add", "mul"}
+OF_ROW = {
+    ("logsumexp", "logits"): "logsumexp",
+    ("logsumexp", "shifted"): "logsumexp",
+    ("_softmax", "logits"): "softmax",
+    ("_log_softmax", "logits"): "log_softmax",
+    ("_softmax", "shifted"): "softmax",
+    ("_log_softmax", "shifted"): "log_softmax",
+    ("amax", "logits"): "max",
+    ("max", "logits"): "max",
+    ("sum", "exp"): "sum",
+}
+"""Kind of the result of a kernel that takes the last axis, by kernel and kind of its argument."""
+DIFFERENCES = {
+    ("logits", "max"): "shifted",
+    ("logits", "logsumexp"): "log_softmax",
+    ("shifted", "logsumexp"): "log_softmax",
+    ("logsumexp", "label"): "loss",
+    ("label", "logsumexp"): "loss",
+}
+"""Kind of a difference of two tensors, by their kinds."""
+RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
+    ("copy",): _cast,
+    ("exp", "logits"): "exp",
+    ("exp", "shifted"): "exp",
+    ("log", "sum"): "logsumexp",
+    ("log", "softmax"): "log_softmax",
+    ("log", "probability"): _logarithm_of_probability,
+    ("add", "logsumexp", "max"): _unshifted,
+    ("add", "max", "logsumexp"): _unshifted,
+    ("mul", "log_softmax", "logits"): _product,
+    ("mul", "logits", "log_softmax"): _product,
+}
+RULES |= dict.fromkeys(OF_ROW, _of_row)
+RULES |= {("sub", *kinds): _difference for kinds in DIFFERENCES}
+RULES |= {
+    (kernel, kind): _picked
+    for kernel in ("gather", "index")
+    for kind in ("logits", "shifted", "log_softmax", "softmax")
+}
+for _kernel in ("index_put", "scatter_add", "scatter", "sub"):
+    RULES |= {(_kernel, "softmax"): _gradient, (_kernel, "softmax", "logits"): _gradient}
+FORMULA = flow.Formula(RULES)
+
+
+def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
+    """Return the terms of a kernel's results; record log-probabilities that labels pick."""
+    return FORMULA.follow(kernel, _term)
+
+
 FUNCTIONS: dict[Any, Any] = {
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,

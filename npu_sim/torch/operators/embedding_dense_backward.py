@@ -6,14 +6,12 @@ import torch
 from torch.nn import functional
 
 from npu_sim.language import Text
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
-from npu_sim.torch.library import Gradient, Gradients, define, device_of, operator_of
+from npu_sim.torch.library import Gradient, Gradients, define, operator_of
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["embedding"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("embedding_dense_backward"))
+GRADIENT_OPERATOR = operator_of("embedding_dense_backward")
 
 
 def _forward(
@@ -24,7 +22,6 @@ def _forward(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     indices, weight, *ctx.call = inputs
-    ctx.settings = current_device()
     ctx.rows = weight.shape[0]
     ctx.save_for_backward(indices)
 
@@ -32,8 +29,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     (indices,) = ctx.saved_tensors
     rows = grad.reshape(-1, grad.shape[-1])
-    with device_of(ctx):
-        return None, GRADIENT_OPERATOR(rows, indices.reshape(-1), ctx.rows, *ctx.call), None, None
+    return None, GRADIENT_OPERATOR(rows, indices.reshape(-1), ctx.rows, *ctx.call), None, None
 
 
 FORWARD_OPERATOR = define(

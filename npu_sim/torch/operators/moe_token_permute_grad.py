@@ -15,21 +15,20 @@ import torch
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.torch.flow import Kernel
-from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
+from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Span
+from npu_sim.torch.recording import Place
 
 __all__ = ["moe_token_permute", "npu_moe_token_permute"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("moe_token_permute_grad"))
+GRADIENT_OPERATOR = operator_of("moe_token_permute_grad")
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     tokens, indices, *_ = inputs
     sorted_indices = output[1]
-    ctx.settings, ctx.shape = current_device(), tokens.shape
+    ctx.shape = tokens.shape
     ctx.topk = indices.shape[1] if indices.dim() == 2 else 1
     ctx.save_for_backward(sorted_indices)
     ctx.mark_non_differentiable(sorted_indices)
@@ -38,16 +37,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, grad: torch.Tensor, _: Any) -> Gradients:
     (sorted_indices,) = ctx.saved_tensors
     rows = grad.contiguous().reshape(grad.shape[0], ctx.shape[1:].numel())
-    with device_of(ctx):
-        return (
-            GRADIENT_OPERATOR(rows, sorted_indices, ctx.topk, False).reshape(ctx.shape),
-            None,
-            None,
-            None,
-        )
+    return (
+        GRADIENT_OPERATOR(rows, sorted_indices, ctx.topk, False).reshape(ctx.shape),
+        None,
+        None,
+        None,
+    )
 
 
-FORWARD_OPERATOR = operator_of(load_operator("moe_token_permute"), Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("moe_token_permute", Gradient(_keep, _backward))
 
 
 def moe_token_permute(
@@ -103,6 +101,8 @@ class Choice:
     """Number of positions for each row."""
     limit: int
     """Most elements of scores for the chosen positions."""
+    place: Place | None = None
+    """Place of the program that decided."""
     moves: bool = False
     """Whether a larger tensor depends on the choice: rows are selected or scaled by it."""
     closed: bool = False
@@ -200,7 +200,8 @@ def _chosen(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
         return []
     rows = scores.numel() // scores.shape[-1]
     topk = max(positions.numel() // rows, 1)
-    choice = Choice(kernel.name, rows, topk, scores.numel() * topk)
+    limit = scores.numel() * topk
+    choice = Choice(kernel.name, rows, topk, limit, kernel.span.place_now())
     kernel.span.routing.append(choice)
     kept = kernel.results if kernel.name == "topk" else [positions]
     return [(tensor, choice) for tensor in kept]
@@ -212,7 +213,8 @@ def _gather_weights(kernel: Kernel, choice: Choice | None) -> None:
     if source.dim() < STACKED or kernel.flow.parameter(source) is None:
         return
     if choice is None:
-        choice = Choice(kernel.name, index.numel(), 1, index.numel())
+        place = kernel.span.place_now()
+        choice = Choice(kernel.name, index.numel(), 1, index.numel(), place)
         kernel.span.routing.append(choice)
     choice.moves = True
 
@@ -348,15 +350,17 @@ def _list_rest(span: Span, blocks: list[Block], choices: list[Choice]) -> None:
         if block.returned or block.choice is not None:
             _rows_not_recognised(span, block, why)
     for choice in choices:
-        if not choice.closed and choice.kernel == "topk":
-            _not_recognised(span, choice, why)
+        # A choice that moves nothing, as in the loss of a router, is no call.
+        if not choice.closed and choice.moves:
+            _not_recognised(span, choice, why, choice.place)
 
 
-def _not_recognised(span: Span, choice: Choice, why: str) -> None:
+def _not_recognised(span: Span, choice: Choice, why: str, place: Place | None = None) -> None:
     choice.closed = True
     span.not_recognised(
         "routing of tokens",
         Text("top {topk} of {tokens} tokens: {why}", choice, tokens=choice.rows, why=why),
+        place,
     )
 
 

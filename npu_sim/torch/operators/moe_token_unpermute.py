@@ -4,31 +4,27 @@ from typing import Any
 
 import torch
 
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
-from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
+from npu_sim.torch.library import Gradient, Gradients, operator_of
 
 __all__ = ["moe_token_unpermute", "npu_moe_token_unpermute"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("moe_token_unpermute_grad"))
+GRADIENT_OPERATOR = operator_of("moe_token_unpermute_grad")
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     permuted_tokens, sorted_indices, probs, *_ = inputs
-    ctx.settings = current_device()
     ctx.save_for_backward(permuted_tokens, sorted_indices, probs)
 
 
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     permuted_tokens, sorted_indices, probs = ctx.saved_tensors
-    with device_of(ctx):
-        tokens_grad, probs_grad = GRADIENT_OPERATOR(
-            permuted_tokens, grad.contiguous(), sorted_indices, probs
-        )
+    tokens_grad, probs_grad = GRADIENT_OPERATOR(
+        permuted_tokens, grad.contiguous(), sorted_indices, probs
+    )
     return tokens_grad, None, None if probs is None else probs_grad, None, None
 
 
-FORWARD_OPERATOR = operator_of(load_operator("moe_token_unpermute"), Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("moe_token_unpermute", Gradient(_keep, _backward))
 
 
 def moe_token_unpermute(

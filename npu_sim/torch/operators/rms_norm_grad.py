@@ -15,34 +15,31 @@ from torch.nn import functional
 
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.status import NULL_POINTER, AclnnError
-from npu_sim.torch.flow import COPIES, Kernel, Step
-from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
+from npu_sim.torch import flow
+from npu_sim.torch.flow import Kernel
+from npu_sim.torch.library import Gradient, Gradients, operator_of
 from npu_sim.torch.recorder import Span, spec_of
 
 __all__ = ["npu_rms_norm", "rms_norm"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("rms_norm_grad"))
+GRADIENT_OPERATOR = operator_of("rms_norm_grad")
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, gamma, _ = inputs
     rstd = output[1]
-    ctx.settings = current_device()
     ctx.save_for_backward(x, rstd, gamma)
     ctx.mark_non_differentiable(rstd)
 
 
 def _backward(ctx: Any, dy: torch.Tensor, _: Any) -> Gradients:
     x, rstd, gamma = ctx.saved_tensors
-    with device_of(ctx):
-        dx, dgamma = GRADIENT_OPERATOR(dy.contiguous(), x, rstd, gamma)
+    dx, dgamma = GRADIENT_OPERATOR(dy.contiguous(), x, rstd, gamma)
     return dx, dgamma.to(gamma.dtype), None
 
 
-FORWARD_OPERATOR = operator_of(load_operator("rms_norm"), Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("rms_norm", Gradient(_keep, _backward))
 
 
 def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
@@ -124,22 +121,17 @@ def _rms_norm(
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
-    """A tensor as a part of ``x * rsqrt(mean(x * x) + epsilon) * gamma``."""
+class Term(flow.Term):
+    """A tensor as a part of ``x * rsqrt(mean(x * x) + epsilon) * gamma``.
 
-    kind: str
-    """``x``, ``mean`` (of x), ``centred`` (x - mean(x)), ``square``, ``sum`` (of squares),
-    ``mean_square``, ``rms``, ``rstd``, ``normed``, or ``y``."""
-    key: tuple[int, int, int]
-    """Identity of x."""
+    Its kind is ``x``, ``mean`` (of x), ``centred`` (x - mean(x)), ``square``, ``sum`` (of squares),
+    ``mean_square``, ``rms``, ``rstd``, ``normed``, or ``y``; the formula begins with x.
+    """
+
     x: str
     """Spec of x as text, without the casts that the computation begins with."""
-    shape: tuple[int, ...]
-    """Shape of x."""
     dtype: torch.dtype
     """Dtype of x."""
-    steps: frozenset[Step] = frozenset()
-    """Kernels that computed the tensor from x."""
     columns: int = 0
     """Number of elements that are normalised together."""
     epsilon: float | None = None
@@ -156,24 +148,29 @@ ENDING = frozenset({"mean", "square", "sum", "mean_square", "normed", "y"})
 """Kinds of tensors that may also be the x of another normalisation."""
 
 
-def _term(kernel: Kernel, tensor: torch.Tensor, *, ends: bool = False) -> Term:
-    """Return a tensor's term; x itself if no term is known, or if a known term ``ends``."""
+def _term(kernel: Kernel, tensor: torch.Tensor) -> Term:
+    """Return a tensor's term; x itself if no term is known."""
     known = kernel.flow.fact(FORWARD, tensor)
-    if isinstance(known, Term) and not (ends and (known.kind in ENDING or known.offset)):
-        shape = tuple(tensor.shape)
-        if known.kind != "x" or known.shape == shape:
-            return known
-        if torch.Size(known.shape).numel() == tensor.numel():  # a view of x
-            return replace(known, x=str(TensorSpec(shape, str(known.dtype))), shape=shape)
-    spec = spec_of(tensor, copied=True)
-    return Term(
-        "x",
-        kernel.flow.identity(tensor),
-        spec,
-        tuple(tensor.shape),
-        tensor.dtype,
-        parameter=kernel.flow.parameter(tensor),
-    )
+    shape = tuple(tensor.shape)
+    if not isinstance(known, Term):
+        return _x(kernel, tensor)
+    if known.kind != "x" or known.shape == shape:
+        return known
+    if torch.Size(known.shape).numel() == tensor.numel():  # a view of x
+        return replace(known, x=str(TensorSpec(shape, str(known.dtype))), shape=shape)
+    return _x(kernel, tensor)
+
+
+def _term_or_new_x(kernel: Kernel, tensor: torch.Tensor) -> Term:
+    """Return a tensor's term, where the result of one formula is the x of the next."""
+    known = _term(kernel, tensor)
+    return _x(kernel, tensor) if known.kind in ENDING or known.offset else known
+
+
+def _x(kernel: Kernel, tensor: torch.Tensor) -> Term:
+    identity, parameter = kernel.flow.identity(tensor), kernel.flow.parameter(tensor)
+    x = spec_of(tensor, copied=True)
+    return Term("x", identity, tuple(tensor.shape), x, tensor.dtype, parameter=parameter)
 
 
 def _cast(kernel: Kernel, term: Term) -> Term | None:
@@ -186,17 +183,10 @@ def _cast(kernel: Kernel, term: Term) -> Term | None:
     return None if rounded and term.kind == "x" else term
 
 
-def _square(kernel: Kernel, term: Term) -> Term | None:
-    return replace(term, kind="square") if term.kind == "x" and not term.offset else None
-
-
-def _power(kernel: Kernel, term: Term) -> Term | None:
-    exponent = kernel.number(1)
-    if exponent == 2:
-        return _square(kernel, term)
-    if exponent == 0.5:
-        return _root(kernel, term)
-    return _reciprocal_root(kernel, term) if exponent == -0.5 else None
+def _square(kernel: Kernel, term: Term, other: Term | None = None) -> Term | None:
+    """Follow x * x, as one kernel of x or as the product of equal tensors."""
+    is_product = other is not None and (other.key, other.offset) != (term.key, term.offset)
+    return None if term.offset or is_product else replace(term, kind="square")
 
 
 def _reduced(kernel: Kernel, term: Term) -> int:
@@ -211,82 +201,47 @@ def _reduced(kernel: Kernel, term: Term) -> int:
     return int(torch.Size(term.shape[-len(chosen) :]).numel())
 
 
-def _mean(kernel: Kernel, term: Term) -> Term | None:
+def _reduction(kernel: Kernel, term: Term) -> Term | None:
     columns = _reduced(kernel, term)
-    if not columns or kernel.tensors[0].dim() != len(term.shape):
+    if not columns or kernel.operands[0].dim() != len(term.shape):
         return None
-    kinds = {"square": "mean_square", "x": "mean"}
-    return replace(term, kind=kinds[term.kind], columns=columns) if term.kind in kinds else None
+    return replace(term, kind=REDUCTIONS[kernel.operation, term.kind], columns=columns)
 
 
-def _sum(kernel: Kernel, term: Term) -> Term | None:
-    columns = _reduced(kernel, term)
-    if term.kind != "square" or not columns:
-        return None
-    return replace(term, kind="sum", columns=columns)
-
-
-def _root(kernel: Kernel, term: Term) -> Term | None:
-    return (
-        _with_placeholder(kernel, replace(term, kind="rms")) if term.kind == "mean_square" else None
-    )
-
-
-def _reciprocal_root(kernel: Kernel, term: Term) -> Term | None:
-    return (
-        _with_placeholder(kernel, replace(term, kind="rstd"))
-        if term.kind == "mean_square"
-        else None
-    )
-
-
-def _with_placeholder(kernel: Kernel, term: Term) -> Term:
-    """List a normalisation as not recognised, until gamma shows that it is a call."""
+def _root(kernel: Kernel, term: Term) -> Term:
+    """Follow a root, and list the normalisation as not recognised until gamma follows."""
     kernel.span.operators.add(FORWARD)  # the class of the module is not listed as well
-    return replace(term, placeholder=kernel.span.not_recognised(FORWARD, NO_WEIGHT))
+    kind = "rstd" if kernel.operation == "rsqrt" else "rms"
+    return replace(term, kind=kind, placeholder=kernel.span.not_recognised(FORWARD, NO_WEIGHT))
 
 
-def _reciprocal(kernel: Kernel, term: Term) -> Term | None:
-    return replace(term, kind="rstd") if term.kind == "rms" else None
-
-
-def _add(kernel: Kernel, term: Term) -> Term | None:
-    number = kernel.number(1) if kernel.tensors[0] is kernel.argument(0) else kernel.number(0)
+def _sum_with_number(kernel: Kernel, term: Term, other: Term | None = None) -> Term | None:
+    """Follow the addition of epsilon to the mean, or of an offset to a weight."""
+    number = kernel.number(1)
     if number is None or kernel.options.get("alpha", 1) != 1:
         return None
-    if term.kind == "mean_square" and term.epsilon is None:
-        return replace(term, epsilon=number)
-    if term.kind == "x" and not term.offset:
-        return replace(term, offset=number)
-    return None
+    if term.kind == "mean_square":
+        return None if term.epsilon is not None else replace(term, epsilon=number)
+    return None if term.offset else replace(term, offset=number)
 
 
-def _scaled(kernel: Kernel, term: Term, factor: float) -> Term | None:
+def _scaled(kernel: Kernel, term: Term) -> Term | None:
     """Follow a product with a number: a sum divided by its number of elements is a mean."""
+    factor = kernel.factor or 0.0
     if term.kind == "sum" and abs(factor * term.columns - 1) < MEAN_TOLERANCE:
         return replace(term, kind="mean_square")
     return term if factor == 1 and term.kind in ("rstd", "rms") else None
 
 
-def _multiply(kernel: Kernel, first: Term, other: Term) -> Term | None:
-    """Follow the product of two tensors: a square, x * rstd, or the product with gamma."""
-    if first.key == other.key and first.kind == other.kind == "x" and first.offset == other.offset:
-        return _square(kernel, first)
-    for left, right in ((first, other), (other, first)):
-        if left.kind == "x" and right.kind == "rstd" and left.key == right.key:
-            return _normed(left, right)
-        if left.kind == "normed" and right.kind == "x":
-            return _gamma(kernel, left, right)
-    return None
+def _normed(kernel: Kernel, first: Term, other: Term) -> Term | None:
+    """Follow x * rstd or x / rms; x may be taken before or after its cast."""
+    scale = first if other.kind == "x" else other
+    return replace(scale, kind="normed") if first.key == other.key else None
 
 
-def _normed(x: Term, scale: Term) -> Term:
-    # x * rsqrt(...) may be computed from x before or after its cast.
-    return replace(scale, kind="normed", steps=x.steps | scale.steps)
-
-
-def _gamma(kernel: Kernel, normed: Term, gamma: Term) -> Term | None:
+def _gamma(kernel: Kernel, first: Term, other: Term) -> Term | None:
     """Record the call when a normalised tensor is multiplied by the weight."""
+    normed, gamma = (first, other) if first.kind == "normed" else (other, first)
     axes, columns = 0, 1
     while columns < normed.columns:
         axes += 1
@@ -303,71 +258,45 @@ def _gamma(kernel: Kernel, normed: Term, gamma: Term) -> Term | None:
     gamma_spec = str(TensorSpec(shape, str(gamma.dtype)))
     call = {"x": normed.x, "gamma": gamma_spec}
     kernel.span.call(FORWARD, {**call, "epsilon": float(normed.epsilon or 0.0)}, gamma.parameter)
-    steps = normed.steps | gamma.steps | {kernel.step}
-    kernel.span.account(steps)
+    kernel.span.account(first.steps)
     # dy has the dtype of x, even if code that computes by hand returns another dtype.
     kernel.span.on_gradient(OPERATOR, {"dy": normed.x, **call}, gamma.parameter)
-    return replace(normed, kind="y", steps=steps)
+    return replace(normed, kind="y")
 
 
-def _mul(kernel: Kernel, terms: list[Term]) -> Term | None:
-    number = kernel.number(1) if len(terms) == 1 else None
-    if number is not None:
-        return _scaled(kernel, terms[0], number)
-    return _multiply(kernel, *terms) if len(terms) == 2 else None
-
-
-def _div(kernel: Kernel, terms: list[Term]) -> Term | None:
-    number = kernel.number(1)
-    if number:
-        return _scaled(kernel, terms[0], 1 / number)
-    if len(terms) == 1 and kernel.number(0) == 1:
-        return _reciprocal(kernel, terms[0])
-    if len(terms) == 2 and terms[0].kind == "x" and terms[1].kind == "rms":
-        return _normed(*terms) if terms[0].key == terms[1].key else None
-    return None
-
-
-def _sub(kernel: Kernel, terms: list[Term]) -> Term | None:
+def _centred(kernel: Kernel, x: Term, mean: Term) -> Term | None:
     """Follow x - mean(x), whose normalisation is a layer norm."""
-    if len(terms) == 2 and terms[1].kind == "mean" and terms[0].key == terms[1].key:
-        return replace(terms[0], kind="centred")
-    return None
+    return replace(x, kind="centred") if x.key == mean.key else None
 
 
-UNARY = {
-    "pow": _power,
-    "square": _square,
-    "mean": _mean,
-    "sum": _sum,
-    "sqrt": _root,
-    "rsqrt": _reciprocal_root,
-    "reciprocal": _reciprocal,
-    "add": _add,
+REDUCTIONS = {("mean", "square"): "mean_square", ("mean", "x"): "mean", ("sum", "square"): "sum"}
+"""Kinds of the results of reductions."""
+RULES: dict[tuple[str, ...], flow.Rule[Term]] = {
+    ("copy",): _cast,
+    ("square", "x"): _square,
+    ("mul", "x", "x"): _square,
+    ("sqrt", "mean_square"): _root,
+    ("rsqrt", "mean_square"): _root,
+    ("reciprocal", "rms"): "rstd",
+    ("add", "mean_square"): _sum_with_number,
+    ("add", "mean_square", "x"): _sum_with_number,
+    ("add", "x"): _sum_with_number,
+    ("add", "x", "x"): _sum_with_number,
+    ("scale",): _scaled,
+    ("mul", "x", "rstd"): _normed,
+    ("mul", "rstd", "x"): _normed,
+    ("div", "x", "rms"): _normed,
+    ("mul", "normed", "x"): _gamma,
+    ("mul", "x", "normed"): _gamma,
+    ("sub", "x", "mean"): _centred,
 }
-BINARY = {"mul": _mul, "div": _div, "sub": _sub}
+RULES |= dict.fromkeys(REDUCTIONS, _reduction)
+FORMULA = flow.Formula(RULES)
 
 
 def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Term]]:
     """Return the terms of a kernel's results."""
-    if kernel.name not in UNARY and kernel.name not in COPIES and kernel.name not in BINARY:
-        return []
-    operands = [tensor for tensor in kernel.tensors if tensor.is_floating_point()][:2]
-    if not operands or len(kernel.results) != 1:
-        return []
-    for ends in (False, True):
-        found = _follow(kernel, [_term(kernel, tensor, ends=ends) for tensor in operands])
-        if found is not None:
-            return [(kernel.results[0], replace(found, steps=found.steps | {kernel.step}))]
-    return []
-
-
-def _follow(kernel: Kernel, terms: list[Term]) -> Term | None:
-    if kernel.name in COPIES:
-        return _cast(kernel, terms[0])
-    if kernel.name in BINARY:
-        return BINARY[kernel.name](kernel, terms)
-    return UNARY[kernel.name](kernel, terms[0])
+    return FORMULA.follow(kernel, _term, _term_or_new_x)
 
 
 def on_module_exit(

@@ -9,29 +9,25 @@ from typing import Any, NamedTuple
 import torch
 
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.torch.flow import Kernel, Step
-from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
+from npu_sim.torch.library import Gradient, Gradients, operator_of
 
 __all__ = ["npu_swiglu"]
 
-GRADIENT_OPERATOR = operator_of(load_operator("swi_glu_grad"))
+GRADIENT_OPERATOR = operator_of("swi_glu_grad")
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, ctx.dim = inputs
-    ctx.settings = current_device()
     ctx.save_for_backward(x)
 
 
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     (x,) = ctx.saved_tensors
-    with device_of(ctx):
-        return GRADIENT_OPERATOR(grad.contiguous(), x, ctx.dim), None
+    return GRADIENT_OPERATOR(grad.contiguous(), x, ctx.dim), None
 
 
-FORWARD_OPERATOR = operator_of(load_operator("swi_glu"), Gradient(_keep, _backward))
+FORWARD_OPERATOR = operator_of("swi_glu", Gradient(_keep, _backward))
 
 
 def npu_swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:

@@ -1,46 +1,252 @@
-"""Check of a file of calls on several products; equal lines are one row, checked once.
+"""Preflight: check a file of calls without data, one JSON object per line.
 
-The matrix also tells where its columns differ: path, cores, bits and time of the calls.
+A line has the operator (or a vendor kernel, for its raw planner) and its inputs::
+
+    {"op": "rms_norm_grad", "product": "atlas_a2", "deterministic": true, "count": 65,
+     "name": "model.layers.*.input_layernorm",
+     "inputs": {"dy": "4096x8192:bf16", "gamma": "8192:bf16"}}
+
+``expect`` (any of ``status``, ``block_dim``, ``tiling_key``, ``workspace_bytes``,
+``schedule_mode``, ``path`` and, for a kernel, ``tiling``) is compared with the result. The first
+line may be the head of a recording, which lists what its calls do not cover.
+
+:func:`check_line` checks one line, :func:`check_file` a file on several products, SoCs and
+releases. Equal lines are one row, checked once; :class:`Matrix` also tells where the columns
+differ. :class:`Policy` decides which calls are accepted.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from npu_sim.cores import load_profile
+from npu_sim.files.reading import JSON_BYTES, read_limited
+from npu_sim.files.schemas import schema
+from npu_sim.files.writing import write_text
 from npu_sim.language import Text, joined
-from npu_sim.plans.answers import Printed
-from npu_sim.plans.model import RUNS
+from npu_sim.language.quantities import bytes_text
+from npu_sim.plans.answers import Evidence, Printed
+from npu_sim.plans.model import OVERFLOWS, RUNS
 from npu_sim.plans.tables import Columns, Tabular, columns_of
 from npu_sim.questions.compare import changed_bits
-from npu_sim.questions.preflight.answers import (
+from npu_sim.questions.preflight_checks import (
     ACCEPTED,
     ERROR,
+    FAILED,
     INFORMATIONAL,
     MALFORMED,
+    REFUSED,
     UNKNOWN,
+    WORKSPACE,
     Checked,
     Row,
     Summary,
+    Totals,
+    check_call,
+    check_line,
+    malformed,
+    totals,
 )
-from npu_sim.questions.preflight.checking import Totals, check_call, malformed, totals
-from npu_sim.questions.preflight.lines import (
+from npu_sim.questions.preflight_lines import (
     HEAD,
     IDENTITY,
     Call,
     Column,
     MalformedLineError,
+    Names,
     call_of,
+    chosen_columns,
     column_of_line,
     is_named,
     parse,
     profile_of_line,
 )
-from npu_sim.questions.preflight.policy import Finding, Policy
-from npu_sim.status import UsageError
+from npu_sim.questions.varied_calls import items_of, product_names
+from npu_sim.status import UsageError, closest
+
+__all__ = [
+    "ACCEPTED",
+    "CRITERIA",
+    "ERROR",
+    "FAILED",
+    "INFORMATIONAL",
+    "MALFORMED",
+    "REFUSED",
+    "Checked",
+    "Column",
+    "Fault",
+    "Finding",
+    "Matrix",
+    "Policy",
+    "Row",
+    "Summary",
+    "check_file",
+    "check_line",
+    "chosen_columns",
+    "policy_of",
+    "read_baseline",
+    "write_baseline",
+]
+
+HINT = "a file that npu-sim preflight --write-baseline wrote"
+
+
+class Finding(NamedTuple):
+    """What identifies a finding: not its line, so that calls can move within their file."""
+
+    op: str
+    """Operator of the call."""
+    inputs: str
+    """Inputs of the call as text."""
+    target: str
+    """Label of the column."""
+    kind: str
+    """Kind of the reason for not accepting the call, as in a :class:`Fault`."""
+    reason: str
+    """The reason."""
+
+
+def read_baseline(path: Path) -> dict[Finding, int]:
+    """Return the findings of a baseline with their line numbers.
+
+    Raises UsageError for a file that cannot be read, and for a line that is not a finding.
+    """
+    lines = read_limited("baseline", path, JSON_BYTES, HINT).splitlines()
+    return {_finding(path, number, line): number for number, line in enumerate(lines, 1)}
+
+
+def _finding(path: Path, number: int, line: bytes) -> Finding:
+    try:
+        values = json.loads(line)
+        finding = Finding(*(values[name] for name in Finding._fields))
+        if not all(isinstance(value, str) for value in finding):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, RecursionError):
+        message = Text("{path}: line {number} is not an accepted finding", path=path, number=number)
+        raise UsageError("baseline", message, HINT) from None
+    return finding
+
+
+def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
+    """Write a baseline."""
+    form = schema("baseline")
+    lines = (
+        json.dumps({"schema": form, **finding._asdict()}, ensure_ascii=False) + "\n"
+        for finding in findings
+    )
+    write_text(path, "".join(lines))
+
+
+CRITERIA = ("refused", "caveat", "timing", "unknown")
+"""Values of ``--fail-on``. Malformed lines, differences from ``expect`` and too much workspace
+always fail."""
+DEFAULT_CRITERIA = "refused"
+UNITS = {
+    "": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+}
+"""Bytes of the units of a size, in lower case."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Conditions under which a call is not accepted."""
+
+    fail_on: frozenset[str] = frozenset((DEFAULT_CRITERIA,))
+    """Subset of :data:`CRITERIA`: calls that do not run or overflow, have a caveat, have results
+    that can differ between runs, or depend on something that is not published."""
+    max_workspace: int | None = None
+    """Largest accepted workspace in bytes; None for any."""
+    informational: frozenset[str] = frozenset()
+    """Products whose findings are shown but do not count."""
+
+    def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
+        """Yield kind and description of every reason for not accepting a call.
+
+        That npu_sim does not model a call is always stated; :meth:`Matrix.findings` decides whether
+        it counts.
+        """
+        facts = checked.facts
+        refused = checked.outcome in (REFUSED, FAILED, OVERFLOWS) and checked.differences is None
+        if (
+            checked.outcome == MALFORMED
+            or checked.differences
+            or (refused and "refused" in self.fail_on)
+        ):
+            yield checked.label, checked.reason
+        if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
+            size, most = bytes_text(checked.workspace_bytes), bytes_text(self.max_workspace)
+            yield WORKSPACE, Text("{size}, more than {most}", size=size, most=most)
+        if "caveat" in self.fail_on and facts.get("caveats"):
+            yield "caveat", Text("caveats: {caveats}", caveats=", ".join(facts["caveats"]))
+        if "timing" in self.fail_on and facts.get("timing"):
+            yield (
+                "timing",
+                Text("can differ between runs: {outputs}", outputs=", ".join(facts["timing"])),
+            )
+        if checked.outcome == UNKNOWN and checked.differences is None:
+            yield UNKNOWN, checked.reason
+        if "unknown" in self.fail_on and (
+            facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value
+        ):
+            yield (
+                "unknown",
+                Text(
+                    "not published: {parts}",
+                    parts=", ".join(facts["workspace_unknown"]) or "how it is planned",
+                ),
+            )
+
+
+def policy_of(
+    fail_on: str = DEFAULT_CRITERIA,
+    max_workspace: str | int | None = None,
+    informational: Names = None,
+) -> Policy:
+    """Return the policy for texts such as ``"refused,timing"``, ``"256MiB"`` and ``"A3"``.
+
+    Raises UsageError for an unknown kind or product, and for a malformed size.
+    """
+    criteria = items_of(fail_on)
+    for criterion in criteria:
+        if criterion not in CRITERIA:
+            message = Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion))
+            hint = Text(
+                "one of: {allowed}{hint}",
+                allowed=", ".join(CRITERIA),
+                hint=closest(criterion, CRITERIA),
+            )
+            raise UsageError("fail_on", message, hint)
+    max_bytes = None if max_workspace is None else size_of(str(max_workspace))
+    names = product_names(informational) if informational else ()
+    return Policy(
+        frozenset(criteria), max_bytes, frozenset(load_profile(name).name for name in names)
+    )
+
+
+def size_of(text: str) -> int:
+    """Return the bytes of a text such as ``256MiB``.
+
+    Raises UsageError for a malformed size.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in UNITS:
+        units = ", ".join(unit for unit in UNITS if unit)
+        message = Text("max_workspace = {text} is not a size", text=repr(text))
+        hint = Text("a number of bytes, or with a unit: {units}", units=units)
+        raise UsageError("max_workspace", message, hint)
+    return int(float(match[1]) * UNITS[match[2]])
+
 
 BITS_OF_PRODUCTS = "rstd_differs_between_products"
 """Code of the caveat that a result has other bits than on another product."""
@@ -394,9 +600,9 @@ class _Reader:
             key = Text("malformed {op} {reason}", answer)
             row = self._rows.get(key)
             if row is None:
-                label = self.targets[0].label
+                cells = {target.label: answer for target in self.targets}
                 row = self._rows[key] = self._added(
-                    Row(number, answer.op, "", _remarks(values), {label: answer})
+                    Row(number, answer.op, "", _remarks(values), cells)
                 )
             return row, 1
         if not row.remarks:

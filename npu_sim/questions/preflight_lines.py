@@ -13,7 +13,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.questions.varied_calls import chosen_profiles, items_of, require_devices
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
-from npu_sim.releases import default_release
+from npu_sim.releases import chosen_releases, default_release
 from npu_sim.status import closest
 
 Names = str | Sequence[str] | None
@@ -42,24 +42,13 @@ def chosen_columns(
 
     Raises UsageError for an unknown product, SoC or release.
     """
-    profiles = _profiles(products, socs)
-    wanted: Sequence[str | None] = items_of(releases) if releases else [None]
-    profiles = require_devices(
-        list(
-            {
-                (changed.name, changed.soc, changed.release): changed
-                for base in profiles
-                for changed in map(base.with_release, wanted)
-            }.values()
-        )
-    )
-    return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
-
-
-def _profiles(products: Names, socs: Names) -> list[Profile]:
     if products is None and socs not in (None, "all"):
-        return [load_profile(None, soc) for soc in items_of(socs)]
-    return chosen_profiles(products, socs, every_soc=False)
+        named = chosen_releases(items_of(releases) if releases else None)
+        profiles = [load_profile(None, soc, release) for soc in items_of(socs) for release in named]
+    else:
+        profiles = chosen_profiles(products, socs, releases or None, every_soc=False)
+    profiles = require_devices(list(dict.fromkeys(profiles)))
+    return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
 
 
 def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
