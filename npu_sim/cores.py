@@ -150,13 +150,15 @@ class Profile(BaseModel):
         """
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
-            message = Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc))
-            hint = Text(
-                "its SoCs: {socs}{hint}",
-                socs=", ".join(self.product.socs),
-                hint=near_soc(soc, self.product.socs),
+            raise UsageError(
+                "soc",
+                Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc)),
+                Text(
+                    "its SoCs: {socs}{hint}",
+                    socs=", ".join(self.product.socs),
+                    hint=near_soc(soc, self.product.socs),
+                ),
             )
-            raise UsageError("soc", message, hint)
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":
@@ -221,15 +223,23 @@ def load_profile(
         file, line and key.
     """
     if not isinstance(soc, str | None):
-        message = Text("soc = {soc} is not a name", soc=shown(soc))
-        raise UsageError("soc", message, "a SoC of the product, or None for its default")
+        raise UsageError(
+            "soc",
+            "soc = {soc} is not a name",
+            "a SoC of the product, or None for its default",
+            soc=shown(soc),
+        )
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
     if not isinstance(product, str | Path | None):
-        message = Text("product = {product} is not a name", product=shown(product))
-        hint = Text("products: {shipped_products}", shipped_products=", ".join(shipped_products()))
-        raise UsageError("product", message, hint)
+        raise UsageError(
+            "product",
+            "product = {product} is not a name",
+            "products: {shipped_products}",
+            product=shown(product),
+            shipped_products=", ".join(shipped_products()),
+        )
     if product is None:
         name, soc = (DEFAULT_PRODUCT, None) if soc is None else shipped_names().soc(soc)
         return _shipped_profile(name, soc, release)
@@ -243,8 +253,10 @@ def load_profile(
     if named_soc is not None and soc is not None and given != named_soc:
         raise UsageError(
             "soc",
-            Text("soc = {soc}: product = {text} is another SoC", soc=shown(soc), text=shown(text)),
+            "soc = {soc}: product = {text} is another SoC",
             "name one of the two",
+            soc=shown(soc),
+            text=shown(text),
         )
     return _shipped_profile(name, soc if named_soc is None else named_soc, release)
 
@@ -278,9 +290,11 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
         matches = [profile for profile in profiles if profile.product.soc_named(soc) == profile.soc]
         if not matches:
             known = [profile.soc for profile in profiles]
-            message = Text("soc = {soc}: not among the chosen products", soc=shown(soc))
-            hint = Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known))
-            raise UsageError("soc", message, hint)
+            raise UsageError(
+                "soc",
+                Text("soc = {soc}: not among the chosen products", soc=shown(soc)),
+                Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known)),
+            )
         chosen += matches
     return [profile for profile in profiles if profile in chosen]
 

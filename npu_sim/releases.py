@@ -161,15 +161,18 @@ def require_release(release: str | float) -> str:
     if not isinstance(name, str) or name not in release_names():
         major = name[:1] if isinstance(name, str) else None
         same_major = [known for known in release_names() if known[0] == major]
-        hint = Text(
-            "releases: {release_names}{hint}",
-            release_names=", ".join(release_names()),
-            hint=closest(name, same_major),
+        raise UsageError(
+            "release",
+            Text(
+                "release = {release}: no such release of the product's software",
+                release=shown(release),
+            ),
+            Text(
+                "releases: {release_names}{hint}",
+                release_names=", ".join(release_names()),
+                hint=closest(name, same_major),
+            ),
         )
-        message = Text(
-            "release = {release}: no such release of the product's software", release=shown(release)
-        )
-        raise UsageError("release", message, hint)
     return name
 
 

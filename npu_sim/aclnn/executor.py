@@ -82,9 +82,12 @@ class AclOpExecutor:
         """Release the executor unless it is repeatable; raise if it is already released."""
         with self._lock:
             if self.released:
-                message = "executor was released by an earlier call of the second stage"
-                hint = "call the first stage again, or aclSetAclOpExecutorRepeatable after it"
-                raise AclnnError(INVALID, "executor", message, hint)
+                raise AclnnError(
+                    INVALID,
+                    "executor",
+                    "executor was released by an earlier call of the second stage",
+                    "call the first stage again, or aclSetAclOpExecutorRepeatable after it",
+                )
             self.released = not self.repeatable
 
     def _check_workspace(self, workspace: Any, workspace_size: int) -> None:
@@ -94,31 +97,50 @@ class AclOpExecutor:
             return
         hint = Text("the first stage returned {needed} bytes", needed=needed)
         if workspace is None:
-            message = Text("workspace is missing: {needed} bytes are needed", needed=needed)
-            raise AclnnError(NULL_POINTER, "workspace", message, hint)
+            raise AclnnError(
+                NULL_POINTER,
+                "workspace",
+                Text("workspace is missing: {needed} bytes are needed", needed=needed),
+                hint,
+            )
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
-            message = Text(
-                "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
+            raise AclnnError(
+                INVALID,
+                "workspaceSize",
+                Text(
+                    "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
+                ),
+                hint,
             )
-            raise AclnnError(INVALID, "workspaceSize", message, hint)
         if memory.size < workspace_size:
-            message = Text(
-                "workspace has {size} bytes, but workspaceSize is {workspace_size}",
-                size=memory.size,
-                workspace_size=workspace_size,
+            raise AclnnError(
+                INVALID,
+                "workspace",
+                Text(
+                    "workspace has {size} bytes, but workspaceSize is {workspace_size}",
+                    size=memory.size,
+                    workspace_size=workspace_size,
+                ),
+                hint,
             )
-            raise AclnnError(INVALID, "workspace", message, hint)
         if memory.ctypes.data % WORKSPACE_ALIGNMENT:
-            message = Text(
+            raise AclnnError(
+                INVALID,
+                "workspace",
                 "workspace does not start at a multiple of {address_bytes} bytes",
+                "use aclrtMalloc",
                 address_bytes=WORKSPACE_ALIGNMENT,
             )
-            raise AclnnError(INVALID, "workspace", message, "use aclrtMalloc")
         for name, array in self._tensors():
             if np.may_share_memory(memory, array):
-                message = Text("workspace shares memory with {name}", name=name)
-                raise AclnnError(INVALID, "workspace", message, "use separate memory")
+                raise AclnnError(
+                    INVALID,
+                    "workspace",
+                    "workspace shares memory with {name}",
+                    "use separate memory",
+                    name=name,
+                )
 
     def _tensors(self) -> list[tuple[str, Array]]:
         named = [
@@ -129,9 +151,13 @@ class AclOpExecutor:
 
     def _require_memory(self, name: str, array: Array | None) -> Array:
         if array is None:
-            message = Text("{name} was described without memory", name=name)
-            hint = "give the tensor its data before the first stage"
-            raise AclnnError(NULL_POINTER, name, message, hint)
+            raise AclnnError(
+                NULL_POINTER,
+                name,
+                "{name} was described without memory",
+                "give the tensor its data before the first stage",
+                name=name,
+            )
         return array
 
 
@@ -139,8 +165,12 @@ def _writable_bytes(workspace: Any) -> Array:
     """Return an array of any dtype, or an object with a writable buffer, as bytes."""
     memory = workspace if isinstance(workspace, np.ndarray) else np.frombuffer(workspace, np.uint8)
     if not memory.flags.c_contiguous or not memory.flags.writeable:
-        hint = "use aclrtMalloc or numpy.empty(size, 'uint8')"
-        raise AclnnError(INVALID, "workspace", "workspace is not contiguous, writable memory", hint)
+        raise AclnnError(
+            INVALID,
+            "workspace",
+            "workspace is not contiguous, writable memory",
+            "use aclrtMalloc or numpy.empty(size, 'uint8')",
+        )
     return memory.reshape(-1).view(np.uint8)
 
 

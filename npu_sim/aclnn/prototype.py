@@ -63,12 +63,22 @@ class Prototype:
         """Run a call that the first stage planned."""
         try:
             if executor is None:
-                hint = Text("{name}GetWorkspaceSize returns it", name=self.name)
-                raise AclnnError(NULL_POINTER, "executor", "executor is missing", hint)
+                raise AclnnError(
+                    NULL_POINTER,
+                    "executor",
+                    "executor is missing",
+                    "{name}GetWorkspaceSize returns it",
+                    name=self.name,
+                )
             if executor.operator.name != self.operator.name:
-                message = Text("executor belongs to aclnn{title}", title=executor.plan.title)
-                hint = Text("{name}GetWorkspaceSize returns the right one", name=self.name)
-                raise AclnnError(INVALID, "executor", message, hint)
+                raise AclnnError(
+                    INVALID,
+                    "executor",
+                    "executor belongs to aclnn{title}",
+                    "{name}GetWorkspaceSize returns the right one",
+                    title=executor.plan.title,
+                    name=self.name,
+                )
             executor.run(workspace, workspaceSize)
         except AclnnError as error:
             return report(self.name, error, self._documented.get(error.argument, error.argument))
@@ -108,8 +118,12 @@ class Prototype:
         attributes: dict[str, Any] = {}
         for name, argument in self.parameters.items():
             if values[name] is None and not argument.optional:
-                message = Text("{name} is missing", name=name)
-                raise AclnnError(NULL_POINTER, argument.name, message, f"{name}: {argument.help}")
+                raise AclnnError(
+                    NULL_POINTER,
+                    argument.name,
+                    Text("{name} is missing", name=name),
+                    f"{name}: {argument.help}",
+                )
         for name, argument in self.parameters.items():
             if isinstance(argument, Attribute):
                 attributes[argument.name] = _converted(argument, name, values[name])
@@ -132,16 +146,23 @@ class Prototype:
         for name, array in outputs.items():
             documented = self._documented[name]
             if array is not None and not array.flags.writeable:
-                message = Text("{documented} cannot be written", documented=documented)
-                raise AclnnError(INVALID, name, message, "give writable memory")
+                raise AclnnError(
+                    INVALID,
+                    name,
+                    "{documented} cannot be written",
+                    "give writable memory",
+                    documented=documented,
+                )
             for other, values in others.items():
                 if array is not None and values is not None and np.may_share_memory(array, values):
-                    message = Text(
+                    raise AclnnError(
+                        INVALID,
+                        name,
                         "{documented} shares memory with {other}",
+                        "give separate memory",
                         documented=documented,
                         other=self._documented[other],
                     )
-                    raise AclnnError(INVALID, name, message, "give separate memory")
             others[name] = array
 
 

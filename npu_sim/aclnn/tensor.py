@@ -159,20 +159,25 @@ class AclTensor:
             161002 for a negative size, or a data type that no operator supports.
         """
         if min(self.shape, default=0) < 0:
-            message = Text(
-                "{name} has shape {shape}: a size is negative", name=name, shape=self.shape
+            raise AclnnError(
+                INVALID,
+                name,
+                "{name} has shape {shape}: a size is negative",
+                "sizes are 0 or more",
+                name=name,
+                shape=self.shape,
             )
-            raise AclnnError(INVALID, name, message, "sizes are 0 or more")
         try:
             return TensorSpec(self.shape, self._dtype_name, self.contiguous, self.format.layout)
         except ValueError as error:
-            message = Text(
+            raise AclnnError(
+                INVALID,
+                name,
                 "{name} is {description}: {error}",
                 name=name,
                 description=self.dtype.name,
                 error=error,
-            )
-            raise AclnnError(INVALID, name, message) from None
+            ) from None
 
     @property
     def _dtype_name(self) -> str:

@@ -139,8 +139,13 @@ def _shape(text: str) -> tuple[int, ...]:
 def refuse_more_launches(file: object, launches: int) -> None:
     """Raise a usage error when a profile has more than ``MOST_LAUNCHES`` launches."""
     if launches > MOST_LAUNCHES:
-        message = Text("{file}: more than {most} launches", file=file, most=MOST_LAUNCHES)
-        raise UsageError("file", message, "a part of the file, such as a few steps of the training")
+        raise UsageError(
+            "file",
+            "{file}: more than {most} launches",
+            "a part of the file, such as a few steps of the training",
+            file=file,
+            most=MOST_LAUNCHES,
+        )
 
 
 def counter_name(name: str) -> str:
@@ -176,8 +181,11 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     """Yield the launches of a CSV file; raises like ``read_device_profile``."""
     if file.stat().st_size > LARGEST_FILE:
-        hint = Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE)
-        raise UsageError("file", Text("{file}: {st_size} bytes", file.stat(), file=file), hint)
+        raise UsageError(
+            "file",
+            Text("{file}: {st_size} bytes", file.stat(), file=file),
+            Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
+        )
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.reader(stream, strict=True)
         try:
@@ -189,13 +197,16 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
                     refuse_more_launches(file, launches)
                     yield columns.launch(rows.line_num, cells)
         except UnicodeDecodeError as error:
-            message = Text(
-                "{file}, line {line}: is not text: {reason}",
-                error,
-                file=file,
-                line=_undecodable_line(file),
-            )
-            raise UsageError("file", message, "a CSV file in UTF-8") from None
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}: is not text: {reason}",
+                    error,
+                    file=file,
+                    line=_undecodable_line(file),
+                ),
+                "a CSV file in UTF-8",
+            ) from None
         except csv.Error as error:
             raise UsageError(
                 "file",
@@ -234,8 +245,11 @@ class _Columns:
                 names = " or ".join(repr(name) for name in COLUMNS[required])
                 raise UsageError(
                     "file",
-                    Text("{file}, line 1: has no column {names}", file=file, names=names),
-                    Text("its columns: {columns}", columns=", ".join(self.header)[:200] or "none"),
+                    "{file}, line 1: has no column {names}",
+                    "its columns: {columns}",
+                    file=file,
+                    names=names,
+                    columns=", ".join(self.header)[:200] or "none",
                 )
         counters = {counter_name(name): position for position, name in enumerate(self.header)}
         self.counters = [counters.get(name) for name in COUNTERS]
@@ -250,29 +264,34 @@ class _Columns:
         name = self.header[position]
         unit = name.partition("(")[2].partition(")")[0].strip().lower()
         if unit not in MICROSECONDS:
-            message = Text(
-                "{file}, line 1, column {name}: {unit} is not a unit of time",
-                self,
-                name=repr(name),
-                unit=repr(unit),
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line 1, column {name}: {unit} is not a unit of time",
+                    self,
+                    name=repr(name),
+                    unit=repr(unit),
+                ),
+                Text("one of {units}", units=", ".join(filter(None, MICROSECONDS))),
             )
-            hint = Text("one of {units}", units=", ".join(filter(None, MICROSECONDS)))
-            raise UsageError("file", message, hint)
         return MICROSECONDS[unit]
 
     def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
         """Return the launch of one row."""
         if len(cells) != len(self.header):
-            message = Text(
-                "{file}, line {line}: {cells_count} columns",
-                self,
-                line=line,
-                cells_count=len(cells),
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}: {cells_count} columns",
+                    self,
+                    line=line,
+                    cells_count=len(cells),
+                ),
+                Text(
+                    "{header_count}, as in line 1; is the file complete?",
+                    header_count=len(self.header),
+                ),
             )
-            hint = Text(
-                "{header_count}, as in line 1; is the file complete?", header_count=len(self.header)
-            )
-            raise UsageError("file", message, hint)
         block_dim = self._number(line, cells, "block_dim")
         counters = tuple(
             0.0 if position is None else self._value(line, cells, position) or 0.0
@@ -315,14 +334,17 @@ class _Columns:
                 value = math.nan
         if not 0 <= value < math.inf:
             problem = "{value} is negative" if value < 0 else "{value} is not a number"
-            message = Text(
-                "{file}, line {line}, column {name}: {problem}",
-                self,
-                line=line,
-                name=repr(self.header[position]),
-                problem=Text(problem, value=repr(cell.strip().strip('"'))),
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}, column {name}: {problem}",
+                    self,
+                    line=line,
+                    name=repr(self.header[position]),
+                    problem=Text(problem, value=repr(cell.strip().strip('"'))),
+                ),
+                "a number, 0 or larger, or N/A",
             )
-            raise UsageError("file", message, "a number, 0 or larger, or N/A")
         return value * self.units.get(position, 1.0)
 
     def _tensors(
@@ -336,14 +358,17 @@ class _Columns:
             return self.tensors[texts]
         except ValueError as error:
             column = self.header[self.positions[f"{side}_shapes"]]
-            message = Text(
-                "{file}, line {line}, column {column}: {error}",
-                self,
-                line=line,
-                column=repr(column),
-                error=error,
-            )
-            raise UsageError("file", message, 'such as "4096,1024;1024"') from None
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}, column {column}: {error}",
+                    self,
+                    line=line,
+                    column=repr(column),
+                    error=error,
+                ),
+                'such as "4096,1024;1024"',
+            ) from None
 
 
 def _column_name(name: str) -> str:
@@ -428,13 +453,16 @@ class _Database:
         for table, wanted in REQUIRED.items():
             for column in wanted:
                 if column not in self.columns[table]:
-                    message = Text(
-                        "{file}: has no table {table} with a column {wanted}",
-                        self,
-                        table=table,
-                        wanted=column,
+                    raise UsageError(
+                        "file",
+                        Text(
+                            "{file}: has no table {table} with a column {wanted}",
+                            self,
+                            table=table,
+                            wanted=column,
+                        ),
+                        "an export of the profiler",
                     )
-                    raise UsageError("file", message, "an export of the profiler")
         self.texts: dict[Any, str] = {}
         for row, number, value in self._rows(STRINGS, "rowid, id, value"):
             if not isinstance(value, str):
@@ -495,14 +523,16 @@ class _Database:
         rows = self.database.execute(f"SELECT {columns} FROM {table}")
         for count, row in enumerate(rows, start=1):
             if count > MOST_ROWS:
-                message = Text(
-                    "{file}, table {table}: more than {most} rows",
-                    self,
-                    table=table,
-                    most=MOST_ROWS,
+                raise UsageError(
+                    "file",
+                    Text(
+                        "{file}, table {table}: more than {most} rows",
+                        self,
+                        table=table,
+                        most=MOST_ROWS,
+                    ),
+                    "a part of the file, such as a few steps of the training",
                 )
-                hint = "a part of the file, such as a few steps of the training"
-                raise UsageError("file", message, hint)
             yield row
 
     def _counters(self) -> dict[Any, tuple[float, ...]]:
@@ -546,15 +576,18 @@ class _Database:
     def _wrong(self, table: str, row: int, column: str, value: Any, wanted: str) -> UsageError:
         """Return the error of a cell."""
         shown = "NULL" if value is None else repr(value)[:40]
-        message = Text(
-            "{file}, table {table}, row {row}, column {column}: {value}",
-            self,
-            table=table,
-            row=row,
-            column=column,
-            value=shown,
+        return UsageError(
+            "file",
+            Text(
+                "{file}, table {table}, row {row}, column {column}: {value}",
+                self,
+                table=table,
+                row=row,
+                column=column,
+                value=shown,
+            ),
+            wanted,
         )
-        return UsageError("file", message, wanted)
 
 
 STREAM_COLUMNS = ("deviceId", "streamId")

@@ -35,8 +35,9 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
         pass
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        message = Text("{path}: cannot be read: {why}", path=path, why=why)
-        raise UsageError(argument, message, hint) from None
+        raise UsageError(
+            argument, Text("{path}: cannot be read: {why}", path=path, why=why), hint
+        ) from None
     raise UsageError(
         argument, Text("{path}: cannot be read: it is not a plain file", path=path), hint
     )
@@ -54,12 +55,15 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
     with open_plain(argument, path, hint) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        message = Text(
-            "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
-            path=path,
-            most_bytes=most_bytes,
+        raise UsageError(
+            argument,
+            Text(
+                "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
+                path=path,
+                most_bytes=most_bytes,
+            ),
+            hint,
         )
-        raise UsageError(argument, message, hint)
     return content
 
 

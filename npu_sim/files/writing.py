@@ -28,9 +28,10 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
     """Return the error for a path that the system does not allow us to write."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     why = getattr(error, "strerror", None) or error
-    hint = "make room, or name a file on another disk" if full else HINT
     return UsageError(
-        argument, Text("{path}: cannot be written: {why}", path=_shown(path), why=why), hint
+        argument,
+        Text("{path}: cannot be written: {why}", path=_shown(path), why=why),
+        "make room, or name a file on another disk" if full else HINT,
     )
 
 
@@ -45,16 +46,17 @@ def require_target(path: Path, argument: str = "out") -> None:
     try:
         folder = link_target(path).parent
         if path.is_dir():
-            raise UsageError(
-                argument, Text("{path} is a folder", path=_shown(path)), "name a file in it"
-            )
+            raise UsageError(argument, "{path} is a folder", "name a file in it", path=_shown(path))
         if not folder.is_dir():
-            message = Text(
-                "{path}: the folder {folder} does not exist",
-                path=_shown(path),
-                folder=_shown(folder),
+            raise UsageError(
+                argument,
+                Text(
+                    "{path}: the folder {folder} does not exist",
+                    path=_shown(path),
+                    folder=_shown(folder),
+                ),
+                HINT,
             )
-            raise UsageError(argument, message, HINT)
         if (path.exists() and not path.is_file()) or _is_open_stream(path):
             raise UsageError(argument, Text("{path} is not a plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
@@ -118,13 +120,14 @@ def require_room(path: Path, needed_bytes: int) -> None:
     except OSError as error:
         raise cannot_write("out", path, error) from None
     if needed_bytes > free:
-        message = Text(
+        raise UsageError(
+            "out",
             "{path} takes at least {needed_bytes} bytes, its disk has {free} left",
+            "make room, or name a file on another disk",
             path=_shown(path),
             needed_bytes=needed_bytes,
             free=free,
         )
-        raise UsageError("out", message, "make room, or name a file on another disk")
 
 
 @contextmanager
@@ -188,8 +191,12 @@ def remove_own(path: Path, is_own: Callable[[str], bool]) -> None:
     Raises UsageError when there is a foreign entry; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
-        message = Text("{path} exists, and npu_sim did not write it", path=_shown(path))
-        raise UsageError("out", message, "remove it, or choose another name")
+        raise UsageError(
+            "out",
+            "{path} exists, and npu_sim did not write it",
+            "remove it, or choose another name",
+            path=_shown(path),
+        )
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -201,12 +208,13 @@ def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "") -> No
     """Remove npu_sim's files from a folder, the file ``last`` last; see :func:`remove_own`."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
-        message = Text(
+        raise UsageError(
+            "out",
             "{folder} contains {foreign}, which npu_sim did not write",
+            "move it elsewhere, or choose another name",
             folder=_shown(folder),
             foreign=repr(foreign),
         )
-        raise UsageError("out", message, "move it elsewhere, or choose another name")
     for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
         path.unlink()
 

@@ -58,14 +58,17 @@ class YamlDocument:
     def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
         name = ".".join(str(part) for part in key) or "the file"
-        message = Text(
-            "{path}, line {line}: {name}: {problem}",
-            self,
-            line=self.line(key),
-            name=name,
-            problem=problem,
+        return UsageError(
+            self.argument,
+            Text(
+                "{path}, line {line}: {name}: {problem}",
+                self,
+                line=self.line(key),
+                name=name,
+                problem=problem,
+            ),
+            hint,
         )
-        return UsageError(self.argument, message, hint)
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
         """Return pydantic's first problem as an error of this file; the hint counts the others."""

@@ -239,12 +239,15 @@ def require_known(known: Collection[str], names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in known:
-            hint = Text(
-                "arguments: {known}{hint}",
-                known=", ".join(known),
-                hint=closest(name, (*known, *OPTIONS)),
+            raise UsageError(
+                name,
+                Text("{name}: no such argument", name=name),
+                Text(
+                    "arguments: {known}{hint}",
+                    known=", ".join(known),
+                    hint=closest(name, (*known, *OPTIONS)),
+                ),
             )
-            raise UsageError(name, Text("{name}: no such argument", name=name), hint)
 
 
 def build_arguments(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
@@ -287,9 +290,7 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
         array = as_array(value)
         canonical_dtype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(
-            name, Text("{name}: {error}", name=name, error=error), "give an array"
-        ) from None
+        raise UsageError(name, "{name}: {error}", "give an array", name=name, error=error) from None
     return array
 
 

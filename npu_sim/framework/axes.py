@@ -104,11 +104,13 @@ class Word:
                 *self.words,
                 *(SHORT_NAMES[word] for word in self.words if word in SHORT_NAMES),
             )
-            message = Text("{name} = {value} is not one of its values", self, value=shown(value))
-            hint = Text(
-                "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)
+            raise UsageError(
+                self.name,
+                Text("{name} = {value} is not one of its values", self, value=shown(value)),
+                Text(
+                    "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)
+                ),
             )
-            raise UsageError(self.name, message, hint)
         return self.words.index(word)
 
     def value(self, code: int) -> Value:
@@ -133,8 +135,11 @@ class Switch:
             return 1
         if text in ("false", "0", "no", "off"):
             return 0
-        message = Text("{name} must be True or False, got {value}", self, value=shown(value))
-        raise UsageError(self.name, message, "true or false")
+        raise UsageError(
+            self.name,
+            Text("{name} must be True or False, got {value}", self, value=shown(value)),
+            "true or false",
+        )
 
     def value(self, code: int) -> Value:
         """Return the state of a code."""

@@ -47,9 +47,11 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
         tiling, is_tiling = end, False
     if is_tiling and (tiling.status or getattr(tiling, "block_dim", 1) != 0):
         return tiling
-    message = Text("{name}: its planner returns {value}", operator, value=shown(tiling))
-    hint = Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__)
-    raise UsageError("tile", message, hint)
+    raise UsageError(
+        "tile",
+        Text("{name}: its planner returns {value}", operator, value=shown(tiling)),
+        Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__),
+    )
 
 
 @dataclass

@@ -70,9 +70,11 @@ class Given(Check):
     def __call__(self, call: Inspection) -> None:
         for argument in call.operator.inputs:
             if not argument.optional and call.arguments[argument.name] is None:
-                message = Text("{name} is missing", argument)
                 raise AclnnError(
-                    NULL_POINTER, argument.name, message, Text("{name}: {help}", argument)
+                    NULL_POINTER,
+                    argument.name,
+                    Text("{name} is missing", argument),
+                    Text("{name}: {help}", argument),
                 )
 
 
@@ -151,11 +153,18 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         if type(value) is not int and (
             isinstance(value, bool) or not isinstance(value, int | np.integer)
         ):
-            message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
-            raise UsageError(name, message, f"{low} <= {name} <= {high}")
+            raise UsageError(
+                name,
+                Text("{name} = {value} is not an integer", name=name, value=shown(value)),
+                f"{low} <= {name} <= {high}",
+            )
         if not low <= int(value) <= high:
-            message = Text("{name} = {value} is out of range", name=name, value=shown(value))
-            raise AclnnError(INVALID, name, message, f"{low} <= {name} <= {high}")
+            raise AclnnError(
+                INVALID,
+                name,
+                Text("{name} = {value} is out of range", name=name, value=shown(value)),
+                f"{low} <= {name} <= {high}",
+            )
     elif attribute.kind is float:
         require_float(name, value)
     elif attribute.kind is IntArray:
@@ -187,8 +196,13 @@ def require_float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        message = Text("{name} = {value} is not a number", name=name, value=shown(value))
-        raise UsageError(name, message, Text("{name}: a number", name=name)) from None
+        raise UsageError(
+            name,
+            "{name} = {value} is not a number",
+            "{name}: a number",
+            name=name,
+            value=shown(value),
+        ) from None
 
 
 def require_integers(name: str, value: Any) -> IntArray:
@@ -196,9 +210,12 @@ def require_integers(name: str, value: Any) -> IntArray:
     try:
         return IntArray(value)
     except (TypeError, ValueError):
-        message = Text("{name} = {value} is not a list of integers", name=name, value=shown(value))
         raise UsageError(
-            name, message, Text("{name}: such as 4,2, or nothing", name=name)
+            name,
+            "{name} = {value} is not a list of integers",
+            "{name}: such as 4,2, or nothing",
+            name=name,
+            value=shown(value),
         ) from None
 
 
@@ -257,13 +274,17 @@ class Holds(Check):
             limits = Text(
                 '{limits}, a documented limit: limits="hardware" allows more', limits=limits
             )
-        message = Text(
-            "{values}: {title} needs {condition}",
-            call.operator,
-            values=values,
-            condition=self.condition,
+        return AclnnError(
+            self.status,
+            blamed,
+            Text(
+                "{values}: {title} needs {condition}",
+                call.operator,
+                values=values,
+                condition=self.condition,
+            ),
+            limits or self.condition,
         )
-        return AclnnError(self.status, blamed, message, limits or self.condition)
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """Return the condition over a row and the rules of a product."""
@@ -343,14 +364,16 @@ class Dtypes(DtypeCheck):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype not in allowed:
-                message = Text(
-                    "{name} is {dtype}, which {where} does not support",
-                    spec,
-                    name=name,
-                    where=where,
-                )
                 raise AclnnError(
-                    INVALID, name, message, Text("supported: {allowed}", allowed=", ".join(allowed))
+                    INVALID,
+                    name,
+                    Text(
+                        "{name} is {dtype}, which {where} does not support",
+                        spec,
+                        name=name,
+                        where=where,
+                    ),
+                    Text("supported: {allowed}", allowed=", ".join(allowed)),
                 )
 
 
@@ -368,15 +391,17 @@ class SameDtype(DtypeCheck):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype != expected:
-                message = Text(
-                    "{name} is {dtype}, {like} is {expected}: they must agree",
-                    spec,
-                    name=name,
-                    like=self.like,
-                    expected=expected,
-                )
                 raise AclnnError(
-                    INVALID, name, message, Text("{name}: {expected}", name=name, expected=expected)
+                    INVALID,
+                    name,
+                    Text(
+                        "{name} is {dtype}, {like} is {expected}: they must agree",
+                        spec,
+                        name=name,
+                        like=self.like,
+                        expected=expected,
+                    ),
+                    Text("{name}: {expected}", name=name, expected=expected),
                 )
 
 
@@ -415,15 +440,18 @@ class DtypeTable(DtypeCheck):
             for row, count in zip(rows, agreeing, strict=True)
             if count == max(agreeing)
         ]
-        message = Text(
-            "{names} is {given}: {title} does not take the dtypes {dtypes}",
-            call.profile.product,
-            names=names[blamed],
-            given=given[blamed],
-            dtypes=_dtypes_text(names, given),
+        raise AclnnError(
+            INVALID,
+            names[blamed],
+            Text(
+                "{names} is {given}: {title} does not take the dtypes {dtypes}",
+                call.profile.product,
+                names=names[blamed],
+                given=given[blamed],
+                dtypes=_dtypes_text(names, given),
+            ),
+            Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none"),
         )
-        hint = Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none")
-        raise AclnnError(INVALID, names[blamed], message, hint)
 
 
 def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
@@ -449,8 +477,12 @@ class Formats(Check):
                     message = Text(
                         "{name} has the private format {storage_format}", spec, name=name
                     )
-                hint = Text("formats: {allowed}", allowed=", ".join(self.allowed))
-                raise AclnnError(self.status, name, message, hint)
+                raise AclnnError(
+                    self.status,
+                    name,
+                    message,
+                    Text("formats: {allowed}", allowed=", ".join(self.allowed)),
+                )
 
 
 class Contiguous(Check):
@@ -460,15 +492,14 @@ class Contiguous(Check):
         for argument in call.operator.inputs:
             spec = call.specs.get(argument.name)
             if spec is not None and not spec.contiguous:
-                message = Text(
-                    "{name} is not contiguous, which {title} does not support",
-                    argument,
-                    title=call.operator.title,
-                )
                 raise AclnnError(
                     INVALID,
                     argument.name,
-                    message,
+                    Text(
+                        "{name} is not contiguous, which {title} does not support",
+                        argument,
+                        title=call.operator.title,
+                    ),
                     Text("pass a contiguous copy of {name}", argument),
                 )
 
@@ -484,9 +515,12 @@ class NotEmpty(Check):
         spec, document = call.specs[self.tensor], call.operator.argument(self.tensor).document
         if spec.numel == 0:
             where = Text(" ({name} of the product document)", name=document) if document else ""
-            hint = Text("every axis of {tensor} needs at least one element", self)
-            message = Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where)
-            raise AclnnError(self.status, self.tensor, message, hint)
+            raise AclnnError(
+                self.status,
+                self.tensor,
+                Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where),
+                Text("every axis of {tensor} needs at least one element", self),
+            )
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """Return the test that every size of the pattern is at least 1."""
@@ -507,8 +541,12 @@ class Ranks(Check):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and not self.low <= spec.rank <= self.high:
-                message = Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec)
-                raise AclnnError(self.status, name, message, self._hint(call, name))
+                raise AclnnError(
+                    self.status,
+                    name,
+                    Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec),
+                    self._hint(call, name),
+                )
 
     def _hint(self, call: Inspection, name: str) -> str:
         """Return the legal ranks; for a single rank with the axes."""
@@ -533,15 +571,18 @@ class Like(Check):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.shape != expected:
-                message = Text(
-                    "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
-                    self,
-                    name=name,
-                    shape=shape_text(spec.shape),
-                    like_shape=shape_text(expected),
+                raise AclnnError(
+                    self.status,
+                    name,
+                    Text(
+                        "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
+                        self,
+                        name=name,
+                        shape=shape_text(spec.shape),
+                        like_shape=shape_text(expected),
+                    ),
+                    Text("{name}: {shape}", name=name, shape=shape_text(expected)),
                 )
-                hint = Text("{name}: {shape}", name=name, shape=shape_text(expected))
-                raise AclnnError(self.status, name, message, hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -568,9 +609,16 @@ class Shapes(Check):
             why = ""
             if others:
                 why = Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
-            message = Text("{name} is {spec}{why}", name=name, spec=spec, why=why)
-            hint = Text("{name}: {wanted}", name=name, wanted=wanted)
-            raise AclnnError(self.status, name, message, hint)
+            raise AclnnError(
+                self.status,
+                name,
+                "{name} is {spec}{why}",
+                "{name}: {wanted}",
+                name=name,
+                spec=spec,
+                why=why,
+                wanted=wanted,
+            )
 
     @staticmethod
     def _bind(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:

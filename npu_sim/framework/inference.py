@@ -119,14 +119,17 @@ def _require_fitting(operator: Operator, arguments: Arguments) -> None:
             pattern = tensor.pattern(arguments)
             alone = patterns.bind(pattern, spec.shape, patterns.Sizes())
             if alone and not patterns.bind(pattern, spec.shape, sizes):
-                message = Text(
-                    "{name} {spec} does not fit {other} {other_spec}",
-                    tensor,
-                    spec=spec,
-                    other=other.name,
-                    other_spec=arguments[other.name],
+                raise UsageError(
+                    tensor.name,
+                    Text(
+                        "{name} {spec} does not fit {other} {other_spec}",
+                        tensor,
+                        spec=spec,
+                        other=other.name,
+                        other_spec=arguments[other.name],
+                    ),
+                    Text("{name}: {help}", tensor),
                 )
-                raise UsageError(tensor.name, message, Text("{name}: {help}", tensor))
         given.append(tensor)
 
 

@@ -333,9 +333,11 @@ class Operator:
             if wanted in (known.lower() for known in (axis.name, *axis.aliases)):
                 return axis
         names = [axis.name for axis in self.all_axes]
-        message = Text("{name} has nothing called {axis} to vary", self, axis=repr(name))
-        hint = Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names))
-        raise UsageError(name, message, hint)
+        raise UsageError(
+            name,
+            Text("{name} has nothing called {axis} to vary", self, axis=repr(name)),
+            Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names)),
+        )
 
     def defaults(self) -> Values:
         """Return the default value of every axis of the operator."""
@@ -355,9 +357,11 @@ class Operator:
         """
         found: Function | None = find_hook(self, hook)
         if found is None:
-            hint = Text("its declaration needs {name}=, see docs/add_an_operator.md", hook)
-            message = Text("{name} has no {kind}", self, kind=hook.noun or hook.name)
-            raise UsageError("operator", message, hint)
+            raise UsageError(
+                "operator",
+                Text("{name} has no {kind}", self, kind=hook.noun or hook.name),
+                Text("its declaration needs {name}=, see docs/add_an_operator.md", hook),
+            )
         return found
 
     @cached_property
@@ -385,16 +389,17 @@ class Operator:
             return self  # the contract refuses the call
         product = profile.product
         if is_older(profile.release, product.oldest_release):
-            message = Text(
-                "release = {release}: the rules of {product_title} are known from release {oldest} "
-                "on ({source})",
-                profile,
-                product_title=product.title,
-                oldest=product.oldest_release,
-                source=product.rules_source,
-            )
             raise NotModelledError(
-                "release", message, Text("release {oldest}", oldest=product.oldest_release)
+                "release",
+                Text(
+                    "release = {release}: the rules of {product_title} are known from release "
+                    "{oldest} on ({source})",
+                    profile,
+                    product_title=product.title,
+                    oldest=product.oldest_release,
+                    source=product.rules_source,
+                ),
+                Text("release {oldest}", oldest=product.oldest_release),
             )
         return self.on_family(profile.family, product.title)
 
@@ -410,12 +415,15 @@ class Operator:
             return self
         base: Operator = load_operator(self.name) if self.family else self
         if family in base.families_not_modelled:
-            message = Text(
-                "{product_title} has {title}, npu_sim does not model it there yet",
-                self,
-                product_title=product_title or family,
+            raise NotModelledError(
+                "product",
+                Text(
+                    "{product_title} has {title}, npu_sim does not model it there yet",
+                    self,
+                    product_title=product_title or family,
+                ),
+                "choose another product",
             )
-            raise NotModelledError("product", message, "choose another product")
         return _on_family(base, family) if family in base.families else base
 
 

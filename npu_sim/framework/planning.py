@@ -120,13 +120,15 @@ def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
 
 def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
     """Return the error for a planner that launches on cores that do not exist."""
-    message = Text(
-        "{operator}: its planner returns block_dim = {block_dim}",
-        operator=case.operator.name,
-        block_dim=block_dim,
+    return UsageError(
+        "block_dim",
+        Text(
+            "{operator}: its planner returns block_dim = {block_dim}",
+            operator=case.operator.name,
+            block_dim=block_dim,
+        ),
+        Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores),
     )
-    hint = Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores)
-    return UsageError("block_dim", message, hint)
 
 
 def least_sure(*evidence: Evidence) -> Evidence:
@@ -142,13 +144,17 @@ def overflow_of(case: Case) -> AclnnError | None:
     used = operator.used_bytes(case.row, case.tiling, device, case.rules)
     if used <= device.ub_bytes:
         return None
-    message = Text(
-        "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
-        case.profile,
-        used=used,
-        ub_bytes=device.ub_bytes,
+    return AclnnError(
+        SUCCESS,
+        "product",
+        Text(
+            "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
+            case.profile,
+            used=used,
+            ub_bytes=device.ub_bytes,
+        ),
+        "the product does not check it",
     )
-    return AclnnError(SUCCESS, "product", message, "the product does not check it")
 
 
 def try_flips(

@@ -151,8 +151,11 @@ def check_declaration(operator: Operator) -> None:
         _order_problems,
     ):
         for field, problem, hint in find(operator):
-            message = Text("{name}: {field}: {message}", operator, field=field, message=problem)
-            raise UsageError(field, message, hint)
+            raise UsageError(
+                field,
+                Text("{name}: {field}: {message}", operator, field=field, message=problem),
+                hint,
+            )
 
 
 def _name_problems(operator: Operator) -> Iterator[Problem]:

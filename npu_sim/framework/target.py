@@ -29,18 +29,24 @@ class Order:
 
     def __post_init__(self) -> None:
         if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
-            message = Text(
-                "core_order = {core_order} is not an order", core_order=shown(self.core_order)
+            raise UsageError(
+                "core_order",
+                Text(
+                    "core_order = {core_order} is not an order", core_order=shown(self.core_order)
+                ),
+                Text(
+                    "orders: {core_orders}{hint}",
+                    core_orders=", ".join(CORE_ORDERS),
+                    hint=closest(self.core_order, CORE_ORDERS),
+                ),
             )
-            hint = Text(
-                "orders: {core_orders}{hint}",
-                core_orders=", ".join(CORE_ORDERS),
-                hint=closest(self.core_order, CORE_ORDERS),
-            )
-            raise UsageError("core_order", message, hint)
         if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
-            message = Text("seed = {seed} is not an unsigned 64-bit number", seed=shown(self.seed))
-            raise UsageError("seed", message, "0 <= seed < 2^64")
+            raise UsageError(
+                "seed",
+                "seed = {seed} is not an unsigned 64-bit number",
+                "0 <= seed < 2^64",
+                seed=shown(self.seed),
+            )
 
     @property
     def code(self) -> int:
@@ -88,14 +94,21 @@ def require_limits(limits: Any) -> Limits:
     """Check the ``limits`` option and return it."""
     if isinstance(limits, str) and limits in LIMITS:
         return LIMITS[LIMITS.index(limits)]
-    message = Text("limits = {limits} is not a set of limits", limits=shown(limits))
-    hint = Text("one of: {limits}{hint}", limits=", ".join(LIMITS), hint=closest(limits, LIMITS))
-    raise UsageError("limits", message, hint)
+    raise UsageError(
+        "limits",
+        Text("limits = {limits} is not a set of limits", limits=shown(limits)),
+        Text("one of: {limits}{hint}", limits=", ".join(LIMITS), hint=closest(limits, LIMITS)),
+    )
 
 
 def require_bool(name: str, value: Any) -> bool:
     """Check that an option or attribute is a switch and return it."""
     if not isinstance(value, bool | np.bool_):
-        message = Text("{name} must be True or False, got {value}", name=name, value=shown(value))
-        raise UsageError(name, message, Text("{name}: True or False", name=name))
+        raise UsageError(
+            name,
+            "{name} must be True or False, got {value}",
+            "{name}: True or False",
+            name=name,
+            value=shown(value),
+        )
     return bool(value)

@@ -1,6 +1,5 @@
 """The tiling structure of a plan as the bytes that its kernel receives."""
 
-from npu_sim.language import Text
 from npu_sim.plans.model import Plan
 from npu_sim.registry import family_of
 from npu_sim.status import NotModelledError
@@ -14,10 +13,11 @@ def tiling_bytes(plan: Plan) -> bytes:
     """
     found = find_structure(plan.kernel)
     if found is None or not plan.tiling or family_of(plan.npu_arch):
-        message = Text(
+        raise NotModelledError(
+            "tiling_bytes",
             "tiling_bytes: the tiling structure of {kernel} on {product} is not known",
+            "leave --tiling-bytes out",
             kernel=plan.kernel or plan.path,
             product=plan.product_title,
         )
-        raise NotModelledError("tiling_bytes", message, "leave --tiling-bytes out")
     return pack(found.kernel, plan.tiling, plan.release)

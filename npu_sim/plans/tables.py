@@ -57,8 +57,9 @@ def required(library: str) -> Any:
     try:
         return import_module(library)
     except ImportError:
-        message = Text("{library} is not installed", library=library)
-        raise UsageError(library, message, f"pip install {library}") from None
+        raise UsageError(
+            library, Text("{library} is not installed", library=library), f"pip install {library}"
+        ) from None
 
 
 def arrow_array(column: Any) -> Any:

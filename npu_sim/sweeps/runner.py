@@ -17,7 +17,6 @@ import numpy as np
 from npu_sim.framework.checking import row_planner, rules_of
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import plan_arguments
-from npu_sim.language import Text
 from npu_sim.operators import plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
@@ -258,8 +257,11 @@ def run_sweep(
     require_integer("chunk_rows", chunk_rows, 1)
     require_integer("check", check, 0)
     if resume and out is None:
-        message = "resume: there is nothing to go on with"
-        raise UsageError("resume", message, "name the output of the interrupted sweep")
+        raise UsageError(
+            "resume",
+            "resume: there is nothing to go on with",
+            "name the output of the interrupted sweep",
+        )
     space, chosen = space_and_columns(operator, grid, sample, seed, columns)
     checked = sampled_rows(check, space.rows)
     run = _Run(space, chosen, chunk_rows, checked, progress, SweepSummary(space, chosen))
@@ -324,13 +326,12 @@ def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
     try:
         return np.empty(rows, dtype)
     except (MemoryError, ValueError):
-        message = Text(
+        raise UsageError(
+            "grid",
             "{rows} rows take {bytes} bytes, which this machine does not have",
+            "sweep to a file, keep fewer columns, or draw a sample",
             rows=rows,
             bytes=rows * dtype.itemsize,
-        )
-        raise UsageError(
-            "grid", message, "sweep to a file, keep fewer columns, or draw a sample"
         ) from None
 
 
@@ -346,7 +347,11 @@ def space_and_columns(
         isinstance(columns, Sequence | np.ndarray)
         and all(isinstance(name, str) for name in columns)
     ):
-        message = Text("columns = {columns} are not names", columns=shown(columns))
-        raise UsageError("columns", message, "a list of names")
+        raise UsageError(
+            "columns",
+            "columns = {columns} are not names",
+            "a list of names",
+            columns=shown(columns),
+        )
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)

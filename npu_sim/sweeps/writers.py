@@ -247,8 +247,11 @@ class ParquetWriter:
         try:
             import pyarrow.parquet
         except ImportError:
-            message = "out: .parquet needs pyarrow, which is not installed"
-            raise UsageError("out", message, "pip install 'npu_sim[parquet]'") from None
+            raise UsageError(
+                "out",
+                "out: .parquet needs pyarrow, which is not installed",
+                "pip install 'npu_sim[parquet]'",
+            ) from None
         self._pyarrow = pyarrow
         self.partial = partial
         self.columns = columns

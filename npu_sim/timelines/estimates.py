@@ -82,20 +82,22 @@ class Calibration(Frozen):
         """
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
-            message = Text(
-                "the calibration from {source} is of a device with {vector_cores} vector cores, "
-                "{soc} has {cores}",
-                source=self.source,
-                vector_cores=self.vector_cores,
-                soc=profile.soc,
-                cores=cores,
+            raise UsageError(
+                "calibration",
+                Text(
+                    "the calibration from {source} is of a device with {vector_cores} vector "
+                    "cores, {soc} has {cores}",
+                    source=self.source,
+                    vector_cores=self.vector_cores,
+                    soc=profile.soc,
+                    cores=cores,
+                ),
+                Text(
+                    'soc="{soc}", or calibrate on a profile of {device}',
+                    soc=self.soc,
+                    device=profile.soc,
+                ),
             )
-            hint = Text(
-                'soc="{soc}", or calibrate on a profile of {device}',
-                soc=self.soc,
-                device=profile.soc,
-            )
-            raise UsageError("calibration", message, hint)
 
 
 def load_calibration(file: str | Path) -> Calibration:
