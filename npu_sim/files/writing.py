@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and removing only what npu_sim wrote.
+"""Writing files whole or not at all, and removing only what npu_sim wrote; forms of documents.
 
 Commands check a target before long work: :func:`require_target` for the path,
 :func:`require_separate` for the other files of the command, :func:`require_room` for free space.
@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from npu_sim.language import Text, Verbatim
@@ -285,3 +286,41 @@ def _shown(path: Path) -> str:
         end=text[-80:],
         length=len(text),
     )
+
+
+VERSIONS = MappingProxyType(
+    {
+        "baseline": 1,
+        "calibration": 1,
+        "calls": 1,
+        "caveat": 1,
+        "caveats": 1,
+        "columns": 1,
+        "demo": 2,
+        "diagnosis": 1,
+        "dump": 1,
+        "diff": 1,
+        "error": 1,
+        "explain": 2,
+        "explorer": 2,
+        "limits": 1,
+        "plan": 2,
+        "preflight": 1,
+        "preflight_result": 2,
+        "products": 1,
+        "profile": 1,
+        "profile_comparison": 1,
+        "run": 2,
+        "study": 2,
+        "sweep": 1,
+        "timeline": 2,
+        "usage": 1,
+        "verification": 1,
+    }
+)
+"""A version increases when a key is removed or changes its meaning, not for new keys."""
+
+
+def schema(form: str) -> str:
+    """Return the value of ``schema`` in a document of a form, such as ``npu_sim.plan/2``."""
+    return f"npu_sim.{form}/{VERSIONS[form]}"

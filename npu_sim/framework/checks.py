@@ -15,9 +15,8 @@ import numpy as np
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output
-from npu_sim.framework.axes import NOT_DOCUMENTED
+from npu_sim.framework.axes import NOT_DOCUMENTED, evaluate, in_row, names
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.expressions import evaluate, in_row, names
 from npu_sim.framework.inference import dtype_of, stated_elsewhere
 from npu_sim.framework.target import require_bool
 from npu_sim.language import Text, joined

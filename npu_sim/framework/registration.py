@@ -10,7 +10,7 @@ from types import ModuleType
 from npu_sim.cores import Device
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
+from npu_sim.framework.axes import COMMON_AXES, ExpressionError, Number, Switch, Word, names
 from npu_sim.framework.checks import (
     Attributes,
     Check,
@@ -26,7 +26,6 @@ from npu_sim.framework.checks import (
     Shapes,
 )
 from npu_sim.framework.describing import DESCRIBE
-from npu_sim.framework.expressions import ExpressionError, names
 from npu_sim.framework.hooks import COMPUTE, find_hook
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text

@@ -7,10 +7,9 @@ from typing import Any
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework import hooks
 from npu_sim.framework.checking import check
-from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of
+from npu_sim.framework.planning import FixedCall, fixed_call, plan_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed

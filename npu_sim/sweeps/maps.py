@@ -21,9 +21,8 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number
 from npu_sim.framework.checking import checked_call
-from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.inference import plan_arguments
-from npu_sim.framework.planning import plan_of
+from npu_sim.framework.planning import fixed_call, plan_of
 from npu_sim.framework.target import LIMITS, Target
 from npu_sim.language import Text
 from npu_sim.operators.timelines import timeline

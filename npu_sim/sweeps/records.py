@@ -11,7 +11,7 @@ import numpy as np
 from npu_sim.cores import Device
 from npu_sim.framework.checking import bound_of, row_planner
 from npu_sim.language import Text
-from npu_sim.plans.tables import Coded, Columns, Tabular
+from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of

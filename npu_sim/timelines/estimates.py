@@ -23,7 +23,7 @@ from npu_sim.plans.answers import Frozen
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.status import UsageError
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
-from npu_sim.timelines.rates import clock_mhz
+from npu_sim.timelines.schedule import clock_mhz
 from npu_sim.timelines.vector_pipe import (
     COMPARED_DEVICE,
     ESTIMATED_ARCHITECTURES,

@@ -4,7 +4,7 @@ import pytest
 
 from npu_sim.cores import load_profile
 from npu_sim.timelines.program import Copy, Instruction, Multiply
-from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
+from npu_sim.timelines.schedule import copied_bytes, cycles, rate_name
 
 A2 = load_profile("atlas_a2")
 ENDLESS = 1 << 100

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npu_sim.language import Text, joined
-from npu_sim.plans.answers import Printed
+from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
 from npu_sim.plans.model import RUNS
-from npu_sim.plans.tables import Columns, Tabular, columns_of
 from npu_sim.questions.compare import changed_bits
 from npu_sim.questions.preflight.answers import (
     ACCEPTED,

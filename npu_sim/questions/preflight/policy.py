@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from npu_sim.cores import load_profile
 from npu_sim.files.reading import JSON_BYTES, read_limited
-from npu_sim.files.schemas import schema
-from npu_sim.files.writing import write_text
+from npu_sim.files.writing import schema, write_text
 from npu_sim.language import Text
 from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.answers import Evidence

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from npu_sim.framework.target import current_device
 from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.torch.library import (
     Gradient,
     Gradients,

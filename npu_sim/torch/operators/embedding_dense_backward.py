@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from npu_sim.framework.target import current_device
 from npu_sim.language import Text
 from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.torch.library import Gradient, Gradients, define, device_of, operator_of
 from npu_sim.torch.recorder import Span, spec_of
 

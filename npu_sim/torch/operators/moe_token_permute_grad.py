@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from npu_sim.framework.target import current_device
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.torch.flow import Kernel
 from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
 from npu_sim.torch.recorder import Span

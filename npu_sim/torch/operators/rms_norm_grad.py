@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from npu_sim.framework.target import current_device
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
-from npu_sim.settings import current_device
 from npu_sim.status import NULL_POINTER, AclnnError
 from npu_sim.torch.flow import COPIES, Kernel, Step
 from npu_sim.torch.library import Gradient, Gradients, device_of, operator_of
