@@ -54,8 +54,29 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
     )
 
 
+class OfTarget:
+    """Base of calls: what their target states."""
+
+    target: Target
+
+    @property
+    def profile(self) -> Profile:
+        """Product, SoC and release."""
+        return self.target.profile
+
+    @property
+    def limits(self) -> Limits:
+        """The set of limits that is enforced."""
+        return self.target.limits
+
+    @property
+    def deterministic(self) -> bool:
+        """The determinism switch."""
+        return self.target.deterministic
+
+
 @dataclass
-class Inspection:
+class Inspection(OfTarget):
     """A call while its contract is checked; checks fill in sizes and specs.
 
     Attributes
@@ -81,21 +102,6 @@ class Inspection:
     device: Device
     rules: Any
     bound: list[str] = field(default_factory=list)
-
-    @property
-    def profile(self) -> Profile:
-        """Product, SoC and release."""
-        return self.target.profile
-
-    @property
-    def limits(self) -> Limits:
-        """The set of limits to enforce."""
-        return self.target.limits
-
-    @property
-    def deterministic(self) -> bool:
-        """The determinism switch."""
-        return self.target.deterministic
 
     def size(self, name: str) -> int:
         """Return a size, an integer attribute, or a number derived from them."""
@@ -193,7 +199,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Case(OfTarget):
     """A checked call.
 
     Attributes
@@ -229,21 +235,6 @@ class Case:
     rules: Any
     empty: bool = False
     searches_flips: bool = True
-
-    @property
-    def profile(self) -> Profile:
-        """Product, SoC and release."""
-        return self.target.profile
-
-    @property
-    def limits(self) -> Limits:
-        """The set of limits that was enforced."""
-        return self.target.limits
-
-    @property
-    def deterministic(self) -> bool:
-        """The determinism switch."""
-        return self.target.deterministic
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:

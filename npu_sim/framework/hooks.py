@@ -50,10 +50,12 @@ class Hook(Generic[Function]):
 
 COMPUTE: Hook[Callable[[Any], None]] = Hook("compute", "compute")
 FILL: Hook[Callable[[Any], None]] = Hook("fill", "compute")
-FORMULA: Hook[Callable[[Any, Mapping[str, np.ndarray], np.dtype[Any]], dict[str, np.ndarray]]] = (
-    Hook("formula", "compute", "formula to compare with")
+FORMULA: Hook[
+    Callable[[Mapping[str, Any], Mapping[str, np.ndarray], np.dtype[Any]], dict[str, np.ndarray]]
+] = Hook("formula", "compute", "formula to compare with")
+DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], dict[str, np.ndarray]]] = Hook(
+    "data", "compute"
 )
-DATA: Hook[Callable[[Any, Any], dict[str, np.ndarray]]] = Hook("data", "compute")
 PROGRAM: Hook[Callable[[Plan], Program]] = Hook("program", "timeline", "timeline")
 INSTRUCTIONS: Hook[Callable[[Plan], InstructionLists]] = Hook("instructions", "timeline")
 CLAIMS: Hook[Callable[[Any], Iterator[Claim]]] = Hook("claims", "study", "summation trees")

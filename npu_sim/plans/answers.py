@@ -40,7 +40,7 @@ class ReadOnlyDict(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy the entries as a plain dict: both would otherwise set them one by one."""
-        return ReadOnlyDict, (dict(self),)
+        return type(self), (dict(self),)
 
 
 Value = TypeVar("Value")
