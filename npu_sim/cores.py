@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from npu_sim.files.yaml_document import YamlDocument, read_yaml
+from npu_sim.files.reading import YamlDocument, read_yaml
 from npu_sim.language import Text
 from npu_sim.product import Chip, DocumentedLimits, Product, ProductNames, near_soc
 from npu_sim.registry import family_of

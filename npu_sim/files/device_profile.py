@@ -13,9 +13,10 @@ import csv
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from sys import intern
@@ -100,6 +101,7 @@ class MeasuredLaunch:
         return self.counters[COUNTERS.index(name)] if self.counters else 0.0
 
 
+@lru_cache(maxsize=4096)  # most rows repeat a few combinations
 def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | None, ...] | None:
     """Return the tensors of a row; None if not recorded, an element None for an unsupported dtype.
 
@@ -186,27 +188,14 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
             Text("{file}: {st_size} bytes", file.stat(), file=file),
             Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
         )
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        rows = csv.reader(stream, strict=True)
+    with file.open("rb") as stream:
+        rows = csv.reader(_decoded(file, stream), strict=True)
         try:
             columns = _Columns(file, next(rows, []))
-            launches = 0
-            for cells in rows:
-                if any(map(str.strip, cells)):
-                    launches += 1
-                    refuse_more_launches(file, launches)
-                    yield columns.launch(rows.line_num, cells)
-        except UnicodeDecodeError as error:
-            raise UsageError(
-                "file",
-                Text(
-                    "{file}, line {line}: is not text: {reason}",
-                    error,
-                    file=file,
-                    line=_undecodable_line(file),
-                ),
-                "a CSV file in UTF-8",
-            ) from None
+            recorded = (cells for cells in rows if any(map(str.strip, cells)))
+            for launches, cells in enumerate(recorded, start=1):
+                refuse_more_launches(file, launches)
+                yield columns.launch(rows.line_num, cells)
         except csv.Error as error:
             raise UsageError(
                 "file",
@@ -215,15 +204,17 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
             ) from None
 
 
-def _undecodable_line(file: Path) -> int:
-    """Return the number of the first line that is not UTF-8."""
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    return number
+def _decoded(file: Path, lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a file as text."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                "file",
+                Text("{file}, line {line}: is not text: {reason}", error, file=file, line=number),
+                "a CSV file in UTF-8",
+            ) from None
 
 
 class _Columns:
@@ -233,7 +224,8 @@ class _Columns:
         self.file = file
         self.header = [cell.strip().strip('"') for cell in header]
         by_name = {
-            _column_name(name): index for index, name in reversed(list(enumerate(self.header)))
+            counter_name(name).lower(): index
+            for index, name in reversed(list(enumerate(self.header)))
         }
         self.positions = {
             column: next(by_name[name] for name in names if name in by_name)
@@ -242,13 +234,13 @@ class _Columns:
         }
         for required in ("kernel", "duration_us"):
             if required not in self.positions:
-                names = " or ".join(repr(name) for name in COLUMNS[required])
+                wanted = " or ".join(repr(name) for name in COLUMNS[required])
                 raise UsageError(
                     "file",
                     "{file}, line 1: has no column {names}",
                     "its columns: {columns}",
                     file=file,
-                    names=names,
+                    names=wanted,
                     columns=", ".join(self.header)[:200] or "none",
                 )
         counters = {counter_name(name): position for position, name in enumerate(self.header)}
@@ -256,8 +248,6 @@ class _Columns:
         self.has_counters = any(position is not None for position in self.counters)
         timed = [self.positions.get("start_us"), self.positions["duration_us"], *self.counters[1:]]
         self.units = {position: self._unit(position) for position in timed if position is not None}
-        self.tensors: dict[tuple[str, ...], tuple[TensorSpec | None, ...] | None] = {}
-        """Parsed tensors by the text of their cells: most rows repeat a few combinations."""
 
     def _unit(self, position: int) -> float:
         """Return the microseconds of one unit of a column of times."""
@@ -351,11 +341,8 @@ class _Columns:
         self, line: int, cells: list[str], side: str
     ) -> tuple[TensorSpec | None, ...] | None:
         """Return the inputs or outputs of a row; None if the file does not record them."""
-        texts = tuple(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS)
         try:
-            if texts not in self.tensors:
-                self.tensors[texts] = tensors_of(*texts)
-            return self.tensors[texts]
+            return tensors_of(*(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS))
         except ValueError as error:
             column = self.header[self.positions[f"{side}_shapes"]]
             raise UsageError(
@@ -369,11 +356,6 @@ class _Columns:
                 ),
                 'such as "4096,1024;1024"',
             ) from None
-
-
-def _column_name(name: str) -> str:
-    """Return the name of a column as in COLUMNS: in lower case, without unit."""
-    return name.partition("(")[0].strip().lower()
 
 
 def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
@@ -468,7 +450,6 @@ class _Database:
             if not isinstance(value, str):
                 raise self._wrong(STRINGS, row, "value", value, "a text")
             self.texts[number] = value
-        self.tensors: dict[tuple[str, ...], tuple[TensorSpec | None, ...] | None] = {}
 
     def launches(self) -> Iterator[MeasuredLaunch]:
         """Yield the launches in the order of the file."""
@@ -561,11 +542,8 @@ class _Database:
     def _tensors(
         self, row: int, text: dict[str, str], side: str
     ) -> tuple[TensorSpec | None, ...] | None:
-        shapes, dtypes, formats = texts = tuple(text[name] for name in TENSOR_COLUMNS[side])
         try:
-            if texts not in self.tensors:
-                self.tensors[texts] = tensors_of(shapes, dtypes, formats)
-            return self.tensors[texts]
+            return tensors_of(*(text[name] for name in TENSOR_COLUMNS[side]))
         except ValueError as error:
             raise UsageError(
                 "file",

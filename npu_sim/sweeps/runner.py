@@ -9,7 +9,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,12 +43,12 @@ def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) ->
     profile = space.profiles[position]
     planner = row_planner(space.operator)
     planned_row = planner.make_row(*codes)
-    sources = {
-        "row": planned_row,
-        "record": planner.plan_row(planned_row, profile.device, rules_of(space.operator, profile)),
+    sources = SimpleNamespace(
+        row=planned_row,
+        record=planner.plan_row(planned_row, profile.device, rules_of(space.operator, profile)),
         **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
-    }
-    return {column.name: _follow(sources, column.source) for column in columns}
+    )
+    return {column.name: attrgetter(column.source)(sources) for column in columns}
 
 
 def called_facts(space: Space, row: int) -> dict[str, Any]:
@@ -76,8 +78,8 @@ def compare_row(
 ) -> list[Mismatch]:
     """Compare one record with the Python planner and with :func:`npu_sim.plan`."""
     expected = planned_record(space, columns, row)
-    if _fits(expected, columns):
-        expected = {column.name: column.dtype.type(expected[column.name]) for column in columns}
+    floats = [column for column in columns if column.dtype.kind == "f"]
+    expected |= {column.name: column.dtype.type(expected[column.name]) for column in floats}
     swept = {column.name: record[column.name] for column in columns}
     expected |= {name: value for name, value in called_facts(space, row).items() if name in swept}
     return [
@@ -91,28 +93,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _fits(expected: dict[str, Any], columns: tuple[RecordColumn, ...]) -> bool:
-    """Return whether every integer fits its field."""
-    for column in columns:
-        if column.dtype.kind == "i":
-            limits = np.iinfo(column.dtype)
-            if not limits.min <= expected[column.name] <= limits.max:
-                return False
-    return True
-
-
 def sampled_rows(count: int, total: int, seed: int = 0) -> list[int]:
     """Return random row numbers below ``total``, without repetition, in order."""
     return sorted(random.Random(seed).sample(range(total), min(count, total)))
-
-
-def _follow(sources: dict[str, Any], path: str) -> Any:
-    """Return the value at a path such as ``record.tiling.block_dim``."""
-    first, *names = path.split(".")
-    value = sources[first]
-    for name in names:
-        value = getattr(value, name)
-    return value
 
 
 CHUNK_ROWS = 1 << 19

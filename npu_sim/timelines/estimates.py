@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from npu_sim.cores import Profile
-from npu_sim.files.yaml_document import read_yaml
+from npu_sim.files.reading import read_yaml
 from npu_sim.language import Text
 from npu_sim.language.quantities import percent_text
 from npu_sim.plans.answers import Frozen
