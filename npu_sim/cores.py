@@ -121,15 +121,11 @@ class Profile(BaseModel):
         """Whether overflow gives the largest finite value, and nan gives 0."""
         return self.product.overflow_mode == "saturation"
 
-    @property
-    def vector_core_kind(self) -> str:
-        """Name of the cores that run a vector operator."""
-        return "vector cores" if self.chip.core_layout == "split" else "AI cores"
-
-    @property
-    def cube_core_kind(self) -> str:
-        """Name of the cores that run a cube operator."""
-        return "cube cores" if self.chip.core_layout == "split" else "AI cores"
+    def core_kind(self, on_cube: bool) -> str:
+        """Return the name of the cores that a kernel runs on; fused chips have ``AI cores``."""
+        if self.chip.core_layout != "split":
+            return "AI cores"
+        return "cube cores" if on_cube else "vector cores"
 
     def __hash__(self) -> int:
         """Return the hash of the names; the facts of a product are not hashable."""

@@ -59,7 +59,7 @@ from npu_sim.aclnn.tensor import (
 from npu_sim.framework.target import Target as Settings
 from npu_sim.framework.target import current_device, device, set_device
 from npu_sim.language import Text
-from npu_sim.registry import all_operators, find_operator
+from npu_sim.registry import all_operators, find_operator, load_operator
 
 # ACL_FLOAT ..., ACL_FORMAT_ND ... are constants of the module, as in C.
 globals().update(AclDataType.__members__ | AclFormat.__members__)
@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             Text("module 'npu_sim.aclnn' has no attribute {name}", name=repr(name))
         )
-    return functions_of(entry.name)[name]
+    return functions_of(load_operator(entry.name))[name]
 
 
 def __dir__() -> list[str]:

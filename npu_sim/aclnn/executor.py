@@ -28,7 +28,6 @@ from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import current_device
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan, Workspace
-from npu_sim.registry import load_operator
 from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, SUCCESS, AclnnError, Status
 
 Array = np.ndarray[Any, Any]
@@ -384,11 +383,7 @@ def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     return value
 
 
-def functions_of(operator: str) -> dict[str, Callable[..., Any]]:
-    """Return the two functions of an operator by name."""
-    return _functions_of(load_operator(operator))
-
-
 @cache
-def _functions_of(declared: Operator) -> dict[str, Callable[..., Any]]:
+def functions_of(declared: Operator) -> dict[str, Callable[..., Any]]:
+    """Return both functions of an operator's declaration, by name."""
     return Prototype(declared).functions()

@@ -83,13 +83,8 @@ def find_hook(operator: Any, hook: Hook[Any]) -> Any:
     if given is not None or not operator.package:
         return given
     for module in filter(None, (operator.family, hook.module)):
-        found = _members(f"{operator.package}.{module}")
-        attribute = hook.attribute or hook.name
+        name, attribute = f"{operator.package}.{module}", hook.attribute or hook.name
+        found = vars(import_module(name)) if find_spec(name) is not None else {}
         if attribute in found:
             return found[attribute]
     return None
-
-
-def _members(module: str) -> Mapping[str, Any]:
-    """Return the names of a module; none when the package does not have the module."""
-    return {} if find_spec(module) is None else vars(import_module(module))

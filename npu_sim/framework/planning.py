@@ -129,10 +129,11 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
     if assumption:
         message = Text("release {release}: {assumption}", profile, assumption=assumption)
         caveats += (Caveat(code="release_assumed", message=message),)
-    evidence = least_sure(
+    evidence = max(  # the least sure
         operator.evidence,
         described.evidence or operator.evidence,
         Evidence.MODEL if assumption else operator.evidence,
+        key=EVIDENCE_ORDER.index,
     )
     cores = case.device.cube_cores if operator.on_cube else case.device.vector_cores
     if not 0 <= described.block_dim <= cores:
@@ -161,7 +162,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         schedule_mode=described.schedule_mode,
         block_dim=described.block_dim,
         cores_available=cores,
-        core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
+        core_kind=profile.core_kind(operator.on_cube),
         cores_note=described.cores_note,
         per_core=described.per_core,
         tiling=described.tiling,
@@ -218,11 +219,6 @@ def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
         ),
         Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores),
     )
-
-
-def least_sure(*evidence: Evidence) -> Evidence:
-    """Return the least sure of some evidence."""
-    return max(evidence, key=EVIDENCE_ORDER.index)
 
 
 def overflow_of(case: Case) -> AclnnError | None:

@@ -36,11 +36,6 @@ def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], t
     }
 
 
-def device_name(profile: Profile) -> str:
-    """Return the name of a device in the description of a sweep."""
-    return f"{profile.name}/{profile.soc}{release_suffix(profile.release)}"
-
-
 MASK = (1 << 64) - 1
 STEP = 0x9E3779B97F4A7C15
 """Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
@@ -160,7 +155,10 @@ class Space:
         """Return the sweep as plain data."""
         return {
             "operator": self.operator.name,
-            "profiles": [device_name(profile) for profile in self.profiles],
+            "profiles": [
+                f"{profile.name}/{profile.soc}{release_suffix(profile.release)}"
+                for profile in self.profiles
+            ],
             "axes": {values.name: values.as_dict() for values in self.axes},
             "sample": self.sample,
             "seed": self.seed if self.sample is not None else None,
