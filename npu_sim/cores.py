@@ -243,7 +243,8 @@ def load_profile(
     if text in shipped_products():
         return _shipped_profile(text, soc, release)
     if names_a_file(text):
-        return _default_profile(_load_product(Path(text))).with_soc(soc).with_release(release)
+        own = _under_its_name(_load_product(Path(text)))
+        return _default_profile(own).with_soc(soc).with_release(release)
     name, named_soc = shipped_names().product(text)
     given = None if soc is None else _shipped_product(name).soc_named(soc)
     if named_soc is not None and soc is not None and given != named_soc:
@@ -299,6 +300,15 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
 def shipped_names() -> ProductNames:
     """Return the names of the products that ship with the package."""
     return ProductNames(map(_shipped_product, shipped_products()))
+
+
+def _under_its_name(product: Product) -> Product:
+    """Return a copied product that got a name of its own, but no title, under that name."""
+    shipped = shipped_products()
+    copied = product.title in (_shipped_product(name).title for name in shipped)
+    if product.name in shipped or not copied:
+        return product
+    return product.model_copy(update={"title": product.name, "title_zh": product.name})
 
 
 def _default_profile(product: Product) -> Profile:

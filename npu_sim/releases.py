@@ -6,6 +6,7 @@ integer value since a release, with its source. Planners and kernels take these 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -160,7 +161,10 @@ def require_release(release: str | float) -> str:
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
         major = name[:1] if isinstance(name, str) else None
-        same_major = [known for known in release_names() if known[0] == major]
+        same_major = [known for known in reversed(release_names()) if known[0] == major]
+        near: Any = name
+        with suppress(TypeError, ValueError):  # such as 8.x, or another major number
+            near = min(same_major, key=lambda known: round(abs(float(known) - float(name)), 6))
         raise UsageError(
             "release",
             Text(
@@ -170,7 +174,7 @@ def require_release(release: str | float) -> str:
             Text(
                 "releases: {release_names}{hint}",
                 release_names=", ".join(release_names()),
-                hint=closest(name, same_major),
+                hint=closest(near, same_major),
             ),
         )
     return name

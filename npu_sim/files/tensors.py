@@ -15,6 +15,11 @@ from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.status import UsageError
 
 
+def names_tensor_file(value: object) -> bool:
+    """Return whether a tensor argument names a file rather than a shape."""
+    return isinstance(value, str) and (value.endswith(".npy") or ".npy:" in value)
+
+
 def read_tensor(name: str, text: str) -> np.ndarray:
     """Return the tensor in ``file.npy``; with ``file.npy:bf16`` its integers are bits of bfloat16.
 

@@ -1,6 +1,6 @@
 """Declared arguments of an operator, and the arguments of one call."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -205,11 +205,12 @@ def cache_key(arguments: Arguments) -> Signature | None:
     return tuple(entries)
 
 
-def require_known(known: Collection[str], names: Iterable[str]) -> None:
+def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
     """Check that every name is that of an argument.
 
-    Raises UsageError for the first one that is not.
+    Raises UsageError for the first one that is not; the hint knows the product documents' names.
     """
+    documented = {argument.parameter: name for name, argument in known.items()}
     for name in names:
         if name not in known:
             raise UsageError(
@@ -218,7 +219,7 @@ def require_known(known: Collection[str], names: Iterable[str]) -> None:
                 Text(
                     "arguments: {known}{hint}",
                     known=", ".join(known),
-                    hint=closest(name, (*known, *OPTIONS)),
+                    hint=closest(documented.get(name, name), (*known, *OPTIONS)),
                 ),
             )
 

@@ -34,7 +34,7 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
 
     Raises UsageError when the planner of an operator of one's own returns none.
     """
-    if operator.tile.__module__.startswith("npu_sim."):
+    if not operator.is_own:
         return operator.tile(row, device, rules)
     try:
         tiling = operator.tile(row, device, rules)
@@ -52,6 +52,25 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
         Text("{name}: its planner returns {value}", operator, value=shown(tiling)),
         Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__),
     )
+
+
+def require_cores(operator: Operator, profile: Profile, block_dim: int) -> None:
+    """Check that a planner launches on cores that exist.
+
+    Raises UsageError otherwise.
+    """
+    device = profile.device
+    cores = device.cube_cores if operator.on_cube else device.vector_cores
+    if not 0 <= block_dim <= cores:
+        raise UsageError(
+            "block_dim",
+            Text(
+                "{operator}: its planner returns block_dim = {block_dim}",
+                operator=operator.name,
+                block_dim=block_dim,
+            ),
+            Text("{soc} has {cores} cores: 0 to {cores}", profile, cores=cores),
+        )
 
 
 class OfTarget:
@@ -194,6 +213,8 @@ class Inspection(OfTarget):
                 self.specs[output.name] = self.imply(output)
         row, device, rules = self.row, self.device, self.rules
         tiling = None if empty else tiled(operator, row, device, rules)
+        if operator.is_own and tiling is not None:
+            require_cores(operator, self.profile, getattr(tiling, "block_dim", 0))
         specs = dict(self.specs)
         return Case(operator, self.arguments, self.target, row, tiling, specs, device, rules, empty)
 

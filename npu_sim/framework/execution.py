@@ -410,7 +410,12 @@ def _compute(
     else:
         with watch.stage("load"):
             compute = operator.hook(hooks.FILL if case.empty else hooks.COMPUTE)
-        compute(run)
+        try:
+            compute(run)
+        except IndexError as error:
+            if not operator.is_own:
+                raise
+            raise UsageError("compute", f"{operator.name}: {error}") from None
         _require_outputs(run, arrays)
     with watch.stage("compute"):
         _finish(run, arrays)

@@ -5,7 +5,7 @@ reads the arguments of a call, :mod:`npu_sim.framework.checking` checks it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
@@ -194,6 +194,23 @@ class Operator:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: every process has the same operators."""
         return _loaded, (self.name, self.family)
+
+    def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> "Operator":
+        """Name the fields that a declaration lacks; Python lists them as parameters."""
+        required = [
+            one.name
+            for one in fields(cls)
+            if one.default is MISSING and one.default_factory is MISSING
+        ]
+        lacking = [name for name in required[len(fields_in_order) :] if name not in fields_by_name]
+        if lacking:
+            raise TypeError(Text("Operator(...) lacks {names}", names=", ".join(lacking)))
+        return super().__new__(cls)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was declared outside npu_sim, so that its functions are checked."""
+        return not self.tile.__module__.startswith("npu_sim.")
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
+from npu_sim.framework.arguments import INT64_MAX
 from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Value, Values
-from npu_sim.framework.case import Case
+from npu_sim.framework.case import Case, require_cores
 from npu_sim.framework.checking import check_uncached, checked_call
 from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description
 from npu_sim.framework.inference import arguments_of, call_with, read_call
@@ -136,8 +137,18 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         key=EVIDENCE_ORDER.index,
     )
     cores = case.device.cube_cores if operator.on_cube else case.device.vector_cores
-    if not 0 <= described.block_dim <= cores:
-        raise _impossible_cores(case, described.block_dim, cores)
+    require_cores(operator, profile, described.block_dim)
+    _require_int64(case)
+    needed = described.workspace.total_bytes + sum(spec.nbytes for spec in case.specs.values())
+    memory = profile.chip.memory_bytes
+    if memory is not None and needed > memory:
+        message = Text(
+            "tensors and workspace take {needed} bytes, {soc} has {memory} bytes of memory",
+            profile,
+            needed=needed,
+            memory=memory,
+        )
+        caveats += (Caveat(code="exceeds_memory", message=message),)
 
     def launches() -> tuple[Launch, ...]:
         kernel, block_dim = described.kernel, described.block_dim
@@ -196,6 +207,22 @@ def _description(case: Case) -> Description:
     return described
 
 
+def _require_int64(case: Case) -> None:
+    """Refuse tensors whose sizes or bytes the product's shapes, which are int64, cannot count."""
+    for name, spec in case.specs.items():
+        if max(spec.nbytes, *spec.shape, 0) > INT64_MAX:
+            raise UsageError(
+                name,
+                "{name} {spec} has {elements} elements in {nbytes} bytes",
+                "at most {most}, as shapes of the product are int64",
+                name=name,
+                spec=spec,
+                elements=spec.numel,
+                nbytes=spec.nbytes,
+                most=INT64_MAX,
+            )
+
+
 def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
     """Return the decisions of a call, with the outcomes of their flips."""
     decisions = read(described.decisions)
@@ -206,19 +233,6 @@ def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
     except NpuSimError:
         return decisions  # a value beyond the range of its axis is planned, but not varied
     return try_flips(described, decisions, call, case.target)
-
-
-def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
-    """Return the error for a planner that launches on cores that do not exist."""
-    return UsageError(
-        "block_dim",
-        Text(
-            "{operator}: its planner returns block_dim = {block_dim}",
-            operator=case.operator.name,
-            block_dim=block_dim,
-        ),
-        Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores),
-    )
 
 
 def overflow_of(case: Case) -> AclnnError | None:

@@ -89,6 +89,8 @@ class LocalEngine:
     def __init__(
         self, space: Space, columns: tuple[RecordColumn, ...], threads: int | None = None
     ) -> None:
+        from numba.core.errors import NumbaError
+
         from npu_sim.sweeps.compile import fill_function  # loads Numba
 
         self.rows = space.rows
@@ -96,7 +98,16 @@ class LocalEngine:
         self._fill = fill_function(space.operator, columns, space.sample is not None)
         self._arrays = _arrays(space)
         self._threads = threads or usable_cores()
-        self._fill(np.empty(0, self.dtype), 0, *self._arrays)  # compile before threads start
+        try:
+            self._fill(np.empty(0, self.dtype), 0, *self._arrays)  # compile before threads start
+        except NumbaError as error:
+            raise UsageError(
+                "tile",
+                "{operator}: its planner cannot be compiled for sweeps: {error}",
+                "integers, NamedTuples and functions of them, as in docs/add_an_operator.md",
+                operator=space.operator.name,
+                error=next(filter(str.strip, str(error).split("\n"))),
+            ) from None
 
     def fill(self, out: np.ndarray, first: int) -> None:
         """Fill ``out`` with the records of the rows ``first, first + 1, ...``."""

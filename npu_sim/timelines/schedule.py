@@ -82,7 +82,8 @@ def rate_name(work: Work, profile: Profile) -> str:
     """Return how a missing rate is listed, such as ``exp float16``, with a similar known kind."""
     if isinstance(work, Instruction):
         known = (profile.product.throughput or Throughput()).vector_elements_per_cycle
-        similar = "" if work.kind in known else closest(work.kind, known)
+        parts = {part: name for name in known for part in name.split("_")}
+        similar = "" if work.kind in known else closest(parts.get(work.kind, work.kind), known)
         return Text("{kind} {dtype}{similar}", work, similar=similar)
     if isinstance(work, Multiply):
         return Text("cube product {dtype}", dtype=work.dtype)
