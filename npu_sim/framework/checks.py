@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import load_profile, shipped_products
+from npu_sim.cores import Device, Profile, load_profile, shipped_products
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output
+from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output, Tensor
 from npu_sim.framework.axes import NOT_DOCUMENTED, evaluate, in_row, names
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.inference import dtype_of, stated_elsewhere
+from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import require_bool
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
@@ -31,7 +32,7 @@ from npu_sim.status import (
     shown,
 )
 
-Explanation = Callable[[Any], tuple[str, str]]
+Explanation = Callable[[Inspection], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
 
 
@@ -54,7 +55,7 @@ class Check:
         """Check a call; raise AclnnError when it is refused."""
         raise NotImplementedError
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the integer form of the check.
 
         None for a check that no call of a sweep can fail, such as ranks: a sweep builds its tensors
@@ -97,7 +98,7 @@ class Supported(Check):
                 hint = Text("supported by: {supporting}", supporting=", ".join(supporting))
             raise AclnnError(INVALID, "product", message, hint)
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the test of ``rules.supported``."""
         return RowCheck(INVALID, "rules.supported == 0")
 
@@ -118,7 +119,7 @@ class Attributes(Check):
         for name in self.attributes.split():
             check_attribute(call.operator.argument(name), call.arguments[name])
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the lower limits of integers whose axis starts below them.
 
         ``npu-sim limits`` then finds where legal values begin.
@@ -239,7 +240,7 @@ class Holds(Check):
     """
 
     condition: str
-    blames: str | Callable[[Any], str]
+    blames: str | Callable[[Inspection], str]
     message: Explanation | None = None
     status: Status = TILING_FAILURE
     documented: bool = False
@@ -285,7 +286,7 @@ class Holds(Check):
             limits or self.condition,
         )
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the condition over a row and the rules of a product."""
         ends = f"not ({in_row(self.condition, operator.rule_names)})"
         if self.documented:
@@ -302,7 +303,7 @@ class Holds(Check):
 class Fits(Check):
     """The planner accepts the call, by its function ``fits(row, device, rules)``."""
 
-    fits: Callable[[Any, Any, Any], bool]
+    fits: Callable[[Any, Device, Any], bool]
     blames: str
     message: Explanation
     status: Status = TILING_FAILURE
@@ -311,7 +312,7 @@ class Fits(Check):
         if not self.fits(call.row, call.device, call.rules):
             raise AclnnError(self.status, self.blames, *self.message(call))
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Call the function under a name that no other check of the operator has."""
         name = f"fits_{operator.checks.index(self)}"
         return RowCheck(self.status, f"not {name}(row, device, rules)", {name: self.fits})
@@ -333,7 +334,7 @@ class NothingToDo(Check):
         """Return whether the call has no work."""
         return bool(evaluate(self.condition, call.size))
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the condition over a row; the status is success."""
         return RowCheck(Status.ACLNN_SUCCESS, in_row(self.condition))
 
@@ -353,7 +354,7 @@ class Dtypes(DtypeCheck):
     """
 
     tensors: str
-    allowed: tuple[str, ...] | Callable[[Any], Sequence[str]]
+    allowed: tuple[str, ...] | Callable[[Profile], Sequence[str]]
 
     def __call__(self, call: Inspection) -> None:
         if callable(self.allowed):
@@ -414,7 +415,7 @@ class DtypeTable(DtypeCheck):
     """
 
     tensors: str
-    rows: Callable[[Any], Sequence[Sequence[str]]]
+    rows: Callable[[Profile], Sequence[Sequence[str]]]
 
     def __call__(self, call: Inspection) -> None:
         names = self.tensors.split()
@@ -521,7 +522,7 @@ class NotEmpty(Check):
                 Text("every axis of {tensor} needs at least one element", self),
             )
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the test that every size of the pattern is at least 1."""
         sizes = patterns.names(operator.argument(self.tensor).shape)
         return RowCheck(self.status, " or ".join(f"row.{name} < 1" for name in sizes))
@@ -620,7 +621,7 @@ class Shapes(Check):
             )
 
     @staticmethod
-    def _bind(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
+    def _bind(call: Inspection, tensor: Tensor, spec: TensorSpec) -> bool:
         """Bind the sizes of a tensor; return whether its shape agrees with those bound before."""
         pattern = call.pattern(tensor)
         for name in stated_elsewhere(call.operator, tensor, pattern):
@@ -632,7 +633,7 @@ class Shapes(Check):
         return True
 
     @staticmethod
-    def _sources(call: Inspection, tensor: Any) -> list[str]:
+    def _sources(call: Inspection, tensor: Tensor) -> list[str]:
         """Return inputs with a size in common with a tensor, derived sizes, and deciding modes."""
         wanted = set(patterns.names(call.pattern(tensor)))
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Device, Profile
 from npu_sim.framework.arguments import Argument, Attribute, Output, Tensor
 from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
 from npu_sim.framework.hooks import Function, Hook, find_hook
@@ -154,7 +154,7 @@ class Operator:
     axes: tuple[Axis, ...]
     checks: tuple[Callable[[Any], None], ...]
     tiling: type
-    tile: Callable[[Any, Any, Any], Any]
+    tile: Callable[[Any, Device, Any], Any]
     describe: Given = None
     compute: Given = None
     formula: Given = None
@@ -175,7 +175,7 @@ class Operator:
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
     assumed: tuple[Assumed, ...] = ()
-    used_bytes: Callable[[Any, Any, Any, Any], int] | None = None
+    used_bytes: Callable[[Any, Any, Device, Any], int] | None = None
     shards: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     evidence: Evidence = Evidence.MODEL

@@ -186,15 +186,14 @@ class Store:
 
     def _progress(self) -> dict[str, Any]:
         hint = "remove it to start again"
+        text = read_limited("out", self.progress_file, JSON_BYTES, hint)
         try:
-            progress = json.loads(read_limited("out", self.progress_file, JSON_BYTES, hint))
+            progress = json.loads(text)
             valid = (
                 isinstance(progress["chunks"], int)
                 and isinstance(progress["state"], dict)
                 and isinstance(progress["summary"], dict)
             )
-        except UsageError:
-            raise
         except (ValueError, KeyError, TypeError, RecursionError):
             valid = False
         if not valid:
