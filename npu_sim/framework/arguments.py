@@ -210,9 +210,9 @@ def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
 
     Raises UsageError for the first one that is not; the hint knows the product documents' names.
     """
-    documented = {argument.parameter: name for name, argument in known.items()}
     for name in names:
         if name not in known:
+            documented = {argument.parameter: name for name, argument in known.items()}
             raise UsageError(
                 name,
                 Text("{name}: no such argument", name=name),

@@ -54,12 +54,8 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
     )
 
 
-def require_cores(operator: Operator, profile: Profile, block_dim: int) -> None:
-    """Check that a planner launches on cores that exist.
-
-    Raises UsageError otherwise.
-    """
-    device = profile.device
+def require_cores(operator: Operator, profile: Profile, device: Device, block_dim: int) -> int:
+    """Return the cores of an operator; raise UsageError when a planner launches on more."""
     cores = device.cube_cores if operator.on_cube else device.vector_cores
     if not 0 <= block_dim <= cores:
         raise UsageError(
@@ -71,6 +67,7 @@ def require_cores(operator: Operator, profile: Profile, block_dim: int) -> None:
             ),
             Text("{soc} has {cores} cores: 0 to {cores}", profile, cores=cores),
         )
+    return cores
 
 
 class OfTarget:
@@ -214,7 +211,7 @@ class Inspection(OfTarget):
         row, device, rules = self.row, self.device, self.rules
         tiling = None if empty else tiled(operator, row, device, rules)
         if operator.is_own and tiling is not None:
-            require_cores(operator, self.profile, getattr(tiling, "block_dim", 0))
+            require_cores(operator, self.profile, device, getattr(tiling, "block_dim", 0))
         specs = dict(self.specs)
         return Case(operator, self.arguments, self.target, row, tiling, specs, device, rules, empty)
 
@@ -266,6 +263,11 @@ class Case(OfTarget):
         """Return a tensor of the call as a kernel reads or writes it."""
         spec = self.specs[name]
         return LaunchTensor(name=name, shape=spec.shape, dtype=spec.dtype)
+
+    @cached_property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors of the call."""
+        return sum(spec.nbytes for spec in self.specs.values())
 
     @cached_property
     def copies(self) -> tuple[Launch, ...]:

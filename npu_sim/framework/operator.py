@@ -207,7 +207,7 @@ class Operator:
             raise TypeError(Text("Operator(...) lacks {names}", names=", ".join(lacking)))
         return super().__new__(cls)
 
-    @property
+    @cached_property
     def is_own(self) -> bool:
         """Whether it was declared outside npu_sim, so that its functions are checked."""
         return not self.tile.__module__.startswith("npu_sim.")

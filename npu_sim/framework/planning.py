@@ -136,10 +136,10 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         Evidence.MODEL if assumption else operator.evidence,
         key=EVIDENCE_ORDER.index,
     )
-    cores = case.device.cube_cores if operator.on_cube else case.device.vector_cores
-    require_cores(operator, profile, described.block_dim)
-    _require_int64(case)
-    needed = described.workspace.total_bytes + sum(spec.nbytes for spec in case.specs.values())
+    cores = require_cores(operator, profile, case.device, described.block_dim)
+    needed = described.workspace.total_bytes + case.tensor_bytes
+    if needed > INT64_MAX:
+        _require_int64(case)
     memory = profile.chip.memory_bytes
     if memory is not None and needed > memory:
         message = Text(
@@ -208,9 +208,9 @@ def _description(case: Case) -> Description:
 
 
 def _require_int64(case: Case) -> None:
-    """Refuse tensors whose sizes or bytes the product's shapes, which are int64, cannot count."""
+    """Refuse tensors whose bytes the product, whose shapes are int64, cannot count."""
     for name, spec in case.specs.items():
-        if max(spec.nbytes, *spec.shape, 0) > INT64_MAX:
+        if spec.nbytes > INT64_MAX:
             raise UsageError(
                 name,
                 "{name} {spec} has {elements} elements in {nbytes} bytes",
