@@ -137,18 +137,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         key=EVIDENCE_ORDER.index,
     )
     cores = require_cores(operator, profile, case.device, described.block_dim)
-    needed = described.workspace.total_bytes + case.tensor_bytes
-    if needed > INT64_MAX:
-        _require_int64(case)
-    memory = profile.chip.memory_bytes
-    if memory is not None and needed > memory:
-        message = Text(
-            "tensors and workspace take {needed} bytes, {soc} has {memory} bytes of memory",
-            profile,
-            needed=needed,
-            memory=memory,
-        )
-        caveats += (Caveat(code="exceeds_memory", message=message),)
+    caveats += _beyond_memory(case, described.workspace.total_bytes)
 
     def launches() -> tuple[Launch, ...]:
         kernel, block_dim = described.kernel, described.block_dim
@@ -207,8 +196,14 @@ def _description(case: Case) -> Description:
     return described
 
 
-def _require_int64(case: Case) -> None:
-    """Refuse tensors whose bytes the product, whose shapes are int64, cannot count."""
+def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
+    """Return a caveat for a call that the memory of the chip does not hold.
+
+    Raises UsageError for a tensor whose bytes the product, whose shapes are int64, cannot count.
+    """
+    needed, memory = workspace_bytes + case.tensor_bytes, case.profile.chip.memory_bytes
+    if needed <= (memory or 0):
+        return ()
     for name, spec in case.specs.items():
         if spec.nbytes > INT64_MAX:
             raise UsageError(
@@ -221,6 +216,15 @@ def _require_int64(case: Case) -> None:
                 nbytes=spec.nbytes,
                 most=INT64_MAX,
             )
+    if memory is None:
+        return ()
+    message = Text(
+        "tensors and workspace take {needed} bytes, {soc} has {memory} bytes of memory",
+        case.profile,
+        needed=needed,
+        memory=memory,
+    )
+    return (Caveat(code="exceeds_memory", message=message),)
 
 
 def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
