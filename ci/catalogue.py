@@ -3,8 +3,8 @@
 ``python ci/catalogue.py`` reports what is missing; ``--write`` updates ``zh.po`` with Babel.
 Translations are written into ``zh.po`` by hand; ``ci/build_catalogue.py`` compiles them.
 
-Extraction takes the templates of ``Text`` and ``say``, docstrings of commands and of the parameters
-that are their options, and every other string literal that reads like a sentence, unless
+Extraction takes the templates of ``Text``, ``say`` and errors, docstrings of commands and of the
+parameters that are their options, and every other string literal that reads like a sentence, unless
 ``ci/not_shown.txt`` lists it: a new message without a translation fails the test. Single words are
 entries when ``zh.po`` has them. An f-string that reads like a sentence is an error, because it has
 no template to look up.
@@ -76,6 +76,12 @@ def found_in(path: Path) -> Iterator[tuple[str, str]]:
                 yield "template", " ".join((ast.get_docstring(node) or "").split())
             case ast.Call(ast.Name("command"), names):  # of a function and its options
                 seen |= {id(name) for name in names}
+            case ast.Call(ast.Name("AclnnError" | "UsageError"), texts, fields) if fields:
+                for argument in texts:
+                    match argument:
+                        case ast.Constant(str(template)) if "{" in template:
+                            seen.add(id(argument))
+                            yield "template", template
             case ast.Call(ast.Name(name), [ast.Constant(str(template)) as argument, *_]):
                 if name in KEYWORDS:
                     seen.add(id(argument))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from npu_sim.files.yaml_document import YamlDocument, read_yaml
+from npu_sim.files.reading import YamlDocument, read_yaml
 from npu_sim.language import Text
 from npu_sim.product import Chip, DocumentedLimits, Product, ProductNames, near_soc
 from npu_sim.registry import family_of
@@ -121,15 +121,11 @@ class Profile(BaseModel):
         """Whether overflow gives the largest finite value, and nan gives 0."""
         return self.product.overflow_mode == "saturation"
 
-    @property
-    def vector_core_kind(self) -> str:
-        """Name of the cores that run a vector operator."""
-        return "vector cores" if self.chip.core_layout == "split" else "AI cores"
-
-    @property
-    def cube_core_kind(self) -> str:
-        """Name of the cores that run a cube operator."""
-        return "cube cores" if self.chip.core_layout == "split" else "AI cores"
+    def core_kind(self, on_cube: bool) -> str:
+        """Return the name of the cores that a kernel runs on; fused chips have ``AI cores``."""
+        if self.chip.core_layout != "split":
+            return "AI cores"
+        return "cube cores" if on_cube else "vector cores"
 
     def __hash__(self) -> int:
         """Return the hash of the names; the facts of a product are not hashable."""
@@ -150,13 +146,15 @@ class Profile(BaseModel):
         """
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
-            message = Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc))
-            hint = Text(
-                "its SoCs: {socs}{hint}",
-                socs=", ".join(self.product.socs),
-                hint=near_soc(soc, self.product.socs),
+            raise UsageError(
+                "soc",
+                Text("soc = {soc}: {name} has no such SoC", self.product, soc=shown(soc)),
+                Text(
+                    "its SoCs: {socs}{hint}",
+                    socs=", ".join(self.product.socs),
+                    hint=near_soc(soc, self.product.socs),
+                ),
             )
-            raise UsageError("soc", message, hint)
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":
@@ -221,15 +219,19 @@ def load_profile(
         file, line and key.
     """
     if not isinstance(soc, str | None):
-        message = Text("soc = {soc} is not a name", soc=shown(soc))
-        raise UsageError("soc", message, "a SoC of the product, or None for its default")
+        hint = "a SoC of the product, or None for its default"
+        raise UsageError("soc", "soc = {soc} is not a name", hint, soc=shown(soc))
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
     if not isinstance(product, str | Path | None):
-        message = Text("product = {product} is not a name", product=shown(product))
-        hint = Text("products: {shipped_products}", shipped_products=", ".join(shipped_products()))
-        raise UsageError("product", message, hint)
+        raise UsageError(
+            "product",
+            "product = {product} is not a name",
+            "products: {shipped_products}",
+            product=shown(product),
+            shipped_products=", ".join(shipped_products()),
+        )
     if product is None:
         name, soc = (DEFAULT_PRODUCT, None) if soc is None else shipped_names().soc(soc)
         return _shipped_profile(name, soc, release)
@@ -237,14 +239,17 @@ def load_profile(
     if text in shipped_products():
         return _shipped_profile(text, soc, release)
     if names_a_file(text):
-        return _default_profile(_load_product(Path(text))).with_soc(soc).with_release(release)
+        own = _under_its_name(_load_product(Path(text)))
+        return _default_profile(own).with_soc(soc).with_release(release)
     name, named_soc = shipped_names().product(text)
     given = None if soc is None else _shipped_product(name).soc_named(soc)
     if named_soc is not None and soc is not None and given != named_soc:
         raise UsageError(
             "soc",
-            Text("soc = {soc}: product = {text} is another SoC", soc=shown(soc), text=shown(text)),
+            "soc = {soc}: product = {text} is another SoC",
             "name one of the two",
+            soc=shown(soc),
+            text=shown(text),
         )
     return _shipped_profile(name, soc if named_soc is None else named_soc, release)
 
@@ -278,9 +283,11 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
         matches = [profile for profile in profiles if profile.product.soc_named(soc) == profile.soc]
         if not matches:
             known = [profile.soc for profile in profiles]
-            message = Text("soc = {soc}: not among the chosen products", soc=shown(soc))
-            hint = Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known))
-            raise UsageError("soc", message, hint)
+            raise UsageError(
+                "soc",
+                Text("soc = {soc}: not among the chosen products", soc=shown(soc)),
+                Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known)),
+            )
         chosen += matches
     return [profile for profile in profiles if profile in chosen]
 
@@ -289,6 +296,15 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
 def shipped_names() -> ProductNames:
     """Return the names of the products that ship with the package."""
     return ProductNames(map(_shipped_product, shipped_products()))
+
+
+def _under_its_name(product: Product) -> Product:
+    """Return a copied product that got a name of its own, but no title, under that name."""
+    shipped = shipped_products()
+    copied = product.title in (_shipped_product(name).title for name in shipped)
+    if product.name in shipped or not copied:
+        return product
+    return product.model_copy(update={"title": product.name, "title_zh": product.name})
 
 
 def _default_profile(product: Product) -> Profile:

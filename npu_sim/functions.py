@@ -137,9 +137,11 @@ def preflight(
     matrix.baseline = accepted
     products_checked = {checked.product for _, _, checked in matrix.cells()}
     for name in sorted(policy.informational - products_checked):
-        message = Text("informational = {name}: no call is checked on it", name=name)
         raise UsageError(
-            "informational", message, 'name it among the products, as in products="A2,A3"'
+            "informational",
+            "informational = {name}: no call is checked on it",
+            'name it among the products, as in products="A2,A3"',
+            name=name,
         )
     return matrix
 

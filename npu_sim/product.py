@@ -239,21 +239,23 @@ class ProductNames:
         if plain_name(text) in WITHOUT_CHIP:
             raise UsageError(
                 "product",
-                Text("product = {text}: it is not known which chip is in it", text=shown(text)),
+                "product = {text}: it is not known which chip is in it",
                 "name the SoC that npu-smi or a profile of the device shows, such as Ascend910B1",
+                text=shown(text),
             )
         known = [
             name
             for product in self._products.values()
             for name in (product.name, *product.aliases, *product.socs)
         ]
-        hint = Text(
-            "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
-            products=", ".join(self._products),
-            hint=near_soc(text, known),
-        )
         raise UsageError(
-            "product", Text("product = {text}: no such product", text=shown(text)), hint
+            "product",
+            Text("product = {text}: no such product", text=shown(text)),
+            Text(
+                "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
+                products=", ".join(self._products),
+                hint=near_soc(text, known),
+            ),
         )
 
     def soc(self, text: str) -> tuple[str, str]:
@@ -271,9 +273,10 @@ class ProductNames:
             if soc is not None:
                 return name, soc
         names = [soc for product in self._products.values() for soc in product.socs]
-        hint = Text("SoCs: {names}{hint}", names=", ".join(names), hint=near_soc(text, names))
         raise UsageError(
-            "soc", Text("soc = {text}: no shipped product has such a SoC", text=shown(text)), hint
+            "soc",
+            Text("soc = {text}: no shipped product has such a SoC", text=shown(text)),
+            Text("SoCs: {names}{hint}", names=", ".join(names), hint=near_soc(text, names)),
         )
 
 
@@ -285,10 +288,13 @@ def _ambiguous(argument: str, text: str, meanings: Sequence[tuple[str, str | Non
         ),
         " or ",
     )
-    message = Text(
-        "{argument} = {text} may be {meant}", argument=argument, text=shown(text), meant=meant
+    return UsageError(
+        argument,
+        Text(
+            "{argument} = {text} may be {meant}", argument=argument, text=shown(text), meant=meant
+        ),
+        "write the product, or the whole name of a SoC",
     )
-    return UsageError(argument, message, "write the product, or the whole name of a SoC")
 
 
 def _owners_of(name: str) -> list[tuple[str, str]]:

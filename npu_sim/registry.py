@@ -175,9 +175,12 @@ def find_operator(name: str) -> OperatorEntry | None:
     Raises UsageError when ``name`` is not a string.
     """
     if not isinstance(name, str):
-        hint = Text("operators: {operator_names}", operator_names=", ".join(OPERATOR_NAMES))
         raise UsageError(
-            "operator", Text("operator = {name} is not a name", name=shown(name)), hint
+            "operator",
+            "operator = {name} is not a name",
+            "operators: {operator_names}",
+            name=shown(name),
+            operator_names=", ".join(OPERATOR_NAMES),
         )
     wanted = plain_name(name).removeprefix("aclnn")
     return (
@@ -198,9 +201,10 @@ def _by_plain_name(entries: tuple[OperatorEntry, ...]) -> dict[str, OperatorEntr
 def unknown_operator(name: str) -> UsageError:
     """Return the error for a name that no operator has."""
     names = [entry.name for entry in all_operators()]
-    hint = Text("operators: {names}{hint}", names=", ".join(names), hint=closest(name, names))
     return UsageError(
-        "operator", Text("operator = {name}: no such operator", name=shown(name)), hint
+        "operator",
+        Text("operator = {name}: no such operator", name=shown(name)),
+        Text("operators: {names}{hint}", names=", ".join(names), hint=closest(name, names)),
     )
 
 
@@ -261,15 +265,17 @@ def _load(entry: OperatorEntry) -> Any:
     except NpuSimError as error:
         raise OperatorLoadError(error.argument, error.message, error.hint) from error
     except (Exception, SystemExit) as error:  # errors of a package concern its operator alone
-        message = Text(
-            "{name} cannot be loaded from {home}: {error_type}: {error}",
-            entry,
-            error_type=type(error).__name__,
-            error=error,
-        )
-        hint = Text(
-            "fix the package, or its entry point in the group {entry_points}",
-            entry_points=ENTRY_POINTS,
-        )
-        raise OperatorLoadError("operator", message, hint) from error
+        raise OperatorLoadError(
+            "operator",
+            Text(
+                "{name} cannot be loaded from {home}: {error_type}: {error}",
+                entry,
+                error_type=type(error).__name__,
+                error=error,
+            ),
+            Text(
+                "fix the package, or its entry point in the group {entry_points}",
+                entry_points=ENTRY_POINTS,
+            ),
+        ) from error
     return declaration

@@ -6,6 +6,7 @@ integer value since a release, with its source. Planners and kernels take these 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -160,16 +161,22 @@ def require_release(release: str | float) -> str:
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
         major = name[:1] if isinstance(name, str) else None
-        same_major = [known for known in release_names() if known[0] == major]
-        hint = Text(
-            "releases: {release_names}{hint}",
-            release_names=", ".join(release_names()),
-            hint=closest(name, same_major),
+        same_major = [known for known in reversed(release_names()) if known[0] == major]
+        near: Any = name
+        with suppress(TypeError, ValueError):  # such as 8.x, or another major number
+            near = min(same_major, key=lambda known: round(abs(float(known) - float(name)), 6))
+        raise UsageError(
+            "release",
+            Text(
+                "release = {release}: no such release of the product's software",
+                release=shown(release),
+            ),
+            Text(
+                "releases: {release_names}{hint}",
+                release_names=", ".join(release_names()),
+                hint=closest(near, same_major),
+            ),
         )
-        message = Text(
-            "release = {release}: no such release of the product's software", release=shown(release)
-        )
-        raise UsageError("release", message, hint)
     return name
 
 

@@ -49,12 +49,17 @@ class NpuSimError(Exception):
         The nearest legal value, or what to do. May be empty.
     outcome
         Outcome of the call in JSON.
+
+    With ``fields``, message and hint are templates of a :class:`~npu_sim.language.Text`.
     """
 
-    argument: str
-    message: str
-    hint: str
     outcome: ClassVar[str] = "usage"
+
+    def __init__(self, argument: str, message: str, hint: str = "", **fields: Any) -> None:
+        self.argument = argument
+        self.message = Text(message, **fields) if fields else message
+        self.hint = Text(hint, **fields) if fields else hint
+        super().__init__(argument, self.message, self.hint)
 
     def as_text(self) -> str:
         """Return message and hint as one text that front ends can render."""
@@ -81,12 +86,12 @@ class AclnnError(NpuSimError):
 
     outcome = "refused"
 
-    def __init__(self, status: Status, argument: str, message: str, hint: str = "") -> None:
+    def __init__(
+        self, status: Status, argument: str, message: str, hint: str = "", **fields: Any
+    ) -> None:
+        super().__init__(argument, message, hint, **fields)
         self.status = Status(status)
-        self.argument = argument
-        self.message = message
-        self.hint = hint
-        super().__init__(status, argument, message, hint)
+        self.args = (self.status, *self.args)
 
     def __str__(self) -> str:
         return f"{int(self.status)} {self.status.name}: {super().__str__()}"
@@ -103,12 +108,6 @@ class AclnnError(NpuSimError):
 
 class UsageError(NpuSimError, ValueError):
     """A usage error: an unknown name, an unreadable file, a value of the wrong type."""
-
-    def __init__(self, argument: str, message: str, hint: str = "") -> None:
-        self.argument = argument
-        self.message = message
-        self.hint = hint
-        super().__init__(argument, message, hint)
 
 
 class InvalidKeyError(ValueError):

@@ -280,3 +280,19 @@ def test_a_type_checker_reports_misspelt_arguments(tmp_path):
     } == wrong, process.stdout + process.stderr
     revealed = re.findall(r'Revealed type is "([\w.]+)', process.stdout)
     assert [name.rpartition(".")[2] for name in revealed] == ["Plan", "ndarray", "DeterminismStudy"]
+
+
+def test_run_takes_shapes_and_files_like_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("grad.npy", CALL["grad"])
+    drawn = npu_sim.run(OPERATOR, grad="6x4:fp32", indices="6:int64", num_weights=5, seed=3)
+    again = npu_sim.run(
+        OPERATOR, grad=npu_sim.TensorSpec((6, 4), "fp32"), indices="6:int64", num_weights=5, seed=3
+    )
+    np.testing.assert_array_equal(drawn.outputs["grad_weight"], again.outputs["grad_weight"])
+    assert np.any(drawn.outputs["grad_weight"])
+    mixed = npu_sim.run(OPERATOR, **{**CALL, "grad": "grad.npy"})
+    expected = npu_sim.run(OPERATOR, **CALL)
+    np.testing.assert_array_equal(mixed.outputs["grad_weight"], expected.outputs["grad_weight"])
+    with pytest.raises(npu_sim.AclnnError):
+        npu_sim.run(OPERATOR, grad="6x4:fp32", indices="5:int64", num_weights=5)

@@ -16,26 +16,13 @@ the determinism switch belong to the current context::
 
 from typing import Any
 
-from npu_sim.aclnn.enums import (
-    ACL_ERROR_INVALID_PARAM,
-    ACL_MEM_MALLOC_HUGE_FIRST,
-    ACL_MEM_MALLOC_HUGE_ONLY,
-    ACL_MEM_MALLOC_NORMAL_ONLY,
-    ACL_MEMCPY_DEVICE_TO_DEVICE,
-    ACL_MEMCPY_DEVICE_TO_HOST,
-    ACL_MEMCPY_HOST_TO_DEVICE,
-    ACL_MEMCPY_HOST_TO_HOST,
-    ACL_OPT_DETERMINISTIC,
-    ACL_SUCCESS,
-    AclDataType,
-    AclFormat,
-)
 from npu_sim.aclnn.executor import (
     AclOpExecutor,
+    FirstStage,
     aclDestroyAclOpExecutor,
     aclSetAclOpExecutorRepeatable,
+    functions_of,
 )
-from npu_sim.aclnn.prototype import FirstStage, functions_of
 from npu_sim.aclnn.runtime import (
     Stream,
     aclFinalize,
@@ -52,11 +39,27 @@ from npu_sim.aclnn.runtime import (
     aclrtSetDevice,
     aclrtSynchronizeStream,
 )
-from npu_sim.aclnn.tensor import AclTensor, aclCreateTensor, aclDestroyTensor
+from npu_sim.aclnn.tensor import (
+    ACL_ERROR_INVALID_PARAM,
+    ACL_MEM_MALLOC_HUGE_FIRST,
+    ACL_MEM_MALLOC_HUGE_ONLY,
+    ACL_MEM_MALLOC_NORMAL_ONLY,
+    ACL_MEMCPY_DEVICE_TO_DEVICE,
+    ACL_MEMCPY_DEVICE_TO_HOST,
+    ACL_MEMCPY_HOST_TO_DEVICE,
+    ACL_MEMCPY_HOST_TO_HOST,
+    ACL_OPT_DETERMINISTIC,
+    ACL_SUCCESS,
+    AclDataType,
+    AclFormat,
+    AclTensor,
+    aclCreateTensor,
+    aclDestroyTensor,
+)
 from npu_sim.framework.target import Target as Settings
+from npu_sim.framework.target import current_device, device, set_device
 from npu_sim.language import Text
-from npu_sim.registry import all_operators, find_operator
-from npu_sim.settings import current_device, device, set_device
+from npu_sim.registry import all_operators, find_operator, load_operator
 
 # ACL_FLOAT ..., ACL_FORMAT_ND ... are constants of the module, as in C.
 globals().update(AclDataType.__members__ | AclFormat.__members__)
@@ -111,7 +114,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             Text("module 'npu_sim.aclnn' has no attribute {name}", name=repr(name))
         )
-    return functions_of(entry.name)[name]
+    return functions_of(load_operator(entry.name))[name]
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Executors: checked and planned calls between the two stages.
+"""The C functions of an operator, and executors: checked calls between their two stages.
 
 As in the product, the second stage releases an executor unless
 :func:`aclSetAclOpExecutorRepeatable` made it repeatable. Using a released executor returns 161002;
@@ -6,19 +6,29 @@ the documents do not define the behaviour. An error before the computation (work
 small) leaves the executor usable; data out of bounds (361001) releases it.
 """
 
+import inspect
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.aclnn.enums import ACL_SUCCESS
+from npu_sim.aclnn.runtime import report
+from npu_sim.aclnn.tensor import ACL_SUCCESS, AclTensor
+from npu_sim.framework.arguments import Attribute, IntArray
 from npu_sim.framework.case import Case
+from npu_sim.framework.checking import check
 from npu_sim.framework.execution import Result, compute_case
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import current_device
 from npu_sim.language import Text
 from npu_sim.plans.model import Plan, Workspace
-from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, AclnnError
+from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER, SUCCESS, AclnnError, Status
 
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
@@ -82,9 +92,12 @@ class AclOpExecutor:
         """Release the executor unless it is repeatable; raise if it is already released."""
         with self._lock:
             if self.released:
-                message = "executor was released by an earlier call of the second stage"
-                hint = "call the first stage again, or aclSetAclOpExecutorRepeatable after it"
-                raise AclnnError(INVALID, "executor", message, hint)
+                raise AclnnError(
+                    INVALID,
+                    "executor",
+                    "executor was released by an earlier call of the second stage",
+                    "call the first stage again, or aclSetAclOpExecutorRepeatable after it",
+                )
             self.released = not self.repeatable
 
     def _check_workspace(self, workspace: Any, workspace_size: int) -> None:
@@ -94,31 +107,50 @@ class AclOpExecutor:
             return
         hint = Text("the first stage returned {needed} bytes", needed=needed)
         if workspace is None:
-            message = Text("workspace is missing: {needed} bytes are needed", needed=needed)
-            raise AclnnError(NULL_POINTER, "workspace", message, hint)
+            raise AclnnError(
+                NULL_POINTER,
+                "workspace",
+                Text("workspace is missing: {needed} bytes are needed", needed=needed),
+                hint,
+            )
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
-            message = Text(
-                "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
+            raise AclnnError(
+                INVALID,
+                "workspaceSize",
+                Text(
+                    "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
+                ),
+                hint,
             )
-            raise AclnnError(INVALID, "workspaceSize", message, hint)
         if memory.size < workspace_size:
-            message = Text(
-                "workspace has {size} bytes, but workspaceSize is {workspace_size}",
-                size=memory.size,
-                workspace_size=workspace_size,
+            raise AclnnError(
+                INVALID,
+                "workspace",
+                Text(
+                    "workspace has {size} bytes, but workspaceSize is {workspace_size}",
+                    size=memory.size,
+                    workspace_size=workspace_size,
+                ),
+                hint,
             )
-            raise AclnnError(INVALID, "workspace", message, hint)
         if memory.ctypes.data % WORKSPACE_ALIGNMENT:
-            message = Text(
+            raise AclnnError(
+                INVALID,
+                "workspace",
                 "workspace does not start at a multiple of {address_bytes} bytes",
+                "use aclrtMalloc",
                 address_bytes=WORKSPACE_ALIGNMENT,
             )
-            raise AclnnError(INVALID, "workspace", message, "use aclrtMalloc")
         for name, array in self._tensors():
             if np.may_share_memory(memory, array):
-                message = Text("workspace shares memory with {name}", name=name)
-                raise AclnnError(INVALID, "workspace", message, "use separate memory")
+                raise AclnnError(
+                    INVALID,
+                    "workspace",
+                    "workspace shares memory with {name}",
+                    "use separate memory",
+                    name=name,
+                )
 
     def _tensors(self) -> list[tuple[str, Array]]:
         named = [
@@ -129,9 +161,13 @@ class AclOpExecutor:
 
     def _require_memory(self, name: str, array: Array | None) -> Array:
         if array is None:
-            message = Text("{name} was described without memory", name=name)
-            hint = "give the tensor its data before the first stage"
-            raise AclnnError(NULL_POINTER, name, message, hint)
+            raise AclnnError(
+                NULL_POINTER,
+                name,
+                "{name} was described without memory",
+                "give the tensor its data before the first stage",
+                name=name,
+            )
         return array
 
 
@@ -139,8 +175,12 @@ def _writable_bytes(workspace: Any) -> Array:
     """Return an array of any dtype, or an object with a writable buffer, as bytes."""
     memory = workspace if isinstance(workspace, np.ndarray) else np.frombuffer(workspace, np.uint8)
     if not memory.flags.c_contiguous or not memory.flags.writeable:
-        hint = "use aclrtMalloc or numpy.empty(size, 'uint8')"
-        raise AclnnError(INVALID, "workspace", "workspace is not contiguous, writable memory", hint)
+        raise AclnnError(
+            INVALID,
+            "workspace",
+            "workspace is not contiguous, writable memory",
+            "use aclrtMalloc or numpy.empty(size, 'uint8')",
+        )
     return memory.reshape(-1).view(np.uint8)
 
 
@@ -158,3 +198,192 @@ def aclDestroyAclOpExecutor(executor: AclOpExecutor | None) -> int:
         return INNER_NULL_POINTER
     executor.released = True
     return ACL_SUCCESS
+
+
+class FirstStage(NamedTuple):
+    """Result of a first stage: status, and the values of the C function's two output pointers."""
+
+    status: Status
+    workspaceSize: int  # noqa: N815 (the document's name)
+    executor: AclOpExecutor | None
+
+
+class Prototype:
+    """The parameters of one operator's C function.
+
+    Parameters
+    ----------
+    operator
+        Its declaration, which contains the parameters' names in the product document.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.name = f"aclnn{operator.title}"
+        self.parameters = {argument.parameter: argument for argument in operator.prototype}
+        """Arguments by parameter name, in the order of the C prototype."""
+        self._documented = {argument.name: name for name, argument in self.parameters.items()}
+
+    def first_stage(self, *values: Any) -> FirstStage:
+        """Check and plan a call with the values of the parameters in order."""
+        try:
+            executor = self._executor(dict(zip(self.parameters, values, strict=True)))
+        except AclnnError as error:
+            name = f"{self.name}GetWorkspaceSize"
+            return FirstStage(
+                report(name, error, self._documented.get(error.argument, error.argument)), 0, None
+            )
+        return FirstStage(SUCCESS, executor.workspace.total_bytes, executor)
+
+    def second_stage(
+        self, workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
+    ) -> Status:
+        """Run a call that the first stage planned."""
+        try:
+            if executor is None:
+                raise AclnnError(
+                    NULL_POINTER,
+                    "executor",
+                    "executor is missing",
+                    "{name}GetWorkspaceSize returns it",
+                    name=self.name,
+                )
+            if executor.operator.name != self.operator.name:
+                raise AclnnError(
+                    INVALID,
+                    "executor",
+                    "executor belongs to aclnn{title}",
+                    "{name}GetWorkspaceSize returns the right one",
+                    title=executor.plan.title,
+                    name=self.name,
+                )
+            executor.run(workspace, workspaceSize)
+        except AclnnError as error:
+            return report(self.name, error, self._documented.get(error.argument, error.argument))
+        return SUCCESS
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the two functions by name, with the signatures of the product document."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        first = inspect.Signature([inspect.Parameter(name, kind) for name in self.parameters])
+
+        def get_workspace_size(*args: Any, **kwargs: Any) -> FirstStage:
+            return self.first_stage(*first.bind(*args, **kwargs).arguments.values())
+
+        def run(
+            workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
+        ) -> Status:
+            return self.second_stage(workspace, workspaceSize, executor, stream)
+
+        get_workspace_size.__signature__ = first  # type: ignore[attr-defined]
+        get_workspace_size.__doc__ = Text(
+            "Check and plan a call of {name}; return (status, workspaceSize, executor).",
+            name=self.name,
+        )
+        run.__doc__ = "Run a call of the first stage in its workspace; return the status."
+        named: dict[str, Callable[..., Any]] = {
+            f"{self.name}GetWorkspaceSize": get_workspace_size,
+            self.name: run,
+        }
+        for name, function in named.items():
+            function.__name__ = function.__qualname__ = name
+            function.__module__ = "npu_sim.aclnn"
+        return named
+
+    def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
+        """Check and plan a call with the values of the parameters by name."""
+        tensors: dict[str, AclTensor] = {}
+        attributes: dict[str, Any] = {}
+        for name, argument in self.parameters.items():
+            if values[name] is None and not argument.optional:
+                raise AclnnError(
+                    NULL_POINTER,
+                    argument.name,
+                    Text("{name} is missing", name=name),
+                    f"{name}: {argument.help}",
+                )
+        for name, argument in self.parameters.items():
+            if isinstance(argument, Attribute):
+                attributes[argument.name] = _converted(argument, name, values[name])
+            elif values[name] is not None:
+                tensors[argument.name] = _tensor(name, values[name])
+        specs = {name: tensor.spec(self._documented[name]) for name, tensor in tensors.items()}
+        arguments = arguments_of(self.operator, {**specs, **attributes})
+        case = check(self.operator, arguments, current_device())
+        plan = plan_of(case)
+        inputs = {
+            name: tensors[name].array for name in self.operator.input_names if name in tensors
+        }
+        outputs = {output.name: tensors[output.name].array for output in self.operator.outputs}
+        self._check_memory(inputs, outputs)
+        return AclOpExecutor(case, inputs, tuple(outputs.values()), plan)
+
+    def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Raise an error for an output that is read-only or shares memory with another tensor."""
+        others = dict(inputs)
+        for name, array in outputs.items():
+            documented = self._documented[name]
+            if array is not None and not array.flags.writeable:
+                raise AclnnError(
+                    INVALID,
+                    name,
+                    "{documented} cannot be written",
+                    "give writable memory",
+                    documented=documented,
+                )
+            for other, values in others.items():
+                if array is not None and values is not None and np.may_share_memory(array, values):
+                    raise AclnnError(
+                        INVALID,
+                        name,
+                        "{documented} shares memory with {other}",
+                        "give separate memory",
+                        documented=documented,
+                        other=self._documented[other],
+                    )
+            others[name] = array
+
+
+def _tensor(name: str, value: Any) -> AclTensor:
+    if isinstance(value, AclTensor):
+        return value
+    if (
+        isinstance(value, np.ndarray)
+        or hasattr(value, "__dlpack__")
+        or hasattr(value, "__array_interface__")
+    ):
+        return AclTensor.from_array(value)
+    raise TypeError(
+        Text(
+            "{name} is a {type_name}, not an AclTensor or an array",
+            name=name,
+            type_name=type(value).__name__,
+        )
+    )
+
+
+def _converted(attribute: Attribute, name: str, value: Any) -> Any:
+    """Convert an attribute as C does; raise TypeError for a value that C would not compile."""
+    if value is None:
+        return None
+    if attribute.kind is IntArray:
+        return IntArray(value)
+    if attribute.kind is bool:
+        return bool(index(value))
+    if attribute.kind is int:
+        return index(value)
+    if attribute.kind is float:
+        return float(np.float32(value))
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if not isinstance(value, str):
+        raise TypeError(
+            Text("{name} is a {type_name}, not a str", name=name, type_name=type(value).__name__)
+        )
+    return value
+
+
+@cache
+def functions_of(declared: Operator) -> dict[str, Callable[..., Any]]:
+    """Return both functions of an operator's declaration, by name."""
+    return Prototype(declared).functions()

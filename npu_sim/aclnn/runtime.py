@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.aclnn.enums import (
+from npu_sim.aclnn.tensor import (
     ACL_ERROR_INVALID_PARAM,
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEMCPY_DEVICE_TO_DEVICE,
     ACL_OPT_DETERMINISTIC,
     ACL_SUCCESS,
 )
+from npu_sim.framework.target import current_device, set_device
 from npu_sim.plans.workspace import ALIGNMENT_BYTES
-from npu_sim.settings import current_device, set_device
 from npu_sim.status import AclnnError, Status
 
 Array = np.ndarray[Any, Any]

@@ -6,6 +6,7 @@ from typing import Any
 
 from npu_sim.cli.output import REFUSED, print_json
 from npu_sim.language import Text, Verbatim, translated, visible, with_changed_fields
+from npu_sim.registry import find_operator, load_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -105,7 +106,8 @@ def _typer_text(error: Any) -> str:
     match type(error).__name__:
         case "NoSuchOption":
             name = Verbatim(error.option_name)
-            near = closest(error.option_name, error.possibilities or ())
+            own_name = _documented_option(error.option_name, error.ctx)
+            near = own_name or closest(error.option_name, error.possibilities or ())
             return Text("No such option: {name}", name=name) + near
         case "MissingParameter":
             return Text("Missing argument {name}.", name=Verbatim(error.param.get_error_hint()))
@@ -113,6 +115,15 @@ def _typer_text(error: Any) -> str:
             name = Verbatim(error.param.get_error_hint())
             return Text("Invalid value for {name}: {message}", error, name=name)
     return str(error.format_message())
+
+
+def _documented_option(name: str, ctx: Any) -> str:
+    """Return the hint at the option of an argument that has another name in the documents."""
+    entry = find_operator(ctx.info_name) if ctx is not None and ctx.info_name else None
+    arguments = load_operator(entry.name).arguments if entry else ()
+    named = {argument.parameter: argument.name for argument in arguments}
+    option = named.get(name.lstrip("-"), "").replace("_", "-")
+    return closest(option, [f"--{option}"]) if option else ""
 
 
 def usage_error(error: Any) -> UsageError | None:

@@ -277,13 +277,14 @@ def named_values(option: str, texts: Iterable[str], reserved: Iterable[str]) -> 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensor files replaced by their specs; shapes stay text."""
+    from npu_sim.files.tensors import names_tensor_file
     from npu_sim.numbers.formats import TensorSpec
     from npu_sim.registry import load_operator
 
     tensors = load_operator(operator).tensor_names
     return {
         name: TensorSpec.of(_read(name, value))
-        if name in tensors and _is_tensor_file(value)
+        if name in tensors and names_tensor_file(value)
         else value
         for name, value in typed.items()
     }
@@ -303,29 +304,12 @@ def typed_arrays(
     Raises UsageError when a file cannot be read; AclnnError with the product's status when the call
     is refused.
     """
+    from npu_sim.framework.target import Order, Target
+    from npu_sim.operators.shared.generate import with_data
     from npu_sim.registry import load_operator
 
-    declared = load_operator(operator)
-    inputs = declared.input_names
-    values = {
-        name: _read(name, value) if name in inputs and _is_tensor_file(value) else value
-        for name, value in typed.items()
-    }
-    shapes = {name for name in inputs if isinstance(values.get(name), str)}
-    if not shapes:
-        return values
-    from npu_sim.framework.inference import arguments_of
-    from npu_sim.operators import plan
-    from npu_sim.operators.shared.generate import generate
-
-    specs = typed_specs(operator, typed)
-    plan(operator, product=profile, limits=limits, **specs)
-    built = arguments_of(declared, specs, infer=True)
-    return {
-        **specs,
-        **generate(operator, built, seed),
-        **{name: values[name] for name in values if name not in shapes},
-    }
+    target = Target(profile, order=Order(seed=seed), limits=limits)
+    return with_data(load_operator(operator), typed, target)
 
 
 def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
@@ -343,11 +327,6 @@ def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
         else value
         for name, value in typed.items()
     }
-
-
-def _is_tensor_file(text: str) -> bool:
-    """Return whether a tensor argument names a file rather than a shape."""
-    return text.endswith(".npy") or ".npy:" in text
 
 
 def _read(name: str, text: str) -> Any:

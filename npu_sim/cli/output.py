@@ -45,8 +45,8 @@ def print_text(*parts: "RenderableType", error: bool = False) -> None:
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
-    """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.schemas`."""
-    from npu_sim.files.schemas import schema
+    """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.writing`."""
+    from npu_sim.files.writing import schema
 
     text = json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False)
     print(visible(text, lines=True))
@@ -54,7 +54,7 @@ def print_json(form: str, data: Mapping[str, Any]) -> None:
 
 def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
     """Print records in JSON form as CSV, with a column for every field of nested records."""
-    from npu_sim.plans.tables import columns_of
+    from npu_sim.plans.answers import columns_of
     from npu_sim.show.layout import csv_text
 
     columns = columns_of(records)

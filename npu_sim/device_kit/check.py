@@ -16,9 +16,8 @@ from npu_sim.device_kit.folder import CALLS_FILE
 from npu_sim.device_kit.run_on_device import SCHEMA, checksum, make_input
 from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.files.reading import read_limited
-from npu_sim.files.schemas import schema
 from npu_sim.files.tensors import read_tensor
-from npu_sim.files.writing import write_text
+from npu_sim.files.writing import schema, write_text
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype

@@ -14,8 +14,8 @@ from npu_sim.device_kit.run_on_device import CALLS, SCHEMA
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.files.writing import write_text
 from npu_sim.framework.axes import Values
-from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan

@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
-from npu_sim.files.schemas import schema
+from npu_sim.files.writing import schema
 from npu_sim.framework.axes import Number
 from npu_sim.framework.execution import Result
-from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text, joined, say, translated, translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
@@ -100,7 +100,7 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     """Return the lower bound of a plan, the changes of its path, and the data of its drawings.
 
     ``time`` is from :func:`npu_sim.timelines.tracks.tracks`, ``steps`` from
-    :func:`npu_sim.timelines.steps.steps`; ``steps`` is None if no core starts.
+    :func:`npu_sim.timelines.tracks.steps`; ``steps`` is None if no core starts.
     """
     try:
         call, result = _planned(state, products)

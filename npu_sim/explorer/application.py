@@ -42,7 +42,7 @@ from npu_sim.explorer.jobs import MOST_WAITING, Jobs, Task
 from npu_sim.explorer.state import State, catalog, language_of
 from npu_sim.explorer.texts import LANGUAGES, page_texts
 from npu_sim.files.reading import DROPPED_BYTES
-from npu_sim.files.schemas import schema
+from npu_sim.files.writing import schema
 from npu_sim.language import Text, language, translated, using_language
 from npu_sim.show.reports.html import DRAWING_SCRIPTS, picture_texts
 from npu_sim.status import NpuSimError

@@ -12,7 +12,7 @@ from typing import IO
 
 from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES
 from npu_sim.language import Text, with_changed_fields
-from npu_sim.status import AclnnError, NpuSimError, UsageError
+from npu_sim.status import NpuSimError, UsageError
 
 PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
 KINDS = {
@@ -111,5 +111,4 @@ def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
         return type(text)(text.replace(f"{folder}{os.sep}", ""))
 
     message, hint = (with_changed_fields(text, without) for text in (error.message, error.hint))
-    status = (error.status,) if isinstance(error, AclnnError) else ()
-    return type(error)(*status, error.argument, message, hint)
+    return type(error)(*(*error.args[:-2], message, hint))

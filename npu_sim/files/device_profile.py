@@ -13,9 +13,10 @@ import csv
 import math
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from sys import intern
@@ -100,6 +101,7 @@ class MeasuredLaunch:
         return self.counters[COUNTERS.index(name)] if self.counters else 0.0
 
 
+@lru_cache(maxsize=4096)  # most rows repeat a few combinations
 def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | None, ...] | None:
     """Return the tensors of a row; None if not recorded, an element None for an unsupported dtype.
 
@@ -139,8 +141,13 @@ def _shape(text: str) -> tuple[int, ...]:
 def refuse_more_launches(file: object, launches: int) -> None:
     """Raise a usage error when a profile has more than ``MOST_LAUNCHES`` launches."""
     if launches > MOST_LAUNCHES:
-        message = Text("{file}: more than {most} launches", file=file, most=MOST_LAUNCHES)
-        raise UsageError("file", message, "a part of the file, such as a few steps of the training")
+        raise UsageError(
+            "file",
+            "{file}: more than {most} launches",
+            "a part of the file, such as a few steps of the training",
+            file=file,
+            most=MOST_LAUNCHES,
+        )
 
 
 def counter_name(name: str) -> str:
@@ -176,26 +183,19 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     """Yield the launches of a CSV file; raises like ``read_device_profile``."""
     if file.stat().st_size > LARGEST_FILE:
-        hint = Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE)
-        raise UsageError("file", Text("{file}: {st_size} bytes", file.stat(), file=file), hint)
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        rows = csv.reader(stream, strict=True)
+        raise UsageError(
+            "file",
+            Text("{file}: {st_size} bytes", file.stat(), file=file),
+            Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
+        )
+    with file.open("rb") as stream:
+        rows = csv.reader(_decoded(file, stream), strict=True)
         try:
             columns = _Columns(file, next(rows, []))
-            launches = 0
-            for cells in rows:
-                if any(map(str.strip, cells)):
-                    launches += 1
-                    refuse_more_launches(file, launches)
-                    yield columns.launch(rows.line_num, cells)
-        except UnicodeDecodeError as error:
-            message = Text(
-                "{file}, line {line}: is not text: {reason}",
-                error,
-                file=file,
-                line=_undecodable_line(file),
-            )
-            raise UsageError("file", message, "a CSV file in UTF-8") from None
+            recorded = (cells for cells in rows if any(map(str.strip, cells)))
+            for launches, cells in enumerate(recorded, start=1):
+                refuse_more_launches(file, launches)
+                yield columns.launch(rows.line_num, cells)
         except csv.Error as error:
             raise UsageError(
                 "file",
@@ -204,15 +204,17 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
             ) from None
 
 
-def _undecodable_line(file: Path) -> int:
-    """Return the number of the first line that is not UTF-8."""
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    return number
+def _decoded(file: Path, lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a file as text."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                "file",
+                Text("{file}, line {line}: is not text: {reason}", error, file=file, line=number),
+                "a CSV file in UTF-8",
+            ) from None
 
 
 class _Columns:
@@ -222,7 +224,8 @@ class _Columns:
         self.file = file
         self.header = [cell.strip().strip('"') for cell in header]
         by_name = {
-            _column_name(name): index for index, name in reversed(list(enumerate(self.header)))
+            counter_name(name).lower(): index
+            for index, name in reversed(list(enumerate(self.header)))
         }
         self.positions = {
             column: next(by_name[name] for name in names if name in by_name)
@@ -231,48 +234,54 @@ class _Columns:
         }
         for required in ("kernel", "duration_us"):
             if required not in self.positions:
-                names = " or ".join(repr(name) for name in COLUMNS[required])
+                wanted = " or ".join(repr(name) for name in COLUMNS[required])
                 raise UsageError(
                     "file",
-                    Text("{file}, line 1: has no column {names}", file=file, names=names),
-                    Text("its columns: {columns}", columns=", ".join(self.header)[:200] or "none"),
+                    "{file}, line 1: has no column {names}",
+                    "its columns: {columns}",
+                    file=file,
+                    names=wanted,
+                    columns=", ".join(self.header)[:200] or "none",
                 )
         counters = {counter_name(name): position for position, name in enumerate(self.header)}
         self.counters = [counters.get(name) for name in COUNTERS]
         self.has_counters = any(position is not None for position in self.counters)
         timed = [self.positions.get("start_us"), self.positions["duration_us"], *self.counters[1:]]
         self.units = {position: self._unit(position) for position in timed if position is not None}
-        self.tensors: dict[tuple[str, ...], tuple[TensorSpec | None, ...] | None] = {}
-        """Parsed tensors by the text of their cells: most rows repeat a few combinations."""
 
     def _unit(self, position: int) -> float:
         """Return the microseconds of one unit of a column of times."""
         name = self.header[position]
         unit = name.partition("(")[2].partition(")")[0].strip().lower()
         if unit not in MICROSECONDS:
-            message = Text(
-                "{file}, line 1, column {name}: {unit} is not a unit of time",
-                self,
-                name=repr(name),
-                unit=repr(unit),
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line 1, column {name}: {unit} is not a unit of time",
+                    self,
+                    name=repr(name),
+                    unit=repr(unit),
+                ),
+                Text("one of {units}", units=", ".join(filter(None, MICROSECONDS))),
             )
-            hint = Text("one of {units}", units=", ".join(filter(None, MICROSECONDS)))
-            raise UsageError("file", message, hint)
         return MICROSECONDS[unit]
 
     def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
         """Return the launch of one row."""
         if len(cells) != len(self.header):
-            message = Text(
-                "{file}, line {line}: {cells_count} columns",
-                self,
-                line=line,
-                cells_count=len(cells),
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}: {cells_count} columns",
+                    self,
+                    line=line,
+                    cells_count=len(cells),
+                ),
+                Text(
+                    "{header_count}, as in line 1; is the file complete?",
+                    header_count=len(self.header),
+                ),
             )
-            hint = Text(
-                "{header_count}, as in line 1; is the file complete?", header_count=len(self.header)
-            )
-            raise UsageError("file", message, hint)
         block_dim = self._number(line, cells, "block_dim")
         counters = tuple(
             0.0 if position is None else self._value(line, cells, position) or 0.0
@@ -315,40 +324,38 @@ class _Columns:
                 value = math.nan
         if not 0 <= value < math.inf:
             problem = "{value} is negative" if value < 0 else "{value} is not a number"
-            message = Text(
-                "{file}, line {line}, column {name}: {problem}",
-                self,
-                line=line,
-                name=repr(self.header[position]),
-                problem=Text(problem, value=repr(cell.strip().strip('"'))),
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}, column {name}: {problem}",
+                    self,
+                    line=line,
+                    name=repr(self.header[position]),
+                    problem=Text(problem, value=repr(cell.strip().strip('"'))),
+                ),
+                "a number, 0 or larger, or N/A",
             )
-            raise UsageError("file", message, "a number, 0 or larger, or N/A")
         return value * self.units.get(position, 1.0)
 
     def _tensors(
         self, line: int, cells: list[str], side: str
     ) -> tuple[TensorSpec | None, ...] | None:
         """Return the inputs or outputs of a row; None if the file does not record them."""
-        texts = tuple(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS)
         try:
-            if texts not in self.tensors:
-                self.tensors[texts] = tensors_of(*texts)
-            return self.tensors[texts]
+            return tensors_of(*(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS))
         except ValueError as error:
             column = self.header[self.positions[f"{side}_shapes"]]
-            message = Text(
-                "{file}, line {line}, column {column}: {error}",
-                self,
-                line=line,
-                column=repr(column),
-                error=error,
-            )
-            raise UsageError("file", message, 'such as "4096,1024;1024"') from None
-
-
-def _column_name(name: str) -> str:
-    """Return the name of a column as in COLUMNS: in lower case, without unit."""
-    return name.partition("(")[0].strip().lower()
+            raise UsageError(
+                "file",
+                Text(
+                    "{file}, line {line}, column {column}: {error}",
+                    self,
+                    line=line,
+                    column=repr(column),
+                    error=error,
+                ),
+                'such as "4096,1024;1024"',
+            ) from None
 
 
 def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
@@ -428,19 +435,21 @@ class _Database:
         for table, wanted in REQUIRED.items():
             for column in wanted:
                 if column not in self.columns[table]:
-                    message = Text(
-                        "{file}: has no table {table} with a column {wanted}",
-                        self,
-                        table=table,
-                        wanted=column,
+                    raise UsageError(
+                        "file",
+                        Text(
+                            "{file}: has no table {table} with a column {wanted}",
+                            self,
+                            table=table,
+                            wanted=column,
+                        ),
+                        "an export of the profiler",
                     )
-                    raise UsageError("file", message, "an export of the profiler")
         self.texts: dict[Any, str] = {}
         for row, number, value in self._rows(STRINGS, "rowid, id, value"):
             if not isinstance(value, str):
                 raise self._wrong(STRINGS, row, "value", value, "a text")
             self.texts[number] = value
-        self.tensors: dict[tuple[str, ...], tuple[TensorSpec | None, ...] | None] = {}
 
     def launches(self) -> Iterator[MeasuredLaunch]:
         """Yield the launches in the order of the file."""
@@ -495,14 +504,16 @@ class _Database:
         rows = self.database.execute(f"SELECT {columns} FROM {table}")
         for count, row in enumerate(rows, start=1):
             if count > MOST_ROWS:
-                message = Text(
-                    "{file}, table {table}: more than {most} rows",
-                    self,
-                    table=table,
-                    most=MOST_ROWS,
+                raise UsageError(
+                    "file",
+                    Text(
+                        "{file}, table {table}: more than {most} rows",
+                        self,
+                        table=table,
+                        most=MOST_ROWS,
+                    ),
+                    "a part of the file, such as a few steps of the training",
                 )
-                hint = "a part of the file, such as a few steps of the training"
-                raise UsageError("file", message, hint)
             yield row
 
     def _counters(self) -> dict[Any, tuple[float, ...]]:
@@ -531,11 +542,8 @@ class _Database:
     def _tensors(
         self, row: int, text: dict[str, str], side: str
     ) -> tuple[TensorSpec | None, ...] | None:
-        shapes, dtypes, formats = texts = tuple(text[name] for name in TENSOR_COLUMNS[side])
         try:
-            if texts not in self.tensors:
-                self.tensors[texts] = tensors_of(shapes, dtypes, formats)
-            return self.tensors[texts]
+            return tensors_of(*(text[name] for name in TENSOR_COLUMNS[side]))
         except ValueError as error:
             raise UsageError(
                 "file",
@@ -546,15 +554,18 @@ class _Database:
     def _wrong(self, table: str, row: int, column: str, value: Any, wanted: str) -> UsageError:
         """Return the error of a cell."""
         shown = "NULL" if value is None else repr(value)[:40]
-        message = Text(
-            "{file}, table {table}, row {row}, column {column}: {value}",
-            self,
-            table=table,
-            row=row,
-            column=column,
-            value=shown,
+        return UsageError(
+            "file",
+            Text(
+                "{file}, table {table}, row {row}, column {column}: {value}",
+                self,
+                table=table,
+                row=row,
+                column=column,
+                value=shown,
+            ),
+            wanted,
         )
-        return UsageError("file", message, wanted)
 
 
 STREAM_COLUMNS = ("deviceId", "streamId")

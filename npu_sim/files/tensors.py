@@ -15,6 +15,11 @@ from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.status import UsageError
 
 
+def names_tensor_file(value: object) -> bool:
+    """Return whether a tensor argument names a file rather than a shape."""
+    return isinstance(value, str) and (value.endswith(".npy") or ".npy:" in value)
+
+
 def read_tensor(name: str, text: str) -> np.ndarray:
     """Return the tensor in ``file.npy``; with ``file.npy:bf16`` its integers are bits of bfloat16.
 
@@ -28,24 +33,30 @@ def read_tensor(name: str, text: str) -> np.ndarray:
             _require_whole(file)
             array = np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
-            message = Text(
-                "{name} = {text}: cannot be read: {error}", name=name, text=repr(text), error=error
-            )
-            raise UsageError(name, message, hint) from None
+            raise UsageError(
+                name,
+                Text(
+                    "{name} = {text}: cannot be read: {error}",
+                    name=name,
+                    text=repr(text),
+                    error=error,
+                ),
+                hint,
+            ) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # numpy.save stores ml_dtypes as void
     try:
         return array.view(numpy_dtype(dtype)) if dtype else array
     except (ValueError, TypeError) as error:
-        hint = "bits and dtype must have the same size, e.g. uint16 bits as bf16"
-        message = Text(
+        raise UsageError(
+            name,
             "{name} = {text}: cannot be taken as {dtype}: {error}",
+            "bits and dtype must have the same size, e.g. uint16 bits as bf16",
             name=name,
             text=repr(text),
             dtype=dtype,
             error=error,
-        )
-        raise UsageError(name, message, hint) from None
+        ) from None
 
 
 def _require_whole(file: IO[bytes]) -> None:
@@ -91,13 +102,13 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     elif path.suffix == ".npy" and len(arrays) == 1:
         write_atomically(path, lambda file: np.save(file, _savable(next(iter(arrays.values())))))
     else:
-        hint = ".npy for one output, .npz for several"
-        message = Text(
+        raise UsageError(
+            "out",
             "out = {path}: wrong ending for {arrays}",
+            ".npy for one output, .npz for several",
             path=repr(str(path)),
             arrays=", ".join(arrays),
         )
-        raise UsageError("out", message, hint)
 
 
 def _write_archive(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:

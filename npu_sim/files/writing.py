@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and removing only what npu_sim wrote.
+"""Writing files whole or not at all, and removing only what npu_sim wrote; forms of documents.
 
 Commands check a target before long work: :func:`require_target` for the path,
 :func:`require_separate` for the other files of the command, :func:`require_room` for free space.
@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from npu_sim.language import Text, Verbatim
@@ -28,9 +29,10 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
     """Return the error for a path that the system does not allow us to write."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     why = getattr(error, "strerror", None) or error
-    hint = "make room, or name a file on another disk" if full else HINT
     return UsageError(
-        argument, Text("{path}: cannot be written: {why}", path=_shown(path), why=why), hint
+        argument,
+        Text("{path}: cannot be written: {why}", path=_shown(path), why=why),
+        "make room, or name a file on another disk" if full else HINT,
     )
 
 
@@ -45,16 +47,17 @@ def require_target(path: Path, argument: str = "out") -> None:
     try:
         folder = link_target(path).parent
         if path.is_dir():
-            raise UsageError(
-                argument, Text("{path} is a folder", path=_shown(path)), "name a file in it"
-            )
+            raise UsageError(argument, "{path} is a folder", "name a file in it", path=_shown(path))
         if not folder.is_dir():
-            message = Text(
-                "{path}: the folder {folder} does not exist",
-                path=_shown(path),
-                folder=_shown(folder),
+            raise UsageError(
+                argument,
+                Text(
+                    "{path}: the folder {folder} does not exist",
+                    path=_shown(path),
+                    folder=_shown(folder),
+                ),
+                HINT,
             )
-            raise UsageError(argument, message, HINT)
         if (path.exists() and not path.is_file()) or _is_open_stream(path):
             raise UsageError(argument, Text("{path} is not a plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
@@ -118,13 +121,14 @@ def require_room(path: Path, needed_bytes: int) -> None:
     except OSError as error:
         raise cannot_write("out", path, error) from None
     if needed_bytes > free:
-        message = Text(
+        raise UsageError(
+            "out",
             "{path} takes at least {needed_bytes} bytes, its disk has {free} left",
+            "make room, or name a file on another disk",
             path=_shown(path),
             needed_bytes=needed_bytes,
             free=free,
         )
-        raise UsageError("out", message, "make room, or name a file on another disk")
 
 
 @contextmanager
@@ -188,8 +192,12 @@ def remove_own(path: Path, is_own: Callable[[str], bool]) -> None:
     Raises UsageError when there is a foreign entry; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
-        message = Text("{path} exists, and npu_sim did not write it", path=_shown(path))
-        raise UsageError("out", message, "remove it, or choose another name")
+        raise UsageError(
+            "out",
+            "{path} exists, and npu_sim did not write it",
+            "remove it, or choose another name",
+            path=_shown(path),
+        )
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -201,12 +209,13 @@ def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "") -> No
     """Remove npu_sim's files from a folder, the file ``last`` last; see :func:`remove_own`."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
-        message = Text(
+        raise UsageError(
+            "out",
             "{folder} contains {foreign}, which npu_sim did not write",
+            "move it elsewhere, or choose another name",
             folder=_shown(folder),
             foreign=repr(foreign),
         )
-        raise UsageError("out", message, "move it elsewhere, or choose another name")
     for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
         path.unlink()
 
@@ -277,3 +286,44 @@ def _shown(path: Path) -> str:
         end=text[-80:],
         length=len(text),
     )
+
+
+VERSIONS = MappingProxyType(
+    {
+        "baseline": 1,
+        "calibration": 1,
+        "calls": 1,
+        "caveat": 1,
+        "caveats": 1,
+        "columns": 1,
+        "demo": 2,
+        "diagnosis": 1,
+        "dump": 1,
+        "diff": 1,
+        "error": 1,
+        "evidence": 1,
+        "explain": 2,
+        "explorer": 2,
+        "kit": 1,
+        "kit_check": 1,
+        "limits": 1,
+        "plan": 2,
+        "preflight": 1,
+        "preflight_result": 2,
+        "products": 1,
+        "profile": 1,
+        "profile_comparison": 1,
+        "run": 2,
+        "study": 2,
+        "sweep": 1,
+        "timeline": 2,
+        "usage": 1,
+        "verification": 1,
+    }
+)
+"""A version increases when a key is removed or changes its meaning, not for new keys."""
+
+
+def schema(form: str) -> str:
+    """Return the value of ``schema`` in a document of a form, such as ``npu_sim.plan/2``."""
+    return f"npu_sim.{form}/{VERSIONS[form]}"

@@ -1,6 +1,6 @@
 """Declared arguments of an operator, and the arguments of one call."""
 
-from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -12,6 +12,7 @@ import numpy as np
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array
 from npu_sim.numbers.formats import SpecText, TensorSpec, canonical_dtype
+from npu_sim.plans.answers import ReadOnlyDict
 from npu_sim.status import UsageError, closest, shown
 
 OPTIONS: dict[str, Any] = {
@@ -168,49 +169,21 @@ def camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-class Arguments(Mapping[str, Any]):
+class Arguments(ReadOnlyDict):
     """The arguments of one call, also as attributes.
 
     Tensors are specs (None when left out); attributes are as they were given.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a value, ``default`` for a name that is none."""
-        return self._values.get(name, default)
-
-    def values(self) -> ValuesView[Any]:
-        """Return the values, without a look-up for each."""
-        return self._values.values()
-
-    def items(self) -> ItemsView[str, Any]:
-        """Return names and values, without a look-up for each."""
-        return self._values.items()
-
     def __getattr__(self, name: str) -> Any:
         try:
-            return self.__dict__["_values"][name]
+            return self[name]
         except KeyError:
             raise AttributeError(name) from None
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
         """Return those of some arguments that are not None, by name."""
-        values = self._values
-        return {name: value for name in names if (value := values[name]) is not None}
+        return {name: value for name in names if (value := self[name]) is not None}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the arguments as plain data: tensors as ``SpecText``, attributes as they are."""
@@ -237,19 +210,23 @@ def cache_key(arguments: Arguments) -> Signature | None:
     return tuple(entries)
 
 
-def require_known(known: Collection[str], names: Iterable[str]) -> None:
+def require_known(known: Mapping[str, Argument], names: Iterable[str]) -> None:
     """Check that every name is that of an argument.
 
-    Raises UsageError for the first one that is not.
+    Raises UsageError for the first one that is not; the hint knows the product documents' names.
     """
     for name in names:
         if name not in known:
-            hint = Text(
-                "arguments: {known}{hint}",
-                known=", ".join(known),
-                hint=closest(name, (*known, *OPTIONS)),
+            documented = {argument.parameter: name for name, argument in known.items()}
+            raise UsageError(
+                name,
+                Text("{name}: no such argument", name=name),
+                Text(
+                    "arguments: {known}{hint}",
+                    known=", ".join(known),
+                    hint=closest(documented.get(name, name), (*known, *OPTIONS)),
+                ),
             )
-            raise UsageError(name, Text("{name}: no such argument", name=name), hint)
 
 
 def build_arguments(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
@@ -292,9 +269,7 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
         array = as_array(value)
         canonical_dtype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(
-            name, Text("{name}: {error}", name=name, error=error), "give an array"
-        ) from None
+        raise UsageError(name, "{name}: {error}", "give an array", name=name, error=error) from None
     return array
 
 

@@ -34,7 +34,7 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
 
     Raises UsageError when the planner of an operator of one's own returns none.
     """
-    if operator.tile.__module__.startswith("npu_sim."):
+    if not operator.is_own:
         return operator.tile(row, device, rules)
     try:
         tiling = operator.tile(row, device, rules)
@@ -47,13 +47,52 @@ def tiled(operator: Operator, row: Any, device: Device, rules: Any) -> Any:
         tiling, is_tiling = end, False
     if is_tiling and (tiling.status or getattr(tiling, "block_dim", 1) != 0):
         return tiling
-    message = Text("{name}: its planner returns {value}", operator, value=shown(tiling))
-    hint = Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__)
-    raise UsageError("tile", message, hint)
+    raise UsageError(
+        "tile",
+        Text("{name}: its planner returns {value}", operator, value=shown(tiling)),
+        Text("a {kind} of integers, with at least one core", kind=operator.tiling.__name__),
+    )
+
+
+def require_cores(operator: Operator, profile: Profile, device: Device, block_dim: int) -> int:
+    """Return the cores of an operator; raise UsageError when a planner launches on more."""
+    cores = device.cube_cores if operator.on_cube else device.vector_cores
+    if not 0 <= block_dim <= cores:
+        raise UsageError(
+            "block_dim",
+            Text(
+                "{operator}: its planner returns block_dim = {block_dim}",
+                operator=operator.name,
+                block_dim=block_dim,
+            ),
+            Text("{soc} has {cores} cores: 0 to {cores}", profile, cores=cores),
+        )
+    return cores
+
+
+class OfTarget:
+    """Base of calls: what their target states."""
+
+    target: Target
+
+    @property
+    def profile(self) -> Profile:
+        """Product, SoC and release."""
+        return self.target.profile
+
+    @property
+    def limits(self) -> Limits:
+        """The set of limits that is enforced."""
+        return self.target.limits
+
+    @property
+    def deterministic(self) -> bool:
+        """The determinism switch."""
+        return self.target.deterministic
 
 
 @dataclass
-class Inspection:
+class Inspection(OfTarget):
     """A call while its contract is checked; checks fill in sizes and specs.
 
     Attributes
@@ -79,21 +118,6 @@ class Inspection:
     device: Device
     rules: Any
     bound: list[str] = field(default_factory=list)
-
-    @property
-    def profile(self) -> Profile:
-        """Product, SoC and release."""
-        return self.target.profile
-
-    @property
-    def limits(self) -> Limits:
-        """The set of limits to enforce."""
-        return self.target.limits
-
-    @property
-    def deterministic(self) -> bool:
-        """The determinism switch."""
-        return self.target.deterministic
 
     def size(self, name: str) -> int:
         """Return a size, an integer attribute, or a number derived from them."""
@@ -186,12 +210,14 @@ class Inspection:
                 self.specs[output.name] = self.imply(output)
         row, device, rules = self.row, self.device, self.rules
         tiling = None if empty else tiled(operator, row, device, rules)
+        if operator.is_own and tiling is not None:
+            require_cores(operator, self.profile, device, getattr(tiling, "block_dim", 0))
         specs = dict(self.specs)
         return Case(operator, self.arguments, self.target, row, tiling, specs, device, rules, empty)
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Case(OfTarget):
     """A checked call.
 
     Attributes
@@ -228,21 +254,6 @@ class Case:
     empty: bool = False
     searches_flips: bool = True
 
-    @property
-    def profile(self) -> Profile:
-        """Product, SoC and release."""
-        return self.target.profile
-
-    @property
-    def limits(self) -> Limits:
-        """The set of limits that was enforced."""
-        return self.target.limits
-
-    @property
-    def deterministic(self) -> bool:
-        """The determinism switch."""
-        return self.target.deterministic
-
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """The outputs that are written."""
@@ -252,6 +263,11 @@ class Case:
         """Return a tensor of the call as a kernel reads or writes it."""
         spec = self.specs[name]
         return LaunchTensor(name=name, shape=spec.shape, dtype=spec.dtype)
+
+    @cached_property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors of the call."""
+        return sum(spec.nbytes for spec in self.specs.values())
 
     @cached_property
     def copies(self) -> tuple[Launch, ...]:

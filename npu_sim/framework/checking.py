@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 from npu_sim.cores import Profile
 from npu_sim.framework import checks, patterns
 from npu_sim.framework.arguments import Arguments, Signature, cache_key
-from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED
+from npu_sim.framework.axes import COMMON_AXES, NOT_DOCUMENTED, evaluate, names
 from npu_sim.framework.case import Case, Inspection, row_type
 from npu_sim.framework.checks import DtypeCheck, NothingToDo
-from npu_sim.framework.expressions import evaluate, names
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
@@ -193,7 +192,7 @@ def row_planner(operator: Operator) -> RowPlanner:
             *_plan_row_lines(operator, scope),
         ]
     )
-    # Names, numbers and expressions parsed by framework.expressions, from a declaration that is
+    # Names, numbers and expressions parsed by framework.axes, from a declaration that is
     # Python code itself.
     exec(source, scope)
     make_row, refused, plan_row = functions = [

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import load_profile, shipped_products
+from npu_sim.cores import Device, Profile, load_profile, shipped_products
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output
-from npu_sim.framework.axes import NOT_DOCUMENTED
+from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output, Tensor
+from npu_sim.framework.axes import NOT_DOCUMENTED, evaluate, in_row, names
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.expressions import evaluate, in_row, names
 from npu_sim.framework.inference import dtype_of, stated_elsewhere
+from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import require_bool
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
@@ -32,7 +32,7 @@ from npu_sim.status import (
     shown,
 )
 
-Explanation = Callable[[Any], tuple[str, str]]
+Explanation = Callable[[Inspection], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
 
 
@@ -55,7 +55,7 @@ class Check:
         """Check a call; raise AclnnError when it is refused."""
         raise NotImplementedError
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the integer form of the check.
 
         None for a check that no call of a sweep can fail, such as ranks: a sweep builds its tensors
@@ -70,9 +70,11 @@ class Given(Check):
     def __call__(self, call: Inspection) -> None:
         for argument in call.operator.inputs:
             if not argument.optional and call.arguments[argument.name] is None:
-                message = Text("{name} is missing", argument)
                 raise AclnnError(
-                    NULL_POINTER, argument.name, message, Text("{name}: {help}", argument)
+                    NULL_POINTER,
+                    argument.name,
+                    Text("{name} is missing", argument),
+                    Text("{name}: {help}", argument),
                 )
 
 
@@ -96,7 +98,7 @@ class Supported(Check):
                 hint = Text("supported by: {supporting}", supporting=", ".join(supporting))
             raise AclnnError(INVALID, "product", message, hint)
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the test of ``rules.supported``."""
         return RowCheck(INVALID, "rules.supported == 0")
 
@@ -117,7 +119,7 @@ class Attributes(Check):
         for name in self.attributes.split():
             check_attribute(call.operator.argument(name), call.arguments[name])
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the lower limits of integers whose axis starts below them.
 
         ``npu-sim limits`` then finds where legal values begin.
@@ -151,11 +153,18 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         if type(value) is not int and (
             isinstance(value, bool) or not isinstance(value, int | np.integer)
         ):
-            message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
-            raise UsageError(name, message, f"{low} <= {name} <= {high}")
+            raise UsageError(
+                name,
+                Text("{name} = {value} is not an integer", name=name, value=shown(value)),
+                f"{low} <= {name} <= {high}",
+            )
         if not low <= int(value) <= high:
-            message = Text("{name} = {value} is out of range", name=name, value=shown(value))
-            raise AclnnError(INVALID, name, message, f"{low} <= {name} <= {high}")
+            raise AclnnError(
+                INVALID,
+                name,
+                Text("{name} = {value} is out of range", name=name, value=shown(value)),
+                f"{low} <= {name} <= {high}",
+            )
     elif attribute.kind is float:
         require_float(name, value)
     elif attribute.kind is IntArray:
@@ -187,8 +196,13 @@ def require_float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        message = Text("{name} = {value} is not a number", name=name, value=shown(value))
-        raise UsageError(name, message, Text("{name}: a number", name=name)) from None
+        raise UsageError(
+            name,
+            "{name} = {value} is not a number",
+            "{name}: a number",
+            name=name,
+            value=shown(value),
+        ) from None
 
 
 def require_integers(name: str, value: Any) -> IntArray:
@@ -196,9 +210,12 @@ def require_integers(name: str, value: Any) -> IntArray:
     try:
         return IntArray(value)
     except (TypeError, ValueError):
-        message = Text("{name} = {value} is not a list of integers", name=name, value=shown(value))
         raise UsageError(
-            name, message, Text("{name}: such as 4,2, or nothing", name=name)
+            name,
+            "{name} = {value} is not a list of integers",
+            "{name}: such as 4,2, or nothing",
+            name=name,
+            value=shown(value),
         ) from None
 
 
@@ -223,7 +240,7 @@ class Holds(Check):
     """
 
     condition: str
-    blames: str | Callable[[Any], str]
+    blames: str | Callable[[Inspection], str]
     message: Explanation | None = None
     status: Status = TILING_FAILURE
     documented: bool = False
@@ -257,15 +274,19 @@ class Holds(Check):
             limits = Text(
                 '{limits}, a documented limit: limits="hardware" allows more', limits=limits
             )
-        message = Text(
-            "{values}: {title} needs {condition}",
-            call.operator,
-            values=values,
-            condition=self.condition,
+        return AclnnError(
+            self.status,
+            blamed,
+            Text(
+                "{values}: {title} needs {condition}",
+                call.operator,
+                values=values,
+                condition=self.condition,
+            ),
+            limits or self.condition,
         )
-        return AclnnError(self.status, blamed, message, limits or self.condition)
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the condition over a row and the rules of a product."""
         ends = f"not ({in_row(self.condition, operator.rule_names)})"
         if self.documented:
@@ -282,7 +303,7 @@ class Holds(Check):
 class Fits(Check):
     """The planner accepts the call, by its function ``fits(row, device, rules)``."""
 
-    fits: Callable[[Any, Any, Any], bool]
+    fits: Callable[[Any, Device, Any], bool]
     blames: str
     message: Explanation
     status: Status = TILING_FAILURE
@@ -291,7 +312,7 @@ class Fits(Check):
         if not self.fits(call.row, call.device, call.rules):
             raise AclnnError(self.status, self.blames, *self.message(call))
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Call the function under a name that no other check of the operator has."""
         name = f"fits_{operator.checks.index(self)}"
         return RowCheck(self.status, f"not {name}(row, device, rules)", {name: self.fits})
@@ -313,7 +334,7 @@ class NothingToDo(Check):
         """Return whether the call has no work."""
         return bool(evaluate(self.condition, call.size))
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the condition over a row; the status is success."""
         return RowCheck(Status.ACLNN_SUCCESS, in_row(self.condition))
 
@@ -333,7 +354,7 @@ class Dtypes(DtypeCheck):
     """
 
     tensors: str
-    allowed: tuple[str, ...] | Callable[[Any], Sequence[str]]
+    allowed: tuple[str, ...] | Callable[[Profile], Sequence[str]]
 
     def __call__(self, call: Inspection) -> None:
         if callable(self.allowed):
@@ -343,14 +364,16 @@ class Dtypes(DtypeCheck):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype not in allowed:
-                message = Text(
-                    "{name} is {dtype}, which {where} does not support",
-                    spec,
-                    name=name,
-                    where=where,
-                )
                 raise AclnnError(
-                    INVALID, name, message, Text("supported: {allowed}", allowed=", ".join(allowed))
+                    INVALID,
+                    name,
+                    Text(
+                        "{name} is {dtype}, which {where} does not support",
+                        spec,
+                        name=name,
+                        where=where,
+                    ),
+                    Text("supported: {allowed}", allowed=", ".join(allowed)),
                 )
 
 
@@ -368,15 +391,17 @@ class SameDtype(DtypeCheck):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype != expected:
-                message = Text(
-                    "{name} is {dtype}, {like} is {expected}: they must agree",
-                    spec,
-                    name=name,
-                    like=self.like,
-                    expected=expected,
-                )
                 raise AclnnError(
-                    INVALID, name, message, Text("{name}: {expected}", name=name, expected=expected)
+                    INVALID,
+                    name,
+                    Text(
+                        "{name} is {dtype}, {like} is {expected}: they must agree",
+                        spec,
+                        name=name,
+                        like=self.like,
+                        expected=expected,
+                    ),
+                    Text("{name}: {expected}", name=name, expected=expected),
                 )
 
 
@@ -390,7 +415,7 @@ class DtypeTable(DtypeCheck):
     """
 
     tensors: str
-    rows: Callable[[Any], Sequence[Sequence[str]]]
+    rows: Callable[[Profile], Sequence[Sequence[str]]]
 
     def __call__(self, call: Inspection) -> None:
         names = self.tensors.split()
@@ -415,15 +440,18 @@ class DtypeTable(DtypeCheck):
             for row, count in zip(rows, agreeing, strict=True)
             if count == max(agreeing)
         ]
-        message = Text(
-            "{names} is {given}: {title} does not take the dtypes {dtypes}",
-            call.profile.product,
-            names=names[blamed],
-            given=given[blamed],
-            dtypes=_dtypes_text(names, given),
+        raise AclnnError(
+            INVALID,
+            names[blamed],
+            Text(
+                "{names} is {given}: {title} does not take the dtypes {dtypes}",
+                call.profile.product,
+                names=names[blamed],
+                given=given[blamed],
+                dtypes=_dtypes_text(names, given),
+            ),
+            Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none"),
         )
-        hint = Text("nearest: {nearest}", nearest=joined(nearest, "; or ") or "none")
-        raise AclnnError(INVALID, names[blamed], message, hint)
 
 
 def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
@@ -449,8 +477,12 @@ class Formats(Check):
                     message = Text(
                         "{name} has the private format {storage_format}", spec, name=name
                     )
-                hint = Text("formats: {allowed}", allowed=", ".join(self.allowed))
-                raise AclnnError(self.status, name, message, hint)
+                raise AclnnError(
+                    self.status,
+                    name,
+                    message,
+                    Text("formats: {allowed}", allowed=", ".join(self.allowed)),
+                )
 
 
 class Contiguous(Check):
@@ -460,15 +492,14 @@ class Contiguous(Check):
         for argument in call.operator.inputs:
             spec = call.specs.get(argument.name)
             if spec is not None and not spec.contiguous:
-                message = Text(
-                    "{name} is not contiguous, which {title} does not support",
-                    argument,
-                    title=call.operator.title,
-                )
                 raise AclnnError(
                     INVALID,
                     argument.name,
-                    message,
+                    Text(
+                        "{name} is not contiguous, which {title} does not support",
+                        argument,
+                        title=call.operator.title,
+                    ),
                     Text("pass a contiguous copy of {name}", argument),
                 )
 
@@ -484,11 +515,14 @@ class NotEmpty(Check):
         spec, document = call.specs[self.tensor], call.operator.argument(self.tensor).document
         if spec.numel == 0:
             where = Text(" ({name} of the product document)", name=document) if document else ""
-            hint = Text("every axis of {tensor} needs at least one element", self)
-            message = Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where)
-            raise AclnnError(self.status, self.tensor, message, hint)
+            raise AclnnError(
+                self.status,
+                self.tensor,
+                Text("{tensor} {spec} is empty{where}", self, spec=spec, where=where),
+                Text("every axis of {tensor} needs at least one element", self),
+            )
 
-    def row_check(self, operator: Any) -> RowCheck | None:
+    def row_check(self, operator: Operator) -> RowCheck | None:
         """Return the test that every size of the pattern is at least 1."""
         sizes = patterns.names(operator.argument(self.tensor).shape)
         return RowCheck(self.status, " or ".join(f"row.{name} < 1" for name in sizes))
@@ -507,8 +541,12 @@ class Ranks(Check):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and not self.low <= spec.rank <= self.high:
-                message = Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec)
-                raise AclnnError(self.status, name, message, self._hint(call, name))
+                raise AclnnError(
+                    self.status,
+                    name,
+                    Text("{name} {spec} has rank {rank}", spec, name=name, spec=spec),
+                    self._hint(call, name),
+                )
 
     def _hint(self, call: Inspection, name: str) -> str:
         """Return the legal ranks; for a single rank with the axes."""
@@ -533,15 +571,18 @@ class Like(Check):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.shape != expected:
-                message = Text(
-                    "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
-                    self,
-                    name=name,
-                    shape=shape_text(spec.shape),
-                    like_shape=shape_text(expected),
+                raise AclnnError(
+                    self.status,
+                    name,
+                    Text(
+                        "{name} is {shape}, {like} is {like_shape}: they must have the same shape",
+                        self,
+                        name=name,
+                        shape=shape_text(spec.shape),
+                        like_shape=shape_text(expected),
+                    ),
+                    Text("{name}: {shape}", name=name, shape=shape_text(expected)),
                 )
-                hint = Text("{name}: {shape}", name=name, shape=shape_text(expected))
-                raise AclnnError(self.status, name, message, hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -568,12 +609,19 @@ class Shapes(Check):
             why = ""
             if others:
                 why = Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
-            message = Text("{name} is {spec}{why}", name=name, spec=spec, why=why)
-            hint = Text("{name}: {wanted}", name=name, wanted=wanted)
-            raise AclnnError(self.status, name, message, hint)
+            raise AclnnError(
+                self.status,
+                name,
+                "{name} is {spec}{why}",
+                "{name}: {wanted}",
+                name=name,
+                spec=spec,
+                why=why,
+                wanted=wanted,
+            )
 
     @staticmethod
-    def _bind(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
+    def _bind(call: Inspection, tensor: Tensor, spec: TensorSpec) -> bool:
         """Bind the sizes of a tensor; return whether its shape agrees with those bound before."""
         pattern = call.pattern(tensor)
         for name in stated_elsewhere(call.operator, tensor, pattern):
@@ -585,7 +633,7 @@ class Shapes(Check):
         return True
 
     @staticmethod
-    def _sources(call: Inspection, tensor: Any) -> list[str]:
+    def _sources(call: Inspection, tensor: Tensor) -> list[str]:
         """Return inputs with a size in common with a tensor, derived sizes, and deciding modes."""
         wanted = set(patterns.names(call.pattern(tensor)))
         read = [getattr(axis, "read", "") for axis in call.operator.axes if axis.name in wanted]

@@ -6,8 +6,8 @@ Outputs are laid out, the operator's kernels fill them, and order masks mark wha
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import zip_longest
@@ -129,9 +129,16 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    def stage(self, name: str) -> "Stage":
-        """Time a block of code under a name."""
-        return Stage(self, name)
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a block of code under a name; one that ends with an error is not booked."""
+        start, (kernels, passes) = time.perf_counter(), _kernel_seconds()
+        yield
+        kernels_now, passes_now = _kernel_seconds()
+        made = kernels_now - kernels
+        self.add(name, time.perf_counter() - start - made)
+        if made:
+            self.add("compile" if passes_now > passes else "load", made)
 
     def add(self, name: str, seconds: float) -> None:
         """Book time for a stage."""
@@ -148,28 +155,6 @@ class Untimed(Stopwatch):
 
 _UNTIMED_STAGE = nullcontext()
 UNTIMED = Untimed()
-
-
-class Stage:
-    """One timed block of code; one that ends with an error is not booked."""
-
-    __slots__ = ("_kernels", "_name", "_passes", "_start", "_watch")
-
-    def __init__(self, watch: Stopwatch, name: str) -> None:
-        self._watch, self._name = watch, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-        self._kernels, self._passes = _kernel_seconds()
-
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if kind is not None:
-            return
-        kernels, passes = _kernel_seconds()
-        made = kernels - self._kernels
-        self._watch.add(self._name, time.perf_counter() - self._start - made)
-        if made:
-            self._watch.add("compile" if passes > self._passes else "load", made)
 
 
 def _kernel_seconds() -> tuple[float, float]:
@@ -229,8 +214,13 @@ def output_array(
     if taken is not None:
         for other, taken_tensor in taken:
             if np.may_share_memory(target, taken_tensor):
-                message = Text("{name} shares memory with {other}", name=name, other=other)
-                raise UsageError(name, message, "pass a separate array")
+                raise UsageError(
+                    name,
+                    "{name} shares memory with {other}",
+                    "pass a separate array",
+                    name=name,
+                    other=other,
+                )
         taken.append((name, target))
     in_place = target.flags.carray and target.dtype.isnative
     return OutputArray(
@@ -244,14 +234,16 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
     try:
         return np.empty(spec.shape, numpy_dtype(spec.dtype))
     except (MemoryError, ValueError):
-        message = Text(
-            "{name} {spec} takes {nbytes} bytes, which this machine does not have",
-            spec,
-            name=name,
-            spec=spec,
-        )
         raise AclnnError(
-            RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it"
+            RUNTIME_FAILURE,
+            name,
+            Text(
+                "{name} {spec} takes {nbytes} bytes, which this machine does not have",
+                spec,
+                name=name,
+                spec=spec,
+            ),
+            "npu_sim.plan needs no memory for it",
         ) from None
 
 
@@ -267,18 +259,31 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
             return array
         given = TensorSpec(array.shape, canonical_dtype(array.dtype.newbyteorder("=")))
     except (TypeError, ValueError) as error:
-        message = Text("{name} cannot be written in place: {error}", name=name, error=error)
         raise UsageError(
-            name, message, Text("pass an array of {spec}, or leave it out", spec=spec)
+            name,
+            "{name} cannot be written in place: {error}",
+            "pass an array of {spec}, or leave it out",
+            name=name,
+            error=error,
+            spec=spec,
         ) from None
     if given.shape != spec.shape or given.dtype != spec.dtype:
-        message = Text("{name} is {given}, the result is {spec}", name=name, given=given, spec=spec)
-        raise UsageError(name, message, Text("pass an array of {spec}", spec=spec))
+        raise UsageError(
+            name,
+            "{name} is {given}, the result is {spec}",
+            "pass an array of {spec}",
+            name=name,
+            given=given,
+            spec=spec,
+        )
     if not array.flags.writeable:
-        raise UsageError(name, Text("{name} cannot be written", name=name), "pass a writable array")
+        raise UsageError(name, "{name} cannot be written", "pass a writable array", name=name)
     if overlaps_itself(array):
-        message = Text("{name} has elements that share memory: strides {strides}", array, name=name)
-        raise UsageError(name, message, "pass a separate array")
+        raise UsageError(
+            name,
+            Text("{name} has elements that share memory: strides {strides}", array, name=name),
+            "pass a separate array",
+        )
     return array
 
 
@@ -405,7 +410,12 @@ def _compute(
     else:
         with watch.stage("load"):
             compute = operator.hook(hooks.FILL if case.empty else hooks.COMPUTE)
-        compute(run)
+        try:
+            compute(run)
+        except IndexError as error:
+            if not operator.is_own:
+                raise
+            raise UsageError("compute", f"{operator.name}: {error}") from None
         _require_outputs(run, arrays)
     with watch.stage("compute"):
         _finish(run, arrays)
@@ -453,13 +463,14 @@ def _require_whole_files(tensors: Mapping[str, Array]) -> None:
         from mmap import mmap
 
         if isinstance(base, mmap) and base.size() < len(base):
-            message = Text(
+            raise UsageError(
+                name,
                 "{name} is in a memory-mapped file that now has {now} of {mapped} bytes",
+                "write the whole file again, then map it again",
                 name=name,
                 now=base.size(),
                 mapped=len(base),
             )
-            raise UsageError(name, message, Text("write the whole file again, then map it again"))
 
 
 def memory_bytes() -> int:
@@ -471,13 +482,15 @@ def _require_outputs(run: Run, arrays: Mapping[str, OutputArray]) -> None:
     """Check that ``compute`` kept the arrays of its outputs."""
     for name, array in arrays.items():
         if run.outputs.get(name) is not array.written:
-            message = Text(
-                "{operator}: compute removed or replaced its output {name}",
-                operator=run.case.operator.name,
-                name=name,
+            raise UsageError(
+                "compute",
+                Text(
+                    "{operator}: compute removed or replaced its output {name}",
+                    operator=run.case.operator.name,
+                    name=name,
+                ),
+                Text("write to the array: run.outputs[{name}][...] = value", name=repr(name)),
             )
-            hint = Text("write to the array: run.outputs[{name}][...] = value", name=repr(name))
-            raise UsageError("compute", message, hint)
 
 
 def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
@@ -504,8 +517,13 @@ def _output_arrays(
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
         names = ", ".join(output.output for output in outputs)
-        message = Text("out has {outs_count} arrays", outs_count=len(outs))
-        raise UsageError("out", message, Text("one for every output: {names}", names=names))
+        raise UsageError(
+            "out",
+            "out has {outs_count} arrays",
+            "one for every output: {names}",
+            outs_count=len(outs),
+            names=names,
+        )
     others = [out for out in outs if out is not None]
     taken = (
         None
@@ -631,10 +649,13 @@ class Prepared(Printed):
         }
         if not self._needed <= arrays.keys():
             name = next(name for name in self._names if name in self._needed and name not in arrays)
-            hint = Text(
-                "the call was prepared with {name} {specs}", name=name, specs=self._case.specs[name]
+            raise UsageError(
+                name,
+                "{name} is missing",
+                "the call was prepared with {name} {specs}",
+                name=name,
+                specs=self._case.specs[name],
             )
-            raise UsageError(name, Text("{name} is missing", name=name), hint)
         return outputs_of(self._case, arrays, out)
 
     def _array(self, name: str, value: Any) -> np.ndarray:
@@ -645,24 +666,28 @@ class Prepared(Printed):
         if (array.shape, array.dtype, array.flags.c_contiguous) == self._wanted.get(name):
             return array
         if name not in self._wanted:
-            hint = Text(
-                "tensors: {names}{hint}",
-                names=", ".join(self._names),
-                hint=closest(name, self._names),
+            raise UsageError(
+                name,
+                Text("{name}: no such tensor", name=name),
+                Text(
+                    "tensors: {names}{hint}",
+                    names=", ".join(self._names),
+                    hint=closest(name, self._names),
+                ),
             )
-            raise UsageError(name, Text("{name}: no such tensor", name=name), hint)
         prepared = (
             "without it"
             if self._wanted[name] is None
             else Text("for {specs}", specs=self._case.specs[name])
         )
-        message = Text(
+        raise UsageError(
+            name,
             "{name} is {spec}, the call was prepared {prepared}",
+            "prepare a call for every shape and dtype",
             name=name,
             spec=TensorSpec.of(array),
             prepared=prepared,
         )
-        raise UsageError(name, message, "prepare a call for every shape and dtype")
 
 
 def _layout(spec: TensorSpec | None) -> tuple[Any, ...] | None:

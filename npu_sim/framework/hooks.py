@@ -51,10 +51,12 @@ class Hook(Generic[Function]):
 
 COMPUTE: Hook[Callable[[Any], None]] = Hook("compute", "compute")
 FILL: Hook[Callable[[Any], None]] = Hook("fill", "compute")
-FORMULA: Hook[Callable[[Any, Mapping[str, np.ndarray], np.dtype[Any]], dict[str, np.ndarray]]] = (
-    Hook("formula", "compute", "formula to compare with")
+FORMULA: Hook[
+    Callable[[Mapping[str, Any], Mapping[str, np.ndarray], np.dtype[Any]], dict[str, np.ndarray]]
+] = Hook("formula", "compute", "formula to compare with")
+DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], dict[str, np.ndarray]]] = Hook(
+    "data", "compute"
 )
-DATA: Hook[Callable[[Any, Any], dict[str, np.ndarray]]] = Hook("data", "compute")
 PROGRAM: Hook[Callable[[Plan], Program]] = Hook("program", "timeline", "timeline")
 INSTRUCTIONS: Hook[Callable[[Plan], InstructionLists]] = Hook("instructions", "timeline")
 CLAIMS: Hook[Callable[[Any], Iterator[Claim]]] = Hook("claims", "study", "summation trees")
@@ -82,13 +84,8 @@ def find_hook(operator: Any, hook: Hook[Any]) -> Any:
     if given is not None or not operator.package:
         return given
     for module in filter(None, (operator.family, hook.module, "declaration")):
-        found = _members(f"{operator.package}.{module}")
-        attribute = hook.attribute or hook.name
+        name, attribute = f"{operator.package}.{module}", hook.attribute or hook.name
+        found = vars(import_module(name)) if find_spec(name) is not None else {}
         if attribute in found:
             return found[attribute]
     return None
-
-
-def _members(module: str) -> Mapping[str, Any]:
-    """Return the names of a module; none when the package does not have the module."""
-    return {} if find_spec(module) is None else vars(import_module(module))

@@ -6,8 +6,7 @@ from typing import Any
 
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Arguments, Output, Tensor, build_arguments, require_known
-from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
-from npu_sim.framework.expressions import evaluate
+from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word, evaluate
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
@@ -119,14 +118,17 @@ def _require_fitting(operator: Operator, arguments: Arguments) -> None:
             pattern = tensor.pattern(arguments)
             alone = patterns.bind(pattern, spec.shape, patterns.Sizes())
             if alone and not patterns.bind(pattern, spec.shape, sizes):
-                message = Text(
-                    "{name} {spec} does not fit {other} {other_spec}",
-                    tensor,
-                    spec=spec,
-                    other=other.name,
-                    other_spec=arguments[other.name],
+                raise UsageError(
+                    tensor.name,
+                    Text(
+                        "{name} {spec} does not fit {other} {other_spec}",
+                        tensor,
+                        spec=spec,
+                        other=other.name,
+                        other_spec=arguments[other.name],
+                    ),
+                    Text("{name}: {help}", tensor),
                 )
-                raise UsageError(tensor.name, message, Text("{name}: {help}", tensor))
         given.append(tensor)
 
 

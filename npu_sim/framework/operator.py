@@ -5,12 +5,12 @@ reads the arguments of a call, :mod:`npu_sim.framework.checking` checks it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Device, Profile
 from npu_sim.framework.arguments import Argument, Attribute, Output, Tensor
 from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
 from npu_sim.framework.hooks import Function, Hook, find_hook
@@ -154,7 +154,7 @@ class Operator:
     axes: tuple[Axis, ...]
     checks: tuple[Callable[[Any], None], ...]
     tiling: type
-    tile: Callable[[Any, Any, Any], Any]
+    tile: Callable[[Any, Device, Any], Any]
     describe: Given = None
     compute: Given = None
     formula: Given = None
@@ -175,7 +175,7 @@ class Operator:
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
     assumed: tuple[Assumed, ...] = ()
-    used_bytes: Callable[[Any, Any, Any, Any], int] | None = None
+    used_bytes: Callable[[Any, Any, Device, Any], int] | None = None
     shards: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     evidence: Evidence = Evidence.MODEL
@@ -194,6 +194,23 @@ class Operator:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: every process has the same operators."""
         return _loaded, (self.name, self.family)
+
+    def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> "Operator":
+        """Name the fields that a declaration lacks; Python lists them as parameters."""
+        required = [
+            one.name
+            for one in fields(cls)
+            if one.default is MISSING and one.default_factory is MISSING
+        ]
+        lacking = [name for name in required[len(fields_in_order) :] if name not in fields_by_name]
+        if lacking:
+            raise TypeError(Text("Operator(...) lacks {names}", names=", ".join(lacking)))
+        return super().__new__(cls)
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether it was declared outside npu_sim, so that its functions are checked."""
+        return not self.tile.__module__.startswith("npu_sim.")
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -333,9 +350,11 @@ class Operator:
             if wanted in (known.lower() for known in (axis.name, *axis.aliases)):
                 return axis
         names = [axis.name for axis in self.all_axes]
-        message = Text("{name} has nothing called {axis} to vary", self, axis=repr(name))
-        hint = Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names))
-        raise UsageError(name, message, hint)
+        raise UsageError(
+            name,
+            Text("{name} has nothing called {axis} to vary", self, axis=repr(name)),
+            Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names)),
+        )
 
     def defaults(self) -> Values:
         """Return the default value of every axis of the operator."""
@@ -355,9 +374,11 @@ class Operator:
         """
         found: Function | None = find_hook(self, hook)
         if found is None:
-            hint = Text("its declaration needs {name}=, see docs/add_an_operator.md", hook)
-            message = Text("{name} has no {kind}", self, kind=hook.noun or hook.name)
-            raise UsageError("operator", message, hint)
+            raise UsageError(
+                "operator",
+                Text("{name} has no {kind}", self, kind=hook.noun or hook.name),
+                Text("its declaration needs {name}=, see docs/add_an_operator.md", hook),
+            )
         return found
 
     @cached_property
@@ -385,16 +406,17 @@ class Operator:
             return self  # the contract refuses the call
         product = profile.product
         if is_older(profile.release, product.oldest_release):
-            message = Text(
-                "release = {release}: the rules of {product_title} are known from release {oldest} "
-                "on ({source})",
-                profile,
-                product_title=product.title,
-                oldest=product.oldest_release,
-                source=product.rules_source,
-            )
             raise NotModelledError(
-                "release", message, Text("release {oldest}", oldest=product.oldest_release)
+                "release",
+                Text(
+                    "release = {release}: the rules of {product_title} are known from release "
+                    "{oldest} on ({source})",
+                    profile,
+                    product_title=product.title,
+                    oldest=product.oldest_release,
+                    source=product.rules_source,
+                ),
+                Text("release {oldest}", oldest=product.oldest_release),
             )
         return self.on_family(profile.family, product.title)
 
@@ -410,12 +432,15 @@ class Operator:
             return self
         base: Operator = load_operator(self.name) if self.family else self
         if family in base.families_not_modelled:
-            message = Text(
-                "{product_title} has {title}, npu_sim does not model it there yet",
-                self,
-                product_title=product_title or family,
+            raise NotModelledError(
+                "product",
+                Text(
+                    "{product_title} has {title}, npu_sim does not model it there yet",
+                    self,
+                    product_title=product_title or family,
+                ),
+                "choose another product",
             )
-            raise NotModelledError("product", message, "choose another product")
         return _on_family(base, family) if family in base.families else base
 
 

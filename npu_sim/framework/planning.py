@@ -1,24 +1,112 @@
-"""The plan of a checked call, the outcomes of its flips, and profile keys without effect."""
+"""The plan of a checked call, the outcomes of its flips, and profile keys without effect.
 
-from collections.abc import Iterator
-from dataclasses import replace
+A :class:`FixedCall` is a call whose axes can be varied one by one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_sim.cores import Device, Profile, load_profile
-from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis, Number
-from npu_sim.framework.case import Case
-from npu_sim.framework.checking import check_uncached
+from npu_sim.framework.arguments import INT64_MAX
+from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Number, Value, Values
+from npu_sim.framework.case import Case, require_cores
+from npu_sim.framework.checking import check_uncached, checked_call
 from npu_sim.framework.describing import DESCRIBE, DESCRIBE_EMPTY, Description, nearest_change
-from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Target
+from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import Text
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Launch, Plan, ProfileKey, read
 from npu_sim.product import Chip
-from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.registry import OPERATOR_NAMES, family_of
 from npu_sim.releases import release_assumption
 from npu_sim.status import SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
+from npu_sim.tiling.structures import find_structure, pack
+
+
+@dataclass(frozen=True)
+class FixedCall:
+    """One call, by its natural names."""
+
+    operator: Operator
+    """The operator."""
+    values: Values
+    """Value of every axis of the operator."""
+    attributes: Mapping[str, Any]
+    """Arguments that are not axes."""
+    marks: Mapping[str, tuple[bool, str]]
+    """Of given tensors that are not contiguous or not in ND: these two facts, by tensor."""
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Axes of the given tensors, where several make one size: other sizes keep their number."""
+    deterministic: bool = False
+    """The determinism switch."""
+
+    def with_values(self, changed: Mapping[str, Value]) -> "FixedCall":
+        """Return the call with other values."""
+        return replace(self, values={**self.values, **changed})
+
+    def arguments(self, changed: Mapping[str, Value] | None = None) -> dict[str, Any]:
+        """Return the arguments of the call, some values changed."""
+        values = {**self.values, **(changed or {})}
+        built = call_with(self.operator, values, self.groups, self.attributes)
+        arguments = {**self.attributes, **built}
+        for name, (contiguous, storage_format) in self.marks.items():
+            if isinstance(arguments.get(name), TensorSpec):
+                arguments[name] = replace(
+                    arguments[name], contiguous=contiguous, storage_format=storage_format
+                )
+        return arguments
+
+    def checked_with(self, axis: Axis, value: Value, target: Target) -> Case:
+        """Check the call with another value of one axis, determinism switch and limits included.
+
+        Raises AclnnError when the changed call is refused; UsageError when the value is invalid.
+        """
+        if axis is LIMITS:
+            target = replace(target, limits=require_limits(value))
+        switch = bool(value) if axis is DETERMINISTIC else self.deterministic
+        target = replace(target, deterministic=switch)
+        changed = self.arguments({} if axis in COMMON_AXES else {axis.name: value})
+        return checked_call(self.operator, changed, target)
+
+
+def fixed_call(
+    operator: Operator, given: Mapping[str, Any], deterministic: bool = False
+) -> FixedCall:
+    """Build a call from natural names and arguments; others take the default of their axis.
+
+    Raises UsageError for an unknown name.
+    """
+    axes = {axis.name: axis for axis in operator.axes}
+    known = {argument.name for argument in operator.arguments} - axes.keys()
+    natural: Values = {}
+    for name, value in given.items():
+        if name not in known:
+            axis = operator.axis(name)
+            natural[axis.name] = axis.value(axis.code(value))
+    attributes = [attribute.name for attribute in operator.attributes]
+    shared = {name: natural.get(name, axes[name].default) for name in attributes if name in axes}
+    built = arguments_of(
+        operator, {**shared, **{name: value for name, value in given.items() if name in known}}
+    )
+    read, groups = read_call(operator, built)
+    specs = {name: built[name] for name in operator.tensor_names}
+    return FixedCall(
+        operator,
+        values={**operator.defaults(), **read, **natural},
+        attributes={name: built[name] for name in attributes if name not in axes},
+        marks={
+            name: (spec.contiguous, spec.storage_format)
+            for name, spec in specs.items()
+            if spec and (not spec.contiguous or spec.storage_format != "ND")
+        },
+        groups=groups,
+        deterministic=deterministic,
+    )
+
 
 EVIDENCE_ORDER = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """Surest first."""
@@ -41,14 +129,14 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
     if assumption:
         message = Text("release {release}: {assumption}", profile, assumption=assumption)
         caveats += (Caveat(code="release_assumed", message=message),)
-    evidence = least_sure(
+    evidence = max(  # the least sure
         operator.evidence,
         described.evidence or operator.evidence,
         Evidence.MODEL if assumption else operator.evidence,
+        key=EVIDENCE_ORDER.index,
     )
-    cores = case.device.cube_cores if operator.on_cube else case.device.vector_cores
-    if not 0 <= described.block_dim <= cores:
-        raise _impossible_cores(case, described.block_dim, cores)
+    cores = require_cores(operator, profile, case.device, described.block_dim)
+    caveats += _beyond_memory(case, described.workspace.total_bytes)
 
     def launches() -> tuple[Launch, ...]:
         kernel, block_dim = described.kernel, described.block_dim
@@ -73,7 +161,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         schedule_mode=described.schedule_mode,
         block_dim=described.block_dim,
         cores_available=cores,
-        core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
+        core_kind=profile.core_kind(operator.on_cube),
         cores_note=described.cores_note,
         per_core=described.per_core,
         tiling=described.tiling,
@@ -107,6 +195,37 @@ def _description(case: Case) -> Description:
     return described
 
 
+def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
+    """Return a caveat for a call that the memory of the chip does not hold.
+
+    Raises UsageError for a tensor whose bytes the product, whose shapes are int64, cannot count.
+    """
+    needed, memory = workspace_bytes + case.tensor_bytes, case.profile.chip.memory_bytes
+    if needed <= (memory or 0):
+        return ()
+    for name, spec in case.specs.items():
+        if spec.nbytes > INT64_MAX:
+            raise UsageError(
+                name,
+                "{name} {spec} has {elements} elements in {nbytes} bytes",
+                "at most {most}, as shapes of the product are int64",
+                name=name,
+                spec=spec,
+                elements=spec.numel,
+                nbytes=spec.nbytes,
+                most=INT64_MAX,
+            )
+    if memory is None:
+        return ()
+    message = Text(
+        "tensors and workspace take {needed} bytes, {soc} has {memory} bytes of memory",
+        case.profile,
+        needed=needed,
+        memory=memory,
+    )
+    return (Caveat(code="exceeds_memory", message=message),)
+
+
 def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
     """Return the decisions of a call, with the outcomes of their flips."""
     decisions = read(described.decisions)
@@ -119,22 +238,6 @@ def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:
     return try_flips(described, decisions, call, case.target)
 
 
-def _impossible_cores(case: Case, block_dim: int, cores: int) -> UsageError:
-    """Return the error for a planner that launches on cores that do not exist."""
-    message = Text(
-        "{operator}: its planner returns block_dim = {block_dim}",
-        operator=case.operator.name,
-        block_dim=block_dim,
-    )
-    hint = Text("{soc} has {cores} cores: 0 to {cores}", case.profile, cores=cores)
-    return UsageError("block_dim", message, hint)
-
-
-def least_sure(*evidence: Evidence) -> Evidence:
-    """Return the least sure of some evidence."""
-    return max(evidence, key=EVIDENCE_ORDER.index)
-
-
 def overflow_of(case: Case) -> AclnnError | None:
     """Return why an accepted call does not fit the chip, with status success; None if it fits."""
     operator, device = case.operator, case.device
@@ -143,13 +246,17 @@ def overflow_of(case: Case) -> AclnnError | None:
     used = operator.used_bytes(case.row, case.tiling, device, case.rules)
     if used <= device.ub_bytes:
         return None
-    message = Text(
-        "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
-        case.profile,
-        used=used,
-        ub_bytes=device.ub_bytes,
+    return AclnnError(
+        SUCCESS,
+        "product",
+        Text(
+            "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
+            case.profile,
+            used=used,
+            ub_bytes=device.ub_bytes,
+        ),
+        "the product does not check it",
     )
-    return AclnnError(SUCCESS, "product", message, "the product does not check it")
 
 
 def try_flips(
@@ -290,3 +397,20 @@ def _same_tiling(case: Case, other: Profile) -> bool:
     except (AclnnError, NotModelledError):
         return False
     return bool(changed.tiling == case.tiling)
+
+
+def tiling_bytes(plan: Plan) -> bytes:
+    """Return the bytes of the tiling structure of a plan at its release.
+
+    Raises UsageError when the plan has no tiling, or not every field of the structure.
+    """
+    found = find_structure(plan.kernel)
+    if found is None or not plan.tiling or family_of(plan.npu_arch):
+        raise NotModelledError(
+            "tiling_bytes",
+            "tiling_bytes: the tiling structure of {kernel} on {product} is not known",
+            "leave --tiling-bytes out",
+            kernel=plan.kernel or plan.path,
+            product=plan.product_title,
+        )
+    return pack(found.kernel, plan.tiling, plan.release)

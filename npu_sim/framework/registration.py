@@ -3,14 +3,14 @@
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from npu_sim.cores import Device
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
+from npu_sim.framework.axes import COMMON_AXES, ExpressionError, Number, Switch, Word, names
 from npu_sim.framework.checks import (
     Attributes,
     Check,
@@ -26,7 +26,6 @@ from npu_sim.framework.checks import (
     Shapes,
 )
 from npu_sim.framework.describing import DESCRIBE
-from npu_sim.framework.expressions import ExpressionError, names
 from npu_sim.framework.hooks import COMPUTE, find_hook
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
@@ -151,8 +150,11 @@ def check_declaration(operator: Operator) -> None:
         _order_problems,
     ):
         for field, problem, hint in find(operator):
-            message = Text("{name}: {field}: {message}", operator, field=field, message=problem)
-            raise UsageError(field, message, hint)
+            raise UsageError(
+                field,
+                Text("{name}: {field}: {message}", operator, field=field, message=problem),
+                hint,
+            )
 
 
 def _name_problems(operator: Operator) -> Iterator[Problem]:
@@ -231,7 +233,9 @@ def _argument_problems(operator: Operator) -> Iterator[Problem]:
         if not isinstance(argument, Tensor):
             continue
         if isinstance(argument.shape, str):
-            yield from _pattern_problems(f"{place}.shape", argument.shape, known)
+            yield from _problems_of(
+                f"{place}.shape", argument.shape, known, patterns.names, 'axes such as "row* col+"'
+            )
         if argument.dtype not in words and not _is_dtype(argument.dtype):
             dtype = repr(argument.dtype)
             message = Text("{dtype} is neither an axis of words nor a dtype", dtype=dtype)
@@ -313,30 +317,22 @@ def _numbers(operator: Operator) -> set[str]:
 
 
 def _expression_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
-    try:
-        used = names(text)
-    except ExpressionError as error:
-        yield place, error.args[0], "an expression over integers"
-        return
-    yield from _unknown_names(place, text, used, known)
+    """Yield what is wrong with an expression."""
+    yield from _problems_of(place, text, known, names, "an expression over integers")
 
 
-def _pattern_problems(place: str, text: str, known: set[str]) -> Iterator[Problem]:
-    try:
-        used = patterns.names(text)
-    except patterns.PatternError as error:
-        yield place, error.args[0], 'axes such as "row* col+"'
-        return
-    yield from _unknown_names(place, text, used, known)
-
-
-def _unknown_names(
-    place: str, text: str, used: Iterable[str], known: set[str]
+def _problems_of(
+    place: str, text: str, known: set[str], names_of: Callable[[str], Iterable[str]], wanted: str
 ) -> Iterator[Problem]:
-    for name in used:
-        if name not in known:
-            message = Text("{name} in {text} is not known", name=repr(name), text=repr(text))
-            yield place, message, _one_of(sorted(known), name)
+    """Yield why a text cannot be read, or the names in it that are not known."""
+    try:
+        unknown = [name for name in names_of(text) if name not in known]
+    except (ExpressionError, patterns.PatternError) as error:
+        yield place, error.args[0], wanted
+        return
+    for name in unknown:
+        message = Text("{name} in {text} is not known", name=repr(name), text=repr(text))
+        yield place, message, _one_of(sorted(known), name)
 
 
 def _one_of(known: Sequence[str], name: str = "") -> Text:

@@ -49,7 +49,7 @@ def storage_view(array: Any) -> Array:
     float16 becomes int16 and bfloat16 becomes uint16, same shape and strides; float32 stays.
     """
     values = as_array(array)
-    _format_of(values.dtype)
+    floating(values.dtype)
     return _as_stored(values)
 
 
@@ -99,6 +99,7 @@ def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return None if stored == dtype else stored
 
 
+@lru_cache(maxsize=64)
 def floating(dtype: Any) -> str:
     """Return the canonical name of a dtype kernels compute on, or raise ValueError."""
     name = canonical_dtype(dtype)
@@ -107,12 +108,6 @@ def floating(dtype: Any) -> str:
             Text("dtype {name} is not one of {storage}", name=name, storage=", ".join(STORAGE))
         )
     return name
-
-
-@lru_cache(maxsize=64)
-def _format_of(dtype: np.dtype[Any]) -> str:
-    """Like :func:`floating`, cached, for the dtype of an array."""
-    return floating(dtype)
 
 
 def stored_as(array: Any, kind: Format) -> Array:

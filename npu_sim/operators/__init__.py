@@ -21,6 +21,7 @@ from npu_sim.framework.execution import Result, Stopwatch
 from npu_sim.framework.inference import arguments_of, require_given
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import CoreOrder, Limits, target_of
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import without_internal_frames
@@ -102,7 +103,8 @@ def run(
         Array (or tuple of arrays, one for every output in order) to write the results to; new
         arrays when None.
     operator, product, soc, release, deterministic, limits, **arguments
-        As for :func:`plan`, with arrays for the tensors.
+        As for :func:`plan`. Where a tensor is a shape, data is drawn with ``seed``; a text that
+        ends in ``.npy`` is a file.
 
     Raises
     ------
@@ -113,6 +115,11 @@ def run(
     from npu_sim.framework.execution import arrays_of, compute_case
 
     declared: Operator = load_operator(operator)
+    if any(isinstance(arguments.get(name), str | TensorSpec) for name in declared.input_names):
+        from npu_sim.operators.shared.generate import with_data
+
+        target = target_of(product, soc, release, deterministic, limits, core_order, seed)
+        arguments = with_data(declared, arguments, target)
     require_given(declared, arguments)
     tensors, watch = _views(declared, arguments), Stopwatch()
     with watch.stage("plan"):

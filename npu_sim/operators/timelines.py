@@ -9,7 +9,6 @@ from npu_sim.framework.operator import Operator
 from npu_sim.plans.model import Plan
 from npu_sim.registry import family_of, load_operator
 from npu_sim.timelines import bounds
-from npu_sim.timelines import steps as tile_steps
 from npu_sim.timelines import tracks as pipe_tracks
 from npu_sim.timelines.estimates import Calibration, Estimator
 from npu_sim.timelines.model import Timeline
@@ -64,7 +63,7 @@ def with_reads(found: Timeline, plan: Plan) -> Timeline:
     planned = {launch.kernel for launch in found.launches if launch.planned}
     launches = [launch for launch in plan.launches if launch.kernel in planned]
     tensors = {tensor.name: tensor.bytes for launch in launches for tensor in launch.inputs}
-    copied = tile_steps.tensor_reads(program_of(plan))
+    copied = pipe_tracks.tensor_reads(program_of(plan))
     reads = {name: copied.get(name, 0) / size for name, size in tensors.items() if size}
     if any(times < 1.0 for times in reads.values()):  # the data decides what is read
         reads = {}
@@ -96,5 +95,5 @@ def timed_plan(plan: Plan, profile: Profile) -> TimedPlan:
 
 
 def steps(plan: Plan) -> dict[str, Any]:
-    """Return the tiles of every core: see :func:`npu_sim.timelines.steps.steps`."""
-    return tile_steps.steps(plan, program_of(plan))
+    """Return the tiles of every core: see :func:`npu_sim.timelines.tracks.steps`."""
+    return pipe_tracks.steps(plan, program_of(plan))

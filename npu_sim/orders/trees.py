@@ -11,12 +11,14 @@ kernels".
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
 from npu_sim.language import Text
 
+Result = TypeVar("Result")
 Tree = int | tuple[Any, Any]
 LANES = 64
 """fp32 lanes of one vector instruction (specification page ``numerics``)."""
@@ -44,10 +46,7 @@ def join(left: Tree | None, right: Tree | None) -> Tree | None:
 
 def tree64(lanes: Sequence[Tree | None]) -> Tree | None:
     """Return the tree of neighbours over 64 lanes; missing lanes are 0 (page ``numerics``)."""
-    level: list[Tree | None] = [*lanes, *[None] * (LANES - len(lanes))]
-    while len(level) > 1:
-        level = [join(left, right) for left, right in zip(level[::2], level[1::2], strict=True)]
-    return level[0]
+    return ntree(padded(lanes, LANES))
 
 
 def reduce_sum(terms: Sequence[Tree | None]) -> Tree | None:
@@ -80,24 +79,34 @@ def lane_sum(terms: Sequence[Tree | None]) -> Tree | None:
     return tree64([left_fold(list(terms[lane::LANES])) for lane in range(min(LANES, len(terms)))])
 
 
+def fold_tree(
+    tree: Tree, leaf: Callable[[int], Result], both: Callable[[Result, Result], Result]
+) -> Result:
+    """Return the value of a tree: ``leaf(term)`` of a term, ``both(left, right)`` of a sum.
+
+    Iterative, because left folds of thousands of terms are deep.
+    """
+    done: list[Result] = []
+    stack: list[tuple[Tree, bool]] = [(tree, False)]
+    while stack:
+        node, visited = stack.pop()
+        if not isinstance(node, tuple):
+            done.append(leaf(node))
+        elif visited:
+            right = done.pop()
+            done.append(both(done.pop(), right))
+        else:
+            stack += [(node, True), (node[1], False), (node[0], False)]
+    return done[0]
+
+
 def evaluate(tree: Tree, terms: np.ndarray) -> np.ndarray:
     """Return the fp32 sum that a tree computes.
 
     ``terms``, float32 of shape (terms, ...), has the value of every term; further axes are summed
     independently.
     """
-    done: list[np.ndarray] = []
-    stack: list[tuple[Tree, bool]] = [(tree, False)]
-    while stack:
-        node, visited = stack.pop()
-        if not isinstance(node, tuple):
-            done.append(terms[node])
-        elif visited:
-            right = done.pop()
-            done.append(done.pop() + right)
-        else:
-            stack += [(node, True), (node[1], False), (node[0], False)]
-    return done[0]
+    return fold_tree(tree, terms.__getitem__, np.add)
 
 
 def leaves(tree: Tree | None) -> list[int]:
@@ -117,59 +126,40 @@ def canonical(tree: Tree | None) -> Tree | None:
     """Return the tree with operands ordered by their smallest term."""
     if tree is None:
         return None
-    # Iterative, because folds of thousands of terms are deep. Finished parts carry their smallest
-    # term.
-    done: list[tuple[int, Tree]] = []
-    stack: list[tuple[Tree, bool]] = [(tree, False)]
-    while stack:
-        node, visited = stack.pop()
-        if not isinstance(node, tuple):
-            done.append((node, node))
-        elif visited:
-            (right_first, right), (left_first, left) = done.pop(), done.pop()
-            both = (left, right) if left_first < right_first else (right, left)
-            done.append((min(left_first, right_first), both))
-        else:
-            stack += [(node, True), (node[1], False), (node[0], False)]
-    return done[0][1]
+
+    def ordered(left: tuple[int, Tree], right: tuple[int, Tree]) -> tuple[int, Tree]:
+        first, second = sorted((left, right), key=itemgetter(0))
+        return first[0], (first[1], second[1])
+
+    # Parts carry their smallest term.
+    return fold_tree(tree, lambda term: (term, term), ordered)[1]
 
 
 def shape_hash(tree: Tree | None) -> str:
     """Return a hash of a tree with its terms renumbered in order."""
-    renumber = {leaf: position for position, leaf in enumerate(sorted(leaves(tree)))}
-    digests: list[bytes] = []
-    stack: list[tuple[Tree | None, bool]] = [(canonical(tree), False)]
-    while stack:
-        node, visited = stack.pop()
-        if not isinstance(node, tuple):
-            number = None if node is None else renumber[node]
-            digests.append(hashlib.sha256(b"leaf" + str(number).encode()).digest())
-        elif visited:
-            right, left = digests.pop(), digests.pop()
-            digests.append(hashlib.sha256(b"sum" + left + right).digest())
-        else:
-            stack += [(node, True), (node[1], False), (node[0], False)]
-    return digests[0].hex()[:16]
+    numbers: dict[int, int] = {leaf: position for position, leaf in enumerate(sorted(leaves(tree)))}
+
+    def digest(term: int | None) -> bytes:
+        return hashlib.sha256(f"leaf{None if term is None else numbers[term]}".encode()).digest()
+
+    def sum_digest(left: bytes, right: bytes) -> bytes:
+        return hashlib.sha256(b"sum" + left + right).digest()
+
+    ordered = canonical(tree)
+    found = digest(None) if ordered is None else fold_tree(ordered, digest, sum_digest)
+    return found.hex()[:16]
 
 
 def text(tree: Tree | None, name: Callable[[int], str] = str) -> str:
     """Return a tree as a formula; left folds have no parentheses: ``a + b + c + (d + e)``."""
     if tree is None:
         return "0"
-    parts: list[str] = []
-    stack: list[tuple[Tree, bool]] = [(tree, False)]
-    while stack:
-        node, visited = stack.pop()
-        if not isinstance(node, tuple):
-            parts.append(name(node))
-        elif visited:
-            right, left = parts.pop(), parts.pop()
-            parts.append(
-                f"{left} + ({right})" if isinstance(node[1], tuple) else f"{left} + {right}"
-            )
-        else:
-            stack += [(node, True), (node[1], False), (node[0], False)]
-    return parts[0]
+
+    def added(left: tuple[str, bool], right: tuple[str, bool]) -> tuple[str, bool]:
+        formula, is_sum = right
+        return f"{left[0]} + ({formula})" if is_sum else f"{left[0]} + {formula}", True
+
+    return fold_tree(tree, lambda term: (name(term), False), added)[0]
 
 
 def as_lists(tree: Tree | None) -> Any:
@@ -188,23 +178,13 @@ def meeting_sizes(tree: Tree, terms: int) -> np.ndarray:
     """Return the size of the smallest part that holds both terms of every pair: (terms, terms)."""
     sizes = np.eye(terms, dtype=np.int32)
 
-    def meet(left: Any, right: Any) -> Any:
+    def meet(left: list[int], right: list[int]) -> list[int]:
         both = [*left, *right]
         sizes[np.ix_(left, right)] = len(both)
         sizes[np.ix_(right, left)] = len(both)
         return both
 
-    done: list[Any] = []
-    stack: list[tuple[Tree, bool]] = [(tree, False)]
-    while stack:
-        node, visited = stack.pop()
-        if not isinstance(node, tuple):
-            done.append([node])
-        elif visited:
-            right, left = done.pop(), done.pop()
-            done.append(meet(left, right))
-        else:
-            stack += [(node, True), (node[1], False), (node[0], False)]
+    fold_tree(tree, lambda term: [term], meet)
     return sizes
 
 
@@ -274,9 +254,7 @@ def folded(terms: Sequence[Tree | None]) -> Tree | None:
             join(value, values[front + position] if front + position < len(values) else None)
             for position, value in enumerate(values[:front])
         ]
-    while len(values) > 1:
-        values = [join(left, right) for left, right in zip(values[::2], values[1::2], strict=True)]
-    return values[0]
+    return ntree(values)
 
 
 SLOTS = 256

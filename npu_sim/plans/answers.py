@@ -1,14 +1,18 @@
-"""Base classes of answers: `Frozen` models, `Printed` output, and `Evidence`."""
+"""Base classes of answers: `Frozen` models, `Printed` output, `Evidence`, and `Tabular` rows."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from html import escape
 from importlib import import_module
-from typing import Annotated, Any, TypeVar
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic_core import core_schema
 
 from npu_sim.language import Text
+from npu_sim.status import UsageError, without_internal_frames
 
 SHOW = "npu_sim.show"
 """Package that prints answers; programs that only read fields never import it."""
@@ -36,7 +40,7 @@ class ReadOnlyDict(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy the entries as a plain dict: both would otherwise set them one by one."""
-        return ReadOnlyDict, (dict(self),)
+        return type(self), (dict(self),)
 
 
 Value = TypeVar("Value")
@@ -99,3 +103,99 @@ class Printed:
         """Return the report for notebooks, or the text where there is no report."""
         html: str | None = import_module(SHOW).html_of(self)
         return f"<pre>{escape(repr(self))}</pre>" if html is None else html
+
+
+class Coded(NamedTuple):
+    """A column of codes, positions in ``names``."""
+
+    codes: NDArray[Any]
+    names: tuple[str, ...]
+
+
+Columns = dict[str, Any]
+"""Columns by name: arrays, lists, or :class:`Coded`."""
+
+
+class Tabular:
+    """Base of answers that consist of rows: sweeps, rows that can differ, preflights, profiles."""
+
+    __slots__ = ()
+
+    def table_columns(self) -> Columns:
+        """Return the columns of the table."""
+        raise NotImplementedError
+
+    @without_internal_frames
+    def to_pandas(self) -> Any:
+        """Return the rows as a ``pandas.DataFrame``; codes become categories with their names.
+
+        Raises UsageError when pandas is not installed.
+        """
+        pandas = required("pandas")
+        columns = self.table_columns()
+        return pandas.DataFrame({name: _series(pandas, column) for name, column in columns.items()})
+
+    @without_internal_frames
+    def to_arrow(self) -> Any:
+        """Return the rows as a ``pyarrow.Table``; codes become dictionaries with their names.
+
+        Raises UsageError when pyarrow is not installed.
+        """
+        pyarrow = required("pyarrow")
+        columns = self.table_columns()
+        return pyarrow.table({name: arrow_array(column) for name, column in columns.items()})
+
+
+def required(library: str) -> Any:
+    """Return an optional library; raise UsageError when it is not installed."""
+    try:
+        return import_module(library)
+    except ImportError:
+        raise UsageError(
+            library, Text("{library} is not installed", library=library), f"pip install {library}"
+        ) from None
+
+
+def arrow_array(column: Any) -> Any:
+    """Return a column as a ``pyarrow.Array``."""
+    pyarrow = required("pyarrow")
+    if isinstance(column, Coded):
+        return pyarrow.DictionaryArray.from_arrays(*map(pyarrow.array, column))
+    return pyarrow.array(column)
+
+
+def _series(pandas: Any, column: Any) -> Any:
+    if isinstance(column, Coded):
+        return pandas.Categorical.from_codes(*column)
+    if isinstance(column, list) and set(map(type, column)) == {int, NoneType}:
+        return pandas.array(column, dtype="Int64")  # a list would become floats
+    return column
+
+
+def columns_of(records: Iterable[Mapping[str, Any]]) -> Columns:
+    """Return the columns of records in JSON form; a missing value is None.
+
+    A field of a nested record is a column of its own, such as ``time.bound_us``. Lists of records
+    are left out.
+    """
+    rows = [dict(_flat(record)) for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    nested = {name.rpartition(".")[0] for name in names}  # where a record is missing, it is None
+    return {
+        name: column
+        for name, column in columns.items()
+        if name not in nested and not any(map(_has_records, column))
+    }
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _has_records(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value)

@@ -43,7 +43,7 @@ from npu_sim.timelines.estimates import (
     streamed_bytes,
 )
 from npu_sim.timelines.model import VectorEstimate
-from npu_sim.timelines.rates import clock_mhz
+from npu_sim.timelines.schedule import clock_mhz
 
 SCATTERED = ("gather", "scatter", "index", "sort", "topk")
 """Parts of names of kernels whose memory traffic depends on data."""

@@ -10,10 +10,9 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.checking import check
-from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of
+from npu_sim.framework.planning import fixed_call, plan_of
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator

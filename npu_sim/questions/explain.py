@@ -26,10 +26,9 @@ from npu_sim.framework.axes import (
     distance,
 )
 from npu_sim.framework.checking import check, checked_call
-from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import axis_of, plan_of, try_flips
+from npu_sim.framework.planning import FixedCall, axis_of, fixed_call, plan_of, try_flips
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.timelines import estimator, timeline, with_reads

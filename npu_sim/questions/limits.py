@@ -19,9 +19,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number, Values
 from npu_sim.framework.checking import row_planner, rules_of
-from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import overflow_of
+from npu_sim.framework.planning import FixedCall, fixed_call, overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.language import Text
 from npu_sim.plans.answers import Printed

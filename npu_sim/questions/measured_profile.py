@@ -8,11 +8,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
-from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.planning import fixed_call
 from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
-from npu_sim.plans.answers import Printed
-from npu_sim.plans.tables import Columns, Tabular, columns_of
+from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
 from npu_sim.questions.explain import nearby_plans
 from npu_sim.questions.measured_calls import (
     CallGroup,

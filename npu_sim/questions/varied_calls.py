@@ -19,9 +19,9 @@ from npu_sim.cores import (
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Attribute
 from npu_sim.framework.axes import Number
-from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import FixedCall, fixed_call
 from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.releases import chosen_releases

@@ -14,8 +14,8 @@ from npu_sim.files.writing import write_atomically
 from npu_sim.framework.execution import Result
 from npu_sim.language import Text
 from npu_sim.operators.timelines import work_over_time
+from npu_sim.plans.answers import required
 from npu_sim.plans.model import Plan, Workspace
-from npu_sim.plans.tables import required
 from npu_sim.questions.limits import LimitTable
 from npu_sim.show.reports.comparisons import range_picture
 from npu_sim.show.reports.html import asset

@@ -12,8 +12,7 @@ from xml.etree import ElementTree
 from rich.console import Group, RenderableType
 
 from npu_sim import __version__
-from npu_sim.files.schemas import schema
-from npu_sim.files.writing import write_atomically, write_text
+from npu_sim.files.writing import schema, write_atomically, write_text
 from npu_sim.language import Text, Verbatim, joined, say, translated, visible
 from npu_sim.language.quantities import bytes_text, short_bytes_text
 from npu_sim.plans.model import RUNS

@@ -23,8 +23,7 @@ from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.claims import Parts, Step
-from npu_sim.plans.answers import Printed
-from npu_sim.plans.tables import Columns, Tabular
+from npu_sim.plans.answers import Columns, Printed, Tabular
 from npu_sim.status import without_internal_frames
 
 

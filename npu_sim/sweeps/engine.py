@@ -53,11 +53,15 @@ def open_engine(
     if threads is not None:
         require_integer("threads", threads, 1)
     if not isinstance(engine, str) or engine not in ENGINES:
-        message = Text("engine = {engine}: no such engine", engine=shown(engine))
-        hint = Text(
-            "engines: {engines}{hint}", engines=", ".join(ENGINES), hint=closest(engine, ENGINES)
+        raise UsageError(
+            "engine",
+            Text("engine = {engine}: no such engine", engine=shown(engine)),
+            Text(
+                "engines: {engines}{hint}",
+                engines=", ".join(ENGINES),
+                hint=closest(engine, ENGINES),
+            ),
         )
-        raise UsageError("engine", message, hint)
     if engine == "local":
         yield LocalEngine(space, columns, threads)
     else:
@@ -85,6 +89,8 @@ class LocalEngine:
     def __init__(
         self, space: Space, columns: tuple[RecordColumn, ...], threads: int | None = None
     ) -> None:
+        from numba.core.errors import NumbaError
+
         from npu_sim.sweeps.compile import fill_function  # loads Numba
 
         self.rows = space.rows
@@ -92,7 +98,16 @@ class LocalEngine:
         self._fill = fill_function(space.operator, columns, space.sample is not None)
         self._arrays = _arrays(space)
         self._threads = threads or usable_cores()
-        self._fill(np.empty(0, self.dtype), 0, *self._arrays)  # compile before threads start
+        try:
+            self._fill(np.empty(0, self.dtype), 0, *self._arrays)  # compile before threads start
+        except NumbaError as error:
+            raise UsageError(
+                "tile",
+                "{operator}: its planner cannot be compiled for sweeps: {error}",
+                "integers, NamedTuples and functions of them, as in docs/add_an_operator.md",
+                operator=space.operator.name,
+                error=next(filter(str.strip, str(error).split("\n"))),
+            ) from None
 
     def fill(self, out: np.ndarray, first: int) -> None:
         """Fill ``out`` with the records of the rows ``first, first + 1, ...``."""
@@ -196,13 +211,12 @@ def _result(future: Any) -> np.ndarray:
     try:
         records: np.ndarray = future.result()
     except (KilledWorker, CancelledError, OSError) as error:
-        message = Text(
+        raise UsageError(
+            "engine",
             "the cluster cannot compute the sweep: {error_type}: {error}",
+            "what is written stays: go on with resume=True",
             error_type=type(error).__name__,
             error=error,
-        )
-        raise UsageError(
-            "engine", message, "what is written stays: go on with resume=True"
         ) from None
     return records
 
@@ -226,8 +240,11 @@ def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        message = "engine = dask: dask.distributed is not installed"
-        raise UsageError("engine", message, "pip install 'npu_sim[dask]'") from None
+        raise UsageError(
+            "engine",
+            "engine = dask: dask.distributed is not installed",
+            "pip install 'npu_sim[dask]'",
+        ) from None
     if scheduler is None:
         options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None}
         with (
@@ -239,13 +256,12 @@ def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
-        message = Text(
+        raise UsageError(
+            "scheduler",
             "scheduler = {scheduler} does not answer: {error}",
+            "the address of a running dask scheduler, such as tcp://host:8786",
             scheduler=repr(scheduler),
             error=error,
-        )
-        raise UsageError(
-            "scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786"
         ) from None
     with client:
         yield client

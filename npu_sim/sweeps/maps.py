@@ -21,15 +21,14 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number
 from npu_sim.framework.checking import checked_call
-from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.inference import plan_arguments
-from npu_sim.framework.planning import plan_of
+from npu_sim.framework.planning import fixed_call, plan_of
 from npu_sim.framework.target import LIMITS, Target
 from npu_sim.language import Text
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, NpuSimError
 from npu_sim.sweeps.engine import LocalEngine
 from npu_sim.sweeps.records import RecordColumn, record_columns, workspace_column
 from npu_sim.sweeps.space import AxisValues, Space
@@ -105,7 +104,7 @@ class Area:
         shaped = out.reshape([len(chosen[name]) for name in order])
         return shaped.transpose([order.index(name) for name in names])
 
-    def planned(self, *positions: int) -> Plan | AclnnError:
+    def planned(self, *positions: int) -> Plan | NpuSimError:
         """Return the plan at one position of every axis, or the error that refuses the call."""
         values = dict(self.fixed)
         for axis, position in zip(self.axes, positions, strict=True):
@@ -116,7 +115,7 @@ class Area:
         target = Target(self.profile, deterministic, limits=limits)
         try:
             return plan_of(checked_call(operator, call, target))
-        except AclnnError as error:
+        except NpuSimError as error:
             return error
 
 
@@ -242,7 +241,8 @@ class Columns:
         """Return path and key of a plan, or the reason of a refusal, with numbers as ``N``."""
         plan = self.area.planned(position, row)
         if not isinstance(plan, Plan):
-            return f"{int(plan.status)}, {NUMBER.sub('N', plan.message)}"
+            status = f"{int(plan.status)}, " if isinstance(plan, AclnnError) else ""
+            return status + NUMBER.sub("N", plan.message)
         key = "" if plan.tiling_key is None else Text(", key {tiling_key}", plan)
         return NUMBER.sub("N", plan.path) + key
 

@@ -11,7 +11,7 @@ import numpy as np
 from npu_sim.cores import Device
 from npu_sim.framework.checking import bound_of, row_planner
 from npu_sim.language import Text
-from npu_sim.plans.tables import Coded, Columns, Tabular
+from npu_sim.plans.answers import Coded, Columns, Tabular
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of
@@ -89,9 +89,11 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
     known = {column.name: column for column in columns}
     for name in wanted:
         if name not in known:
-            message = Text("columns: {name} is not a column of this sweep", name=repr(name))
-            hint = Text("columns: {known}{hint}", known=", ".join(known), hint=closest(name, known))
-            raise UsageError("columns", message, hint)
+            raise UsageError(
+                "columns",
+                Text("columns: {name} is not a column of this sweep", name=repr(name)),
+                Text("columns: {known}{hint}", known=", ".join(known), hint=closest(name, known)),
+            )
     return tuple(column for name, column in known.items() if name in wanted)
 
 
@@ -101,8 +103,13 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
     for integer in INTEGERS:
         if needed <= np.iinfo(integer).max:
             return np.dtype(integer)
-    message = Text("grid: {name} may reach {bound}, beyond 64 bits", name=name, bound=bound)
-    raise UsageError("grid", message, "sweep smaller sizes")
+    raise UsageError(
+        "grid",
+        "grid: {name} may reach {bound}, beyond 64 bits",
+        "sweep smaller sizes",
+        name=name,
+        bound=bound,
+    )
 
 
 def workspace_column(names: Collection[str]) -> str:

@@ -36,11 +36,6 @@ def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], t
     }
 
 
-def device_name(profile: Profile) -> str:
-    """Return the name of a device in the description of a sweep."""
-    return f"{profile.name}/{profile.soc}{release_suffix(profile.release)}"
-
-
 MASK = (1 << 64) - 1
 STEP = 0x9E3779B97F4A7C15
 """Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
@@ -160,7 +155,10 @@ class Space:
         """Return the sweep as plain data."""
         return {
             "operator": self.operator.name,
-            "profiles": [device_name(profile) for profile in self.profiles],
+            "profiles": [
+                f"{profile.name}/{profile.soc}{release_suffix(profile.release)}"
+                for profile in self.profiles
+            ],
             "axes": {values.name: values.as_dict() for values in self.axes},
             "sample": self.sample,
             "seed": self.seed if self.sample is not None else None,
@@ -216,8 +214,11 @@ def make_space(
     integer.
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
-        message = Text("grid = {grid} is not a mapping", grid=shown(grid))
-        raise UsageError("grid", message, "values by name, such as {'rows': '1..4096:*2'}")
+        raise UsageError(
+            "grid",
+            Text("grid = {grid} is not a mapping", grid=shown(grid)),
+            "values by name, such as {'rows': '1..4096:*2'}",
+        )
     require_integer("seed", seed)
     if sample is not None:
         require_integer("sample", sample, 0)
@@ -232,8 +233,12 @@ def make_space(
     declared = _declaration(operator, profiles)
     chosen = {declared.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
-        message = Text("grid: two names of the same axis among {given}", given=", ".join(given))
-        raise UsageError("grid", message, "give every axis once")
+        raise UsageError(
+            "grid",
+            "grid: two names of the same axis among {given}",
+            "give every axis once",
+            given=", ".join(given),
+        )
     axes = [
         axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis)
         for axis in declared.all_axes
@@ -241,8 +246,12 @@ def make_space(
     for values in axes:
         if values.log and sample is None:
             name = values.name
-            hint = "add a number of samples, or list values such as 1..4096:*2"
-            raise UsageError(name, Text("{name}: ':log' draws at random", name=name), hint)
+            raise UsageError(
+                name,
+                "{name}: ':log' draws at random",
+                "add a number of samples, or list values such as 1..4096:*2",
+                name=name,
+            )
     return Space(declared, profiles, tuple(axes), sample, seed, tuple(left_out.items()))
 
 
@@ -277,13 +286,14 @@ def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:
             names += [profile.name] * (profile.name not in names)
     if len(families) > 1:
         first, second, *_ = (", ".join(names) for names in families.values())
-        message = Text(
+        raise UsageError(
+            "product",
             "product: {first} and {second} have different planners, whose plans have "
             "different columns",
+            "sweep them one after the other",
             first=first,
             second=second,
         )
-        raise UsageError("product", message, "sweep them one after the other")
     return next(iter(families), operator)
 
 
@@ -302,12 +312,20 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         return AxisValues(axis, start=given[0], step=given.step, count=len(given))
     count = len(given) if isinstance(given, Sized) and not isinstance(given, str) else 0
     if count > LARGEST_TABLE:
-        message = Text("{name}: {count} values cannot be listed", name=name, count=count)
-        hint = Text("a range, or at most {largest_table} values", largest_table=LARGEST_TABLE)
-        raise UsageError(name, message, hint)
+        raise UsageError(
+            name,
+            "{name}: {count} values cannot be listed",
+            "a range, or at most {largest_table} values",
+            name=name,
+            count=count,
+            largest_table=LARGEST_TABLE,
+        )
     if not (items := items_of(given)):
-        message = Text("{name}: no values", name=name)
-        raise UsageError(name, message, Text("for instance {name}={default}", axis, name=name))
+        raise UsageError(
+            name,
+            Text("{name}: no values", name=name),
+            Text("for instance {name}={default}", axis, name=name),
+        )
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
         if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
@@ -318,8 +336,10 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
                 if values.log or len(codes) + values.count > LARGEST_TABLE:
                     raise UsageError(
                         name,
-                        Text("{name}: {given} cannot be listed", name=name, given=shown(given)),
+                        "{name}: {given} cannot be listed",
                         "give one range alone, or fewer values",
+                        name=name,
+                        given=shown(given),
                     )
                 codes.extend(values.at(position) for position in range(values.count))
             else:
@@ -343,14 +363,24 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
         item=item,
     )
     if first > last:
-        message = Text(
-            "{name} = {item}: {first} is above {last}", name=name, item=item, first=first, last=last
+        raise UsageError(
+            name,
+            Text(
+                "{name} = {item}: {first} is above {last}",
+                name=name,
+                item=item,
+                first=first,
+                last=last,
+            ),
+            form,
         )
-        raise UsageError(name, message, form)
     if step in ("", "log"):
         if step and first < 0:
-            message = Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item)
-            raise UsageError(name, message, form)
+            raise UsageError(
+                name,
+                Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item),
+                form,
+            )
         return AxisValues(axis, start=first, count=last - first + 1, log=step == "log")
     amount = int(step[1:]) if step[1:].isdecimal() else 0
     if step[0] == "+" and amount >= 1:
@@ -361,5 +391,8 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
             codes.append(first)
             first *= amount
         return codes
-    message = Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step))
-    raise UsageError(name, message, form)
+    raise UsageError(
+        name,
+        Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step)),
+        form,
+    )

@@ -86,9 +86,12 @@ class Store:
     ) -> None:
         ending = target.suffix
         if ending not in WRITERS:
-            message = Text("out: {ending} is not a format of sweeps", ending=ending)
-            hint = "no ending for a folder of .npy columns, .csv, or .parquet"
-            raise UsageError("out", message, hint)
+            raise UsageError(
+                "out",
+                "out: {ending} is not a format of sweeps",
+                "no ending for a folder of .npy columns, .csv, or .parquet",
+                ending=ending,
+            )
         self.target = target = link_target(target) if ending else target
         self.overwrite = overwrite
         self.partial = target.with_name(target.name + ".partial")
@@ -118,11 +121,17 @@ class Store:
             if not self.progress_file.exists():
                 self._require_replaceable()
                 if self.target.exists() and not self.overwrite:
-                    message = Text("{target} exists already", self)
-                    raise UsageError("out", message, "replace it with --overwrite, or name another")
+                    raise UsageError(
+                        "out",
+                        Text("{target} exists already", self),
+                        "replace it with --overwrite, or name another",
+                    )
                 if self.partial.exists() or self.partial.is_symlink():
-                    message = Text("{partial} exists and is not an unfinished sweep", self)
-                    raise UsageError("out", message, "remove it, or choose another name")
+                    raise UsageError(
+                        "out",
+                        Text("{partial} exists and is not an unfinished sweep", self),
+                        "remove it, or choose another name",
+                    )
                 require_room(self.target, self.writer.least_bytes)
                 self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
                 self.writer.start()
@@ -136,23 +145,26 @@ class Store:
             progress_file=self.progress_file.name,
         )
         if not resume:
-            hint = Text("go on with resume=True, or {again}", again=again)
-            message = Text(
-                "{target}: an interrupted sweep lies there, {chunks} chunks complete",
-                self,
-                chunks=progress["chunks"],
+            raise UsageError(
+                "out",
+                Text(
+                    "{target}: an interrupted sweep lies there, {chunks} chunks complete",
+                    self,
+                    chunks=progress["chunks"],
+                ),
+                Text("go on with resume=True, or {again}", again=again),
             )
-            raise UsageError("out", message, hint)
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
             names = ", ".join(different)
-            message = Text(
-                "{target}: the interrupted sweep there is another one: its {different} differ",
-                self,
-                different=names,
-            )
             raise UsageError(
-                "resume", message, Text("repeat the sweep's own options, or {again}", again=again)
+                "resume",
+                Text(
+                    "{target}: the interrupted sweep there is another one: its {different} differ",
+                    self,
+                    different=names,
+                ),
+                Text("repeat the sweep's own options, or {again}", again=again),
             )
         self._require_replaceable(resuming=True)
         chunks = progress["chunks"]
@@ -163,30 +175,35 @@ class Store:
             try:
                 self.writer.resume(progress["state"])
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-                message = Text("{partial} is not what was written: {error}", self, error=error)
-                raise UsageError("resume", message, again) from None
+                raise UsageError(
+                    "resume",
+                    Text("{partial} is not what was written: {error}", self, error=error),
+                    again,
+                ) from None
         elif chunks * self.chunk_rows < self.total:
             raise UsageError("resume", Text("{partial} is gone", self), again)
         return chunks, progress["summary"]
 
     def _progress(self) -> dict[str, Any]:
         hint = "remove it to start again"
+        text = read_limited("out", self.progress_file, JSON_BYTES, hint)
         try:
-            progress = json.loads(read_limited("out", self.progress_file, JSON_BYTES, hint))
+            progress = json.loads(text)
             valid = (
                 isinstance(progress["chunks"], int)
                 and isinstance(progress["state"], dict)
                 and isinstance(progress["summary"], dict)
             )
-        except UsageError:
-            raise
         except (ValueError, KeyError, TypeError, RecursionError):
             valid = False
         if not valid:
-            message = Text(
-                "{progress_file} does not state the progress of the sweep: it is damaged", self
+            raise UsageError(
+                "out",
+                Text(
+                    "{progress_file} does not state the progress of the sweep: it is damaged", self
+                ),
+                hint,
             )
-            raise UsageError("out", message, hint)
         return dict(progress)
 
     def _require_replaceable(self, resuming: bool = False) -> None:
@@ -230,8 +247,11 @@ class Store:
             if self.partial.exists():
                 self.writer.finish(self.target)
             if not self.target.exists():
-                message = Text("{partial} was emptied by something else", self)
-                raise UsageError("out", message, Text("remove {name}", self.progress_file))
+                raise UsageError(
+                    "out",
+                    Text("{partial} was emptied by something else", self),
+                    Text("remove {name}", self.progress_file),
+                )
             self.progress_file.unlink()
 
     def close(self) -> None:
@@ -250,13 +270,20 @@ class Store:
         """Lock the output for the whole sweep."""
         path = Path(self._lock.lock_file)
         if path.exists() and path.stat().st_size > 0:
-            message = Text("{path} is not the lock of a sweep", path=path)
-            raise UsageError("out", message, "move it elsewhere, or name another output")
+            raise UsageError(
+                "out",
+                "{path} is not the lock of a sweep",
+                "move it elsewhere, or name another output",
+                path=path,
+            )
         try:
             self._lock.acquire()
         except Timeout:
-            message = Text("{target}: another process writes it", self)
-            raise UsageError("out", message, "wait for its end, or name another output") from None
+            raise UsageError(
+                "out",
+                Text("{target}: another process writes it", self),
+                "wait for its end, or name another output",
+            ) from None
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:
         done = {"rows": self.total, "chunks": chunks, "state": state, "summary": summary}

@@ -11,10 +11,9 @@ from typing import IO, Any
 import numpy as np
 
 from npu_sim.files.reading import JSON_BYTES, read_limited
-from npu_sim.files.schemas import schema
-from npu_sim.files.writing import empty_own, remove_own
+from npu_sim.files.writing import empty_own, remove_own, schema
 from npu_sim.language import Text
-from npu_sim.plans.tables import arrow_array
+from npu_sim.plans.answers import arrow_array
 from npu_sim.status import UsageError
 from npu_sim.sweeps.engine import usable_cores
 from npu_sim.sweeps.records import RecordColumn
@@ -208,7 +207,7 @@ class CsvWriter:
             self._file.close()
 
     def _text(self, records: np.ndarray) -> np.ndarray:
-        from npu_sim.sweeps.csv_text import write_lines  # loads Numba
+        from npu_sim.sweeps.compile import write_lines  # loads Numba
 
         values = np.empty((len(self.columns), len(records)), np.int64)
         words: list[bytes] = []
@@ -247,8 +246,11 @@ class ParquetWriter:
         try:
             import pyarrow.parquet
         except ImportError:
-            message = "out: .parquet needs pyarrow, which is not installed"
-            raise UsageError("out", message, "pip install 'npu_sim[parquet]'") from None
+            raise UsageError(
+                "out",
+                "out: .parquet needs pyarrow, which is not installed",
+                "pip install 'npu_sim[parquet]'",
+            ) from None
         self._pyarrow = pyarrow
         self.partial = partial
         self.columns = columns

@@ -25,7 +25,8 @@ from npu_sim.timelines.program import (
     Work,
     weighted_work,
 )
-from npu_sim.timelines.rates import (
+from npu_sim.timelines.schedule import (
+    Scheduler,
     clock_mhz,
     copied_bytes,
     cycles,
@@ -33,7 +34,6 @@ from npu_sim.timelines.rates import (
     rate_name,
     work_kind,
 )
-from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
 """Not published for any product: 0 in every bound."""

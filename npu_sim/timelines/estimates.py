@@ -16,14 +16,14 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from npu_sim.cores import Profile
-from npu_sim.files.yaml_document import read_yaml
+from npu_sim.files.reading import read_yaml
 from npu_sim.language import Text
 from npu_sim.language.quantities import percent_text
 from npu_sim.plans.answers import Frozen
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.status import UsageError
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
-from npu_sim.timelines.rates import clock_mhz
+from npu_sim.timelines.schedule import clock_mhz
 from npu_sim.timelines.vector_pipe import (
     COMPARED_DEVICE,
     ESTIMATED_ARCHITECTURES,
@@ -82,20 +82,22 @@ class Calibration(Frozen):
         """
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
-            message = Text(
-                "the calibration from {source} is of a device with {vector_cores} vector cores, "
-                "{soc} has {cores}",
-                source=self.source,
-                vector_cores=self.vector_cores,
-                soc=profile.soc,
-                cores=cores,
+            raise UsageError(
+                "calibration",
+                Text(
+                    "the calibration from {source} is of a device with {vector_cores} vector "
+                    "cores, {soc} has {cores}",
+                    source=self.source,
+                    vector_cores=self.vector_cores,
+                    soc=profile.soc,
+                    cores=cores,
+                ),
+                Text(
+                    'soc="{soc}", or calibrate on a profile of {device}',
+                    soc=self.soc,
+                    device=profile.soc,
+                ),
             )
-            hint = Text(
-                'soc="{soc}", or calibrate on a profile of {device}',
-                soc=self.soc,
-                device=profile.soc,
-            )
-            raise UsageError("calibration", message, hint)
 
 
 def load_calibration(file: str | Path) -> Calibration:

@@ -1,6 +1,6 @@
 """Vector instructions on fp32 numbers by name, ``times`` times each, for the programs of operators.
 
-Kinds are those of the published rates (:mod:`npu_sim.timelines.rates`).
+Kinds are those of the published rates (:mod:`npu_sim.timelines.schedule`).
 """
 
 from npu_sim.timelines.program import Instruction, Work

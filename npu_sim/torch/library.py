@@ -23,13 +23,12 @@ from torch.autograd.forward_ad import unpack_dual
 from npu_sim.framework.arguments import IntArray, Tensor
 from npu_sim.framework.checking import checked_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Target
+from npu_sim.framework.target import Target, chosen_device, current_device, device
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import run, signature_of
 from npu_sim.registry import OPERATORS, load_operator
-from npu_sim.settings import chosen_device, current_device, device
 
 Array = np.ndarray[Any, Any]
 Outputs = tuple[Any, ...]

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from npu_sim.files.schemas import schema
-from npu_sim.files.writing import write_text
+from npu_sim.files.writing import schema, write_text
 from npu_sim.language import Text
 from npu_sim.registry import find_operator
 

@@ -4,7 +4,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cli.output import print_text
-from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.planning import fixed_call
 from npu_sim.registry import all_operators, load_operator
 from npu_sim.show.text import plan_view
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_sim.files.schemas import VERSIONS
+from npu_sim.files.writing import VERSIONS
 
 EMBEDDING = [
     "embedding_dense_backward",

@@ -1,11 +1,14 @@
 """Findings of users: answers name the cause, and errors end before work is done."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 import npu_sim
+from npu_sim.cores import load_profile
+from npu_sim.releases import config_directory
 from npu_sim.studies.caveats import CAVEATS, find_caveat
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
@@ -145,3 +148,114 @@ def test_products_list_the_operators_that_are_modelled_on_them(cli):
     assert "conv_tbc_backward" not in listed
     assert re.search(r"not modelled +conv_tbc_backward$", cli("products", "950").out, re.M)
     assert "not modelled" not in cli("products", "A2").out
+
+
+HUGE = 10**20
+BEYOND_INT64 = {
+    "x": ("rms_norm", {"x": f"{HUGE}x7168:bf16", "gamma": "7168:bf16"}),
+    "x, only its bytes": ("rms_norm", {"x": f"{2**60}x4:bf16", "gamma": "4:bf16"}),
+    "grad": (
+        "embedding_dense_backward",
+        {"grad": f"{HUGE}x8:fp32", "indices": f"{HUGE}:int64", "num_weights": 10},
+    ),
+    "out": (
+        "embedding_dense_backward",
+        {"grad": "64x7168:fp32", "indices": "64:int64", "num_weights": 2**62},
+    ),
+    "permuted_tokens": (
+        "moe_token_unpermute",
+        {"permuted_tokens": f"{HUGE}x8:bf16", "sorted_indices": f"{HUGE}:int32"},
+    ),
+    "permuted_output_grad": (
+        "moe_token_permute_grad",
+        {
+            "permuted_output_grad": f"{HUGE}x8:bf16",
+            "sorted_indices": f"{HUGE}:int32",
+            "num_topk": 1,
+        },
+    ),
+}
+BEYOND_THE_CONTRACT = {
+    "dy": ("rms_norm_grad", {"dy": f"{HUGE}x7168:bf16", "gamma": "7168:bf16"}),
+    "log_prob": ("cross_entropy_loss_grad", {"log_prob": f"{HUGE}x8:bf16"}),
+    "indices": ("moe_token_permute", {"tokens": "1x8:bf16", "indices": f"1x{HUGE}:int64"}),
+}
+
+
+@pytest.mark.parametrize("argument", BEYOND_INT64)
+def test_sizes_beyond_int64_are_refused(argument):
+    operator, call = BEYOND_INT64[argument]
+    with pytest.raises(npu_sim.UsageError) as caught:
+        npu_sim.plan(operator, **call)
+    name = argument.partition(",")[0]
+    assert caught.value.argument == name
+    assert caught.value.message.startswith(f"{name} {call.get(name, '')}")
+    assert caught.value.hint.startswith(f"at most {2**63 - 1}")
+
+
+@pytest.mark.parametrize("argument", BEYOND_THE_CONTRACT)
+def test_sizes_beyond_int64_and_the_contract_are_refused_by_it(argument):
+    operator, call = BEYOND_THE_CONTRACT[argument]
+    with pytest.raises(npu_sim.AclnnError, match=r"100,?000"):
+        npu_sim.plan(operator, **call)
+
+
+def test_a_call_beyond_the_memory_of_the_chip_draws_a_note(cli, tmp_path):
+    inputs = {"x": "5000000000x7168:bf16", "gamma": "7168:bf16"}
+    (noted,) = npu_sim.plan("rms_norm", **inputs).caveats
+    assert noted.code == "exceeds_memory"
+    assert noted.message.endswith("Ascend910B1 has 68719476736 bytes of memory")
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text(json.dumps({"op": "rms_norm", "inputs": inputs}), encoding="utf-8")
+    assert "exceeds_memory, line 1" in cli("preflight", calls).out
+    assert npu_sim.plan("rms_norm", x="64x7168:bf16", gamma="7168:bf16").caveats == ()
+
+
+def test_a_copied_product_is_called_by_its_own_name(cli, tmp_path):
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    copied = text.replace("name: atlas_a2", "name: my_chip")
+    call = ("rms_norm", "--x", "64x7168:bf16", "--gamma", "7168:bf16")
+    titles = {
+        "copied.yaml": (copied, "my_chip"),
+        "titled.yaml": (copied.replace("title: Atlas A2", "title: My chip"), "My chip"),
+        "changed.yaml": (text, "Atlas A2"),
+    }
+    for name, (content, title) in titles.items():
+        file = tmp_path / name
+        file.write_text(content, encoding="utf-8")
+        for command in ("plan", "explain"):
+            outcome = cli(command, *call, "--product", file)
+            assert outcome.out.startswith(f"RmsNorm on {title}, Ascend910B1: runs")
+        report = tmp_path / "report.html"
+        cli("plan", *call, "--product", file, "--report", report)
+        assert f"RmsNorm on {title}, Ascend910B1" in report.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        ("Atlas 800 9000", "atlas_train"),
+        ("Atlas 800 9010", "atlas_train"),
+        ("Atlas 900 A3 SuperPoD", "atlas_a3"),
+        ("Atlas 800T A3", "atlas_a3"),
+        ("Atlas 900 A2 PoD", "atlas_a2"),
+    ],
+)
+def test_servers_name_their_product(name, product):
+    assert load_profile(name).name == product
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("8.0", "8.3"), ("8.6", "8.5"), ("9.3", "9.1"), ("9.04", "9.0"), ("9.9", "9.1")],
+)
+def test_the_nearest_release_is_named(cli, typed, near):
+    outcome = cli("plan", "rms_norm", "--x", "64x8:bf16", "--gamma", "8:bf16", "--release", typed)
+    assert outcome.err.rstrip().endswith(f"did you mean {near}?")
+
+
+def test_a_name_of_the_product_document_is_answered_with_the_argument(cli):
+    outcome = cli("plan", "conv_tbc_backward", "--self", "64x2x8:bf16")
+    assert "No such option: --self; did you mean --grad-output?" in outcome.err
+    with pytest.raises(npu_sim.UsageError, match="did you mean grad_output"):
+        npu_sim.plan("conv_tbc_backward", self="64x2x8:bf16")

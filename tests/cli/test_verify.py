@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.files.schemas import schema
+from npu_sim.files.writing import schema
 from tests.studies import calls
 
 CALL = calls.embedding(200, 8, 30)

@@ -8,7 +8,7 @@ import pytest
 
 from npu_sim import UsageError, diagnose, plan
 from npu_sim.failures.device_exceptions import HEADER_BYTES, MOST_TENSORS, TILING
-from npu_sim.framework.tiling_bytes import tiling_bytes
+from npu_sim.framework.planning import tiling_bytes
 from tests.cli.runner import npu_sim
 from tests.failures.test_diagnosis import CALL, device_log
 

@@ -8,7 +8,7 @@ import pytest
 
 from npu_sim import UsageError, diagnose, plan
 from npu_sim.failures.reader import MOST_CHARACTERS, MOST_FINDINGS, read_lines
-from npu_sim.framework.tiling_bytes import tiling_bytes
+from npu_sim.framework.planning import tiling_bytes
 from npu_sim.language import using_language
 from npu_sim.registry import find_operator
 from tests.cli.runner import npu_sim

@@ -182,6 +182,13 @@ def test_folders_and_files_are_for_this_user_alone(tmp_path):
     assert {path.stat().st_mode & 0o777 for path in files_of(cache)} == {0o600}
 
 
+def test_a_relative_cache_folder_is_ignored(monkeypatch, tmp_path):
+    monkeypatch.delenv(kernel_cache.CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "caches")
+    monkeypatch.setattr(kernel_cache.Path, "home", lambda: tmp_path)
+    assert kernel_cache.cache_directory().is_relative_to(tmp_path / ".cache")
+
+
 def test_a_user_without_a_home_has_a_cache_among_temporary_files(monkeypatch, tmp_path):
     def no_home():
         raise RuntimeError("Could not determine home directory.")

@@ -2,6 +2,10 @@
 
 import importlib.util
 import inspect
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -260,3 +264,64 @@ def test_a_file_that_declares_nothing_is_refused(tmp_path, name):
     with pytest.raises(npu_sim.UsageError, match=fault) as caught:
         npu_sim.register_file(tmp_path / name)
     assert caught.value.argument == "operators"
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda tiling: tiling._replace(block_dim=0), "returns .*block_dim=0"),
+        (lambda tiling: tiling._replace(block_dim=-5), "returns block_dim = -5"),
+        (lambda tiling: tiling._replace(block_dim=2**40), "returns block_dim = 1,099,511,627,776"),
+        (lambda tiling: tiling._replace(block_dim=2.5), "returns .*block_dim=2.5"),
+        (lambda tiling: None, "returns None"),
+        (tuple, "returns "),
+        (lambda tiling: sys.exit(0), "returns SystemExit"),
+    ],
+    ids=["no cores", "negative", "too many", "a fraction", "None", "a tuple", "exit"],
+)
+def test_no_command_accepts_an_impossible_tiling(half_way, returned, message):
+    def tile(row, device, rules):
+        return returned(half_way.tile(row, device, rules))
+
+    npu_sim.register(replace(half_way, tile=tile))
+    calls = (
+        lambda: npu_sim.plan("half_way", x="64x8:fp32"),
+        lambda: npu_sim.run("half_way", **DATA),
+        lambda: npu_sim.limits("half_way", x="64x8:fp32", vary="row"),
+        lambda: npu_sim.sweep("half_way", {"row": "1..4"}),
+    )
+    for call in calls:
+        with pytest.raises(npu_sim.UsageError, match=f"half_way: its planner {message}"):
+            call()
+
+
+def test_a_half_written_declaration_names_what_it_lacks(tmp_path):
+    file = tmp_path / "half_written.py"
+    file.write_text(
+        "from npu_sim.declare import *\n\nOPERATOR = Operator(name='half', title='Half')\n",
+        encoding="utf-8",
+    )
+    lacking = (
+        "line 3: TypeError: Operator(...) lacks summary, arguments, axes, checks, tiling, tile"
+    )
+    with pytest.raises(npu_sim.UsageError, match=re.escape(lacking)):
+        npu_sim.register_file(file)
+
+
+def test_an_index_error_of_a_kernel_is_one_line_with_the_index(tmp_path):
+    text = EXAMPLE.read_text(encoding="utf-8")
+    file = tmp_path / "beyond.py"
+    file.write_text(text.replace("= x[row, column] *", "= x[row, column + 1000] *"), "utf-8")
+    command = ("--operators", file, "run", "scale_rows", "--x", "64x100:fp32")
+    ended = subprocess.run(
+        [sys.executable, "-m", "npu_sim", *command],
+        env={**os.environ, "NPU_SIM_CHECK": "1"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 64
+    assert "index 1000 is out of bounds for axis 1 with size 100" in ended.stdout + ended.stderr
+    assert "kernel scale_core: index is out of bounds" in ended.stderr
+    assert len(ended.stderr.splitlines()) <= 4

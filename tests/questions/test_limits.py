@@ -5,7 +5,7 @@ import pytest
 import npu_sim
 from npu_sim import AclnnError
 from npu_sim.cores import load_profile
-from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.planning import fixed_call
 from npu_sim.questions.limits import find_bound, legal_ranges, refusals
 from npu_sim.questions.varied_calls import device_groups
 from npu_sim.registry import load_operator

@@ -13,7 +13,7 @@ from npu_sim.questions.calibrate import SCATTERED
 from npu_sim.registry import operator_of_launch
 from npu_sim.show.layout import render
 from npu_sim.show.timelines import timeline_view
-from npu_sim.timelines.rates import moving_cycles
+from npu_sim.timelines.schedule import moving_cycles
 from tests.timelines.calls import (
     CONV,
     CROSS_ENTROPY,

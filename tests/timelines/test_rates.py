@@ -4,7 +4,7 @@ import pytest
 
 from npu_sim.cores import load_profile
 from npu_sim.timelines.program import Copy, Instruction, Multiply
-from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
+from npu_sim.timelines.schedule import copied_bytes, cycles, rate_name
 
 A2 = load_profile("atlas_a2")
 ENDLESS = 1 << 100
@@ -85,3 +85,15 @@ def test_names_and_bytes():
     assert rate_name(misspelt, A2) == "sort_and_merg float32; did you mean sort_and_merge?"
     assert copied_bytes(Copy(33, 8, times=2)) == 128
     assert copied_bytes(Instruction("sort_and_merge", "float32", 1)) == 0
+
+
+@pytest.mark.parametrize("kind", ["adds", "exp", "add_sub_mul_max", "duplicate"])
+def test_an_instruction_without_a_rate_is_answered_with_the_nearest_name(kind):
+    nearest = {
+        "adds": "adds_muls_maxs_mins",
+        "exp": "exp_ln_sqrt_div",
+        "add_sub_mul_max": "add_sub_mul_max_min",
+        "duplicate": "duplicate_create_index",
+    }
+    named = rate_name(Instruction(kind, "float32", 64), A2)
+    assert named == f"{kind} float32; did you mean {nearest[kind]}?"

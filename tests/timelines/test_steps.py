@@ -9,7 +9,7 @@ import pytest
 import npu_sim
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.timelines import program_of, steps
-from npu_sim.timelines import steps as tile_steps
+from npu_sim.timelines import tracks as tile_steps
 from npu_sim.timelines.program import Program, Step, Tile, tiles, vector_phase, vector_tile
 from tests.timelines.calls import (
     CALLS,

@@ -51,7 +51,7 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
     result = options.function(operator, **keywords, **typed_specs(operator, arguments))
     if options.tiling_bytes is not None:
         from npu_sim.files.writing import write_atomically
-        from npu_sim.framework.tiling_bytes import tiling_bytes
+        from npu_sim.framework.planning import tiling_bytes
 
         data = tiling_bytes(result)
         write_atomically(options.tiling_bytes, lambda file: file.write(data), "tiling_bytes")

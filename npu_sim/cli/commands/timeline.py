@@ -136,7 +136,7 @@ def _calls(
     if vary is None:
         yield "as given", specs
         return
-    from npu_sim.framework.fixed_calls import fixed_call
+    from npu_sim.framework.planning import fixed_call
     from npu_sim.registry import load_operator
 
     name, _, listed = vary.partition("=")

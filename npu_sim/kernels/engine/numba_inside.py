@@ -27,6 +27,8 @@ PLAIN_VARIABLE = "NPU_SIM_PLAIN_NUMBA"
 CHECK_VARIABLE = "NPU_SIM_CHECK"
 """Environment variable: 1 checks every access of kernels."""
 CHECKED = os.environ.get(CHECK_VARIABLE, "") not in ("", "0")
+if CHECKED:
+    numba.config.FULL_TRACEBACKS = 1  # prints index, axis and size of an access out of bounds
 LEAST_VERSION = (0, 62)
 """Older versions have another optimiser, with which the kernels were never tested."""
 LAST_TESTED = (0, 68)

@@ -5,11 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.files.tensors import names_tensor_file, read_tensor
 from npu_sim.framework import hooks
+from npu_sim.framework.checking import check
 from npu_sim.framework.execution import memory_bytes
+from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Target
 from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError
@@ -68,3 +72,25 @@ def generate(
         else np.zeros(spec.shape, numpy_dtype(spec.dtype))
         for name, spec in given.items()
     }
+
+
+def with_data(operator: Operator, arguments: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Return arguments with arrays for tensors: files are read, and shapes get drawn data.
+
+    Data is drawn with the target's seed, and only for a call that is not refused.
+
+    Raises UsageError when a file cannot be read; AclnnError with the product's status when the call
+    is refused.
+    """
+    inputs = operator.input_names
+    values = {
+        name: read_tensor(name, value) if name in inputs and names_tensor_file(value) else value
+        for name, value in arguments.items()
+    }
+    shapes = {name for name in inputs if isinstance(values.get(name), str | TensorSpec)}
+    if not shapes:
+        return values
+    built = arguments_of(operator, values, infer=True)
+    check(operator, built, target)
+    drawn = generate(operator.name, built, target.order.seed)
+    return {**values, **drawn, **{name: values[name] for name in values.keys() - shapes}}

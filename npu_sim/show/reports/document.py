@@ -40,7 +40,7 @@ class Drawing:
     """A picture that scripts of the page draw from data.
 
     ``kind`` is a function of ``assets/``, ``data`` its argument: the result of
-    :mod:`npu_sim.timelines.tracks` for ``drawGantt``, of :mod:`npu_sim.timelines.steps` for
+    :mod:`npu_sim.timelines.tracks` for ``drawGantt``, of :mod:`npu_sim.timelines.tracks` for
     ``drawSteps``, of :mod:`npu_sim.sweeps.maps` for ``drawMap``, and certificates in JSON form for
     ``drawTrees``.
     """

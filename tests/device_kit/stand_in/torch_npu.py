@@ -11,7 +11,7 @@ import torch
 
 import npu_sim
 import npu_sim.torch as simulated
-from npu_sim.settings import set_device
+from npu_sim.framework.target import set_device
 from npu_sim.torch import library
 from tests.measured import Row, write_csv
 
