@@ -35,6 +35,5 @@ CAVEATS = (
         "specification page swi_glu",
         _fused,
         _explain_fused,
-        ("fused_differs",),
     ),
 )

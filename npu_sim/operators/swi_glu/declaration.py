@@ -177,6 +177,7 @@ OPERATOR = Operator(
             "silu(first half) * second half, (..., n, ...)",
             "dtype",
             samples=sample_axis,
+            result="y",
         ),
     ),
     axes=AXES,
