@@ -1,7 +1,7 @@
 """SwiGlu: silu of one half of x times the other half.
 
 Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks that SwiGluGrad
-shares are here.
+of both operators are here.
 """
 
 from collections.abc import Mapping, Sequence
