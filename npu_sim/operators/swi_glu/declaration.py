@@ -1,6 +1,6 @@
 """SwiGlu: silu of one half of x times the other half.
 
-Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks that SwiGluGrad
+Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks
 of both operators are here.
 """
 
