@@ -182,14 +182,12 @@ def _spans(
     ``known`` are the lengths of the groups that last, as far as they are known.
     """
     tokens, lengths_known = parse(pattern), iter(known)
-    lengths = [
-        _fixed_length(token)
-        if token.kind in ("", _COUNTED)
-        else next(lengths_known)
-        if token.kind in ("*", "+", "1")
-        else None
-        for token in tokens
-    ]
+    lengths: list[int | None] = []
+    for token in tokens:
+        if token.kind in ("", _COUNTED):
+            lengths.append(token.times if token.kind else 1)
+        else:
+            lengths.append(next(lengths_known) if token.kind in ("*", "+", "1") else None)
     open_places = [place for place, length in enumerate(lengths) if length is None]
     if len(open_places) > 1 and not guess:
         return None
@@ -204,10 +202,6 @@ def _spans(
         return None
     ends = list(accumulate(length or 0 for length in lengths))
     return tuple(zip(tokens, [0, *ends], ends, strict=False))
-
-
-def _fixed_length(token: Token) -> int:
-    return token.times if token.kind == _COUNTED else 1
 
 
 def build(

@@ -1,6 +1,6 @@
 """Tiling of SwiGlu and SwiGluGrad on Atlas A2, A3 and the Atlas inference series.
 
-Both operators share one planner, and SwiGlu on Ascend 950 too; only the bytes of a column differ
+Both operators have one planner, and SwiGlu on Ascend 950 too; only the bytes of a column differ
 (:class:`ColumnBytes`). x is ``row`` rows of ``2*col`` elements, a the first half of a row, b the
 second. A tile is some columns of some rows, of a, of b and of the results alike.
 

@@ -110,9 +110,9 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
     writer.call(
         "NPU.npu_swiglu.0",
         (call["x"],),
-        (run("swi_glu", {"x": call["x"]})["out"],),
+        (run("swi_glu", {"x": call["x"]})["y"],),
         (call["y_grad"],),
-        (run("swi_glu_grad", call)["out"],),
+        (run("swi_glu_grad", call)["x_grad"],),
     )
     call = calls.permutation(20, 4, 16, "bf16")
     forward = run("moe_token_permute", call)

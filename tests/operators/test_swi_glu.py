@@ -168,7 +168,7 @@ def test_the_gradient_differs_between_products():
     x, grad = random.standard_normal((64, 64), np.float32), random.standard_normal((64, 32))
     call = {"x": x, "y_grad": grad.astype(np.float32)}
     a2, later = (npu_sim.run("swi_glu_grad", product=p, **call) for p in ("atlas_a2", "ascend_950"))
-    share = (a2.outputs["out"] != later.outputs["out"]).reshape(64, 2, 32).mean(axis=(0, 2))
+    share = (a2.outputs["x_grad"] != later.outputs["x_grad"]).reshape(64, 2, 32).mean(axis=(0, 2))
     assert np.allclose(share, (0.59, 0.35), atol=0.05)
     assert "results_differ_between_products" in {one.code for one in later.plan.caveats}
 
@@ -198,12 +198,12 @@ def test_fusing_changes_a_quarter_of_the_elements(dtype, most_ulp):
 
 def test_verify_names_what_was_not_fused():
     x = np.random.default_rng(4).standard_normal((32, 128), np.float32).astype(ml_dtypes.bfloat16)
-    fused = npu_sim.run("swi_glu", x=x).outputs["out"]
-    assert npu_sim.verify("swi_glu", x=x, out=fused).outputs["out"].status == "equal"
+    fused = npu_sim.run("swi_glu", x=x).outputs["y"]
+    assert npu_sim.verify("swi_glu", x=x, y=fused).outputs["y"].status == "equal"
     a, b = (half.astype(np.float32) for half in np.split(x, 2, axis=-1))
     silu = (a / (1 + np.exp(-a))).astype(ml_dtypes.bfloat16).astype(np.float32)
-    verdict = npu_sim.verify("swi_glu", x=x, out=(silu * b).astype(ml_dtypes.bfloat16))
-    found = verdict.outputs["out"]
+    verdict = npu_sim.verify("swi_glu", x=x, y=(silu * b).astype(ml_dtypes.bfloat16))
+    found = verdict.outputs["y"]
     assert found.status == "unreachable"
     assert [one.alternative for one in found.explanations] == ["silu rounded before the product"]
 
@@ -225,6 +225,7 @@ def test_verify_allows_what_exp_may_do(operator, dtype):
         g = call["y_grad"].astype(np.float32)
         slope = s * (np.float32(1) - s) * a + s
         measured = np.concatenate((slope * b * g, s * a * g), axis=-1)
-    verdict = npu_sim.verify(operator, out=measured.astype(dtype), **call).outputs["out"]
+    name = "y" if operator == "swi_glu" else "x_grad"
+    verdict = npu_sim.verify(operator, **{name: measured.astype(dtype)}, **call).outputs[name]
     assert verdict.counts["unreachable"] == 0
     assert verdict.counts["undecided"] > 0 or dtype is not np.float32

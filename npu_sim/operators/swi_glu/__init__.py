@@ -1,1 +1,1 @@
-"""SwiGlu: declaration, plan, computation, timeline and studies; SwiGluGrad shares most of them."""
+"""SwiGlu: declaration, plan, computation, timeline and studies; most serve SwiGluGrad too."""

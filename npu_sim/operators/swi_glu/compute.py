@@ -34,7 +34,7 @@ def compute_forward(run: "Run", overflows_below: np.float32, *, flushes: bool) -
     with run.watch.stage("compute"):
         x = run.stored("x").reshape(rows, 2 * columns)
         limits = Limits(overflows_below, NONE, NONE)
-        counts = swi_glu(x, flushes, limits, run.written("out").reshape(rows, columns))
+        counts = swi_glu(x, flushes, limits, run.written("y").reshape(rows, columns))
     run.caveats = data_caveats(run, counts)
 
 
@@ -87,7 +87,7 @@ def formula(
 ) -> dict[str, np.ndarray]:
     """Return out by its formula (page, "Formula")."""
     a, b = halves_of(arguments, tensors["x"], precision)
-    return {"out": a * sigmoid(a) * b}
+    return {"y": a * sigmoid(a) * b}
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """SwiGlu: silu of one half of x times the other half.
 
-Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks that SwiGluGrad
-shares are here.
+Source: product document aclnnSwiGlu; specification page ``swi_glu``. The checks
+of both operators are here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -177,6 +177,7 @@ OPERATOR = Operator(
             "silu(first half) * second half, (..., n, ...)",
             "dtype",
             samples=sample_axis,
+            result="y",
         ),
     ),
     axes=AXES,

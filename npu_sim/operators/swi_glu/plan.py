@@ -143,7 +143,7 @@ def few_cores(case: Case) -> Iterator[Caveat]:
 
 
 def strided_inputs(case: Case) -> Iterator[Caveat]:
-    """Yield the warning that the product document does not allow what the definition takes."""
+    """Yield a warning for each strided input, which documents do not always allow."""
     for copy in case.copies:
         name = copy.inputs[0].name
         yield caveat(

@@ -8,9 +8,11 @@ Source: specification pages ``swi_glu``, ``swi_glu_grad``, "Vector instructions 
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
-from npu_sim.language import joined
+from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.timelines import buffer_sizes
 from npu_sim.plans.model import Plan
@@ -22,7 +24,6 @@ from npu_sim.timelines.program import (
     Node,
     Program,
     Step,
-    Tile,
     View,
     Work,
     vector_phase,
@@ -39,6 +40,7 @@ from npu_sim.timelines.vector_pipe import (
     starts_of,
 )
 
+WHERE = "rows {rows}, columns {columns}"
 ONES = Step("ones", "a buffer is filled with ones", live=("ones",))
 RATES = {
     "muls": "adds_muls_maxs_mins",
@@ -54,12 +56,12 @@ RATES = {
 """Published rate by kind of instruction."""
 Listed = tuple[tuple[str, ...], ...]
 """Instructions on a tile: the kind, then the buffers of two sources."""
-SHOWN_TILES = 256
+SHOWN_TILES = 40
 """Most tiles of a core that are listed in their order, with their place; more are only counted."""
 
 
 class TileLists(NamedTuple):
-    """What a core does: once, and for every tile, by dtype."""
+    """What a core does: once, and for every tile, by dtype; ``step`` states the formula alone."""
 
     once_fp32: Listed
     fp32: Listed
@@ -87,7 +89,7 @@ FORWARD = TileLists(
     ),
     Step(
         "tile",
-        "rows {rows}, columns {columns}: out = a / (1 + exp(-a)) * b",
+        "out = a / (1 + exp(-a)) * b",
         ("x", "x"),
         ("out",),
         live=("a", "b", "out", "ones", "a_fp32", "out_fp32"),
@@ -179,14 +181,17 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
     def work(listed: Listed, elements: int) -> tuple[Work, ...]:
         return tuple(Instruction(RATES[kind], "float32", elements) for kind, *_ in listed)
 
-    def tile(rows: int, columns: int) -> Tile:
+    placed = replace(lists.step, says=Text("{where}: {says}", lists.step, where=WHERE))
+
+    @cache
+    def tile(rows: int, columns: int, step: Step) -> tuple[Node, ...]:
         size = rows * align(columns * x.itemsize, BLOCK_BYTES)
 
         def copies(names: tuple[str, ...]) -> tuple[Work, ...]:
             return tuple(Copy(size, rows * columns, tensor_bytes=totals[name]) for name in names)
 
         vector = work(lists.tile(is_fp32), _padded(plan, rows, columns))
-        return vector_tile(copies(lists.step.reads), vector, copies(lists.step.writes), lists.step)
+        return (vector_tile(copies(step.reads), vector, copies(step.writes), step),)
 
     def nodes(core: int) -> Iterator[Node]:
         if once := lists.once(is_fp32):
@@ -194,11 +199,11 @@ def tiles_program(plan: Plan, lists: TileLists) -> Program:
             yield vector_tile(vector=work(once, elements), step=ONES)
         if len(tiles.of_core(core)) > SHOWN_TILES:
             for (rows, columns), count in tiles.shapes(core).items():
-                yield Loop((tile(rows, columns),), count)
+                yield Loop(tile(rows, columns, lists.step), count)
             return
         for number in tiles.of_core(core):
             row, column, rows, columns = tiles.place(number)
-            inner = Loop((tile(rows, columns),), 1, "columns", columns, column)
+            inner = Loop(tile(rows, columns, placed), 1, "columns", columns, column)
             yield Loop((inner,), 1, "rows", rows, row)
 
     cores = {core: tuple(nodes(core)) for core in range(tiles.cores)}

@@ -17,7 +17,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.normalised_rows import SYSTEM
 from npu_sim.operators.swi_glu.ascend_950 import OVERFLOWS_BELOW
 from npu_sim.operators.swi_glu.plan import few_cores, strided_inputs
-from npu_sim.operators.swi_glu.timeline import tensor_views
+from npu_sim.operators.swi_glu.timeline import WHERE, tensor_views
 from npu_sim.operators.swi_glu_grad.compute import compute_gradient
 from npu_sim.operators.swi_glu_grad.timeline import BACKWARD
 from npu_sim.plans.model import Caveat, Plan, WorkspacePart, caveat
@@ -101,7 +101,11 @@ def compute(run: "Run") -> None:
     compute_gradient(run, FUSED, OVERFLOWS_BELOW)
 
 
-TILE = replace(BACKWARD.step, live=(*BACKWARD.step.live, "x", "out", "index"))
+TILE = replace(
+    BACKWARD.step,
+    says=Text("{where}: {says}", BACKWARD.step, where=WHERE),
+    live=(*BACKWARD.step.live, "x", "out", "index"),
+)
 INSTRUCTIONS = tuple(
     Instruction(kind, "float32", 0, times)
     for kind, times in (

@@ -42,7 +42,7 @@ def compute_gradient(run: "Run", order: int, overflows_below: np.float32) -> Non
         x, y_grad = run.stored("x").reshape(whole), run.stored("y_grad").reshape(half)
         root = ROOT if x.dtype == np.float32 else NONE
         limits = Limits(overflows_below, np.float32(np.inf), root)
-        counts = swi_glu_grad(x, y_grad, order, limits, run.written("out").reshape(whole))
+        counts = swi_glu_grad(x, y_grad, order, limits, run.written("x_grad").reshape(whole))
     run.caveats = data_caveats(run, counts)
 
 
@@ -53,7 +53,7 @@ def formula(
     a, b = halves_of(arguments, tensors["x"], precision)
     grad, s = tensors["y_grad"].astype(precision), sigmoid(a)
     halves = (grad * (s + s * (1 - s) * a) * b, grad * s * a)
-    return {"out": np.concatenate(halves, axis=int(arguments.dim))}
+    return {"x_grad": np.concatenate(halves, axis=int(arguments.dim))}
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

@@ -46,6 +46,7 @@ OPERATOR = Operator(
             "gradient of x, (..., 2*n, ...)",
             "dtype",
             samples=forward.sample_axis,
+            result="x_grad",
         ),
     ),
     axes=forward.AXES,

@@ -38,12 +38,12 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     radius_a = np.abs(grad * b) * (terms_of_a + (1 + np.abs(a)) * VANISHING)
     radius_b = np.abs(grad * a) * (s * RELATIVE + VANISHING)
     radius = np.concatenate((radius_a, radius_b), axis=int(call.arguments.dim))
-    yield open_rule(first, formula(call.arguments, call.tensors, FP64)["out"], radius)
+    yield open_rule(first, "x_grad", formula(call.arguments, call.tensors, FP64)["x_grad"], radius)
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
     """Return the single term of an element in float64."""
-    return [("gradient", float(formula(call.arguments, call.tensors, FP64)["out"][index]))]
+    return [("gradient", float(formula(call.arguments, call.tensors, FP64)["x_grad"][index]))]
 
 
 def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
@@ -52,7 +52,7 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
         "dim": wrapped.pick("dim", dim=-1)["dim"],
         "y_grad": wrapped.output_gradient(),
     }
-    return arguments, {"out": wrapped.gradients.get("self")}
+    return arguments, {"x_grad": wrapped.gradients.get("self")}
 
 
 def _contradictions(arguments: Values, results: Values) -> Iterator[str]:

@@ -25,8 +25,7 @@ BACKWARD = TileLists(
     ),
     Step(
         "tile",
-        "rows {rows}, columns {columns}: out_b = s*a*grad; out_a = (s*(1-s)*a + s)*b*grad, with "
-        "s = 1/(1 + exp(-a))",
+        "s = 1/(1 + exp(-a)); out_b = s*a*grad; out_a = (s*(1-s)*a + s)*b*grad",
         ("x", "y_grad", "x"),
         ("out", "out"),
         live=(

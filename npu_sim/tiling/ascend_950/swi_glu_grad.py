@@ -31,7 +31,7 @@ ALIGNED_BYTES = 1024
 UNTOUCHED_BYTES = 32
 """Workspace for every core in addition to the system's, which no kernel uses."""
 COPIED_TENSORS, REARRANGED_TENSORS, BUFFER_STEP = 10, 20, 256
-"""Buffers that share the Unified Buffer by copying mode, and their granularity in bytes."""
+"""Parts of the Unified Buffer by copying mode, and their granularity in bytes."""
 
 
 class Tiling(NamedTuple):
