@@ -197,7 +197,7 @@ def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None
 def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a picture can be written; raise UsageError for another ending or the path."""
     if path is not None:
-        from npu_sim.show.figures import require_ending
+        from npu_sim.show.svg import require_ending
 
         require_ending(path)
     return require_writable(parameter, path)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from npu_sim.framework.execution import Result
     from npu_sim.plans.answers import Printed
     from npu_sim.plans.model import Plan
-    from npu_sim.show.reports.document import Document
+    from npu_sim.show.document import Document
     from npu_sim.studies.determinism import VariableRows
 
 REFUSED = 2
@@ -162,7 +162,7 @@ def command_on(profile: "Profile", **others: object) -> str:
 def write_report(path: Path | None, document: "Document") -> None:
     """Write a report as one HTML file."""
     from npu_sim.files.writing import write_text
-    from npu_sim.show.reports.html import render
+    from npu_sim.show.html import render
 
     if path is not None:
         write_text(path, render(document))
@@ -204,9 +204,9 @@ def write_report_and_trace(
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.operators.timelines import work_over_time
-        from npu_sim.show.reports.html import render
-        from npu_sim.show.reports.pictures import order_strips
-        from npu_sim.show.reports.plans import plan_report, result_report
+        from npu_sim.show.html import render
+        from npu_sim.show.pictures import order_strips
+        from npu_sim.show.plans import plan_report, result_report
 
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)

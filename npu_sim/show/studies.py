@@ -13,10 +13,10 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, joined, say
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import Block, Document, Drawing, Figure, Picture, Section
 from npu_sim.show.layout import Column, Paragraph, Table, csv_text, lines_table, stack
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Picture, Section
-from npu_sim.show.reports.pictures import order_strip, order_strip_data
+from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import (

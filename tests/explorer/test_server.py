@@ -14,9 +14,16 @@ from starlette.testclient import TestClient
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer, application, server, serving
-from npu_sim.explorer.dropped import without_folder
-from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs, Task, require_runnable
+from npu_sim.explorer import Explorer, application, serving
+from npu_sim.explorer.jobs import (
+    MOST_WAITING,
+    STORED_JOBS,
+    WAITING,
+    Jobs,
+    Task,
+    require_runnable,
+    without_folder,
+)
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.framework.inference import arguments_of
 from npu_sim.language import Text, translated, using_language
@@ -381,7 +388,7 @@ def test_the_numbers_of_waiting_runs_and_threads_are_limited(explorer, send, pag
 @pytest.fixture
 def served(monkeypatch):
     """An explorer with its real server and short time limits."""
-    monkeypatch.setattr(server, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(application, "HEADER_SECONDS", 0.5)
     monkeypatch.setattr(application, "BODY_SECONDS", 0.5)
     with serving(Explorer({"atlas_a2": load_profile("atlas_a2")})) as explorer:
         yield explorer

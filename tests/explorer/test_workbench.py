@@ -6,7 +6,7 @@ import json
 import pytest
 
 from npu_sim.cores import config_directory
-from npu_sim.explorer.dropped import MOST_BYTES
+from npu_sim.explorer.jobs import MOST_FILE_BYTES
 from npu_sim.questions.limits import limits
 from tests.explorer.page import SMALL_DIM
 from tests.measured import EMBEDDING, GRAD, write_csv, write_database
@@ -305,7 +305,11 @@ def test_a_dropped_product_file_opens_in_the_second_pane(page):
     ("name", "content", "message"),
     [
         ("bad.yaml", b"name: [", "bad.yaml, line 1: not valid YAML"),
-        ("large.yaml", b"#" * (MOST_BYTES["product"] + 1), "more than the 1048576 that are read"),
+        (
+            "large.yaml",
+            b"#" * (MOST_FILE_BYTES["product"] + 1),
+            "more than the 1048576 that are read",
+        ),
         ("picture.png", b"", "not a file that is read here"),
         ("calls.jsonl", b"{}", "no line is a call"),
         ("kernel_details.csv", b"a,b\n1,2\n", "kernel_details.csv"),

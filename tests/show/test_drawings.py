@@ -10,12 +10,12 @@ import npu_sim
 from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, timeline, tracks
-from npu_sim.show.reports.comparisons import range_bars
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import Document, Drawing, Picture, Section
-from npu_sim.show.reports.html import render
-from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.plans import plan_report
+from npu_sim.show.comparisons import range_bars
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import Document, Drawing, Picture, Section
+from npu_sim.show.html import render
+from npu_sim.show.pictures import order_strip, order_strip_data
+from npu_sim.show.plans import plan_report
 from npu_sim.show.studies import rounding_errors, study_report
 from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent

@@ -105,7 +105,7 @@ def preflight_command(calls: Calls, options: Options) -> None:
 def _write(matrix: "Matrix", calls: Path, options: Options) -> None:
     """Write the files given in the options, and the step summary of a GitHub workflow."""
     from npu_sim.questions.preflight import write_baseline
-    from npu_sim.show.preflight import markdown, write_junit, write_results, write_sarif
+    from npu_sim.show.preflight_files import markdown, write_junit, write_results, write_sarif
 
     if options.write_baseline is not None:
         matrix.accept_all()
@@ -129,8 +129,8 @@ def _print(matrix: "Matrix", calls: Path, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
-    from npu_sim.show.call_times import times_parts
-    from npu_sim.show.preflight import annotations, error_lines, matrix_view
+    from npu_sim.show.preflight import matrix_view, times_parts
+    from npu_sim.show.preflight_files import annotations, error_lines
 
     if options.lines:
         for line in error_lines(matrix, str(calls), str(options.baseline)):
@@ -148,7 +148,7 @@ def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
         return
     from npu_sim.cores import DEFAULT_PRODUCT
     from npu_sim.releases import default_release
-    from npu_sim.show.reports.preflight import preflight_report
+    from npu_sim.show.preflight import preflight_report
 
     device: dict[tuple[str, ...], object] = {
         ("--products", "--product", "--socs", "--soc"): DEFAULT_PRODUCT,
@@ -179,7 +179,7 @@ def model_command(config: Config, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": config, **matrix.as_dict()})
     else:
-        from npu_sim.show.call_times import call_times_view
+        from npu_sim.show.preflight import call_times_view
 
         print_text(call_times_view(matrix))
     if matrix.faults():
@@ -220,7 +220,7 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
         from npu_sim.torch import record
     except ImportError as error:
         raise UsageError("record", str(error)) from None
-    from npu_sim.show.call_times import recording_view
+    from npu_sim.show.preflight import recording_view
 
     out = options.out
     file = out.absolute()  # the script may change the directory

@@ -141,7 +141,7 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
 
 def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
-    from npu_sim.show.reports.sweeps import sweep_curves, sweep_report
+    from npu_sim.show.sweeps import sweep_curves, sweep_report
     from npu_sim.sweeps.maps import sweep_map
 
     area, curves = sweep_map(summary.space), sweep_curves(summary.space)

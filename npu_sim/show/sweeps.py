@@ -12,10 +12,10 @@ from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
+from npu_sim.show.comparisons import operator_title
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import Block, Document, Drawing, Figure, table_report
 from npu_sim.show.layout import Table
-from npu_sim.show.reports.comparisons import operator_title
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure, table_report
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
