@@ -174,15 +174,14 @@ def write_figure(path: Path | None, answer: "Printed") -> None:
         answer.figure(path.stem.partition("-")[0]).save(path)
 
 
-def write_report_and_trace(
+def write_files(
     outcome: "Plan | Result",
     profile: "Profile",
-    report: Path | None,
-    trace: Path | None,
+    options: Any,
     command: str,
     rows: "Sequence[VariableRows]" = (),
 ) -> dict[str, Any]:
-    """Write the report and the trace of a plan or a run, as far as a path is given.
+    """Write report, picture and trace of a plan or a run, as far as options name files.
 
     Parameters
     ----------
@@ -201,28 +200,23 @@ def write_report_and_trace(
 
     plan = outcome if isinstance(outcome, Plan) else outcome.plan
     shown: dict[str, Any] = {}
-    if report is not None:
-        from npu_sim.files.writing import write_text
+    if options.report is not None:
         from npu_sim.operators.timelines import work_over_time
-        from npu_sim.show.html import render
         from npu_sim.show.pictures import order_strips
         from npu_sim.show.plans import plan_report, result_report
 
-        if not isinstance(outcome, Plan):
-            shown["order_strips"] = order_strips(outcome)
-
         work = work_over_time(plan)
-        document = (
-            plan_report(outcome, command, work)
-            if isinstance(outcome, Plan)
-            else result_report(outcome, command, rows, work)
-        )
-        write_text(report, render(document))
-    if trace is not None:
+        if isinstance(outcome, Plan):
+            write_report(options.report, plan_report(plan, command, work))
+        else:
+            shown["order_strips"] = order_strips(outcome)
+            write_report(options.report, result_report(outcome, command, rows, work))
+    write_figure(options.figure, outcome)
+    if options.trace is not None:
         from npu_sim.operators.timelines import timed_plan, timeline
         from npu_sim.questions.nearby_calls import with_changes
         from npu_sim.timelines.tracks import write_trace
 
-        write_trace(trace, [timed_plan(plan, profile)])
+        write_trace(options.trace, [timed_plan(plan, profile)])
         shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
     return shown

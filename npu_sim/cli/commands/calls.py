@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +21,8 @@ from npu_sim.cli.output import (
     reproducing_command,
     show_answer,
     write_figure,
+    write_files,
     write_report,
-    write_report_and_trace,
 )
 from npu_sim.language import Text
 from npu_sim.status import NO_PLAN, Unplanned, UsageError
@@ -30,7 +30,6 @@ from npu_sim.status import NO_PLAN, Unplanned, UsageError
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.plans.model import Plan
-    from npu_sim.timelines.estimates import Calibration
     from npu_sim.timelines.model import Timeline
 
 
@@ -42,6 +41,8 @@ UNREACHABLE_EXIT_CODE = 1
 """Exit code of ``verify`` when an output is unreachable."""
 Arguments = dict[str, Any]
 """Typed arguments of an operator by name."""
+MOST_VARIED = 1000
+"""Most calls that ``timeline --vary`` compares."""
 
 
 @command(
@@ -65,26 +66,16 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
 
         data = tiling_bytes(result)
         write_atomically(options.tiling_bytes, lambda file: file.write(data), "tiling_bytes")
-    pictures = {}
-    if options.report or options.trace:
-        reproducing = command_on(profile)
-        pictures = write_report_and_trace(
-            result, profile, options.report, options.trace, reproducing
-        )
-    if options.figure is not None:
-        write_figure(options.figure, result)
+    pictures = write_files(result, profile, options, command_on(profile))
     if options.csv:
         print_csv([{"outcome": result.outcome, **result.as_dict()}])
     elif options.json:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:
-        from npu_sim.show.text import plan_view
+        from npu_sim.show.text import plan_view, workspace_tables
 
-        print_text(plan_view(result))
-        if options.workspace:
-            from npu_sim.show.text import workspace_tables
-
-            print_text("", workspace_tables(result.workspace))
+        workspace = ["", workspace_tables(result.workspace)] if options.workspace else []
+        print_text(plan_view(result), *workspace)
     exit_unless_runs(result)
 
 
@@ -132,10 +123,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
         if options.rows_out is not None:
             write_text(options.rows_out, rows_csv(variable_rows))
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
-    pictures = write_report_and_trace(
-        result, profile, options.report, options.trace, reproducing, variable_rows or ()
-    )
-    write_figure(options.figure, result)
+    pictures = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
         outcome = "ran" if result.plan.overflow is None else result.plan.outcome
         data = {"outcome": outcome, **result.as_dict()}
@@ -218,13 +206,11 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
 
 
 class Row(NamedTuple):
-    """One call of a comparison: its timeline, or why there is none."""
+    """One call of a comparison: its plan and timeline, or why there is none."""
 
     name: str
     profile: "Profile"
-    plan: "Plan | None" = None
-    timeline: "Timeline | None" = None
-    error: Unplanned | None = None
+    found: "tuple[Plan, Timeline] | Unplanned"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -234,13 +220,10 @@ class Row(NamedTuple):
             "soc": self.profile.soc,
             "release": self.profile.release,
         }
-        if self.error is not None:
-            return {**head, "outcome": self.error.outcome, "error": self.error.as_dict()}
-        return {
-            **head,
-            "outcome": self.plan.outcome if self.plan else "refused",
-            "timeline": self.timeline.as_dict() if self.timeline else None,
-        }
+        if isinstance(self.found, NO_PLAN):
+            return {**head, "outcome": self.found.outcome, "error": self.found.as_dict()}
+        plan, timeline = self.found
+        return {**head, "outcome": plan.outcome, "timeline": timeline.as_dict()}
 
 
 @command(
@@ -249,55 +232,109 @@ class Row(NamedTuple):
     "json",
     products=Option("Products to compare: all, or names joined by commas.", str | None),
     socs=Option("SoCs to compare: all of the product, or names joined by commas.", str | None),
-    vary=Option("Sizes to compare, such as dim=256,512,513.", str | None),
+    vary=Option("Sizes to compare, such as dim=256,512,513 or dim=256..4096:*2.", str | None),
     calibration=Option(kind=Path | None),
 )
-def timeline_command(operator: str, arguments: dict[str, Any], options: Options) -> None:
+def timeline_command(operator: str, arguments: Arguments, options: Options) -> None:
     """Show the lower bound of a call at the published rates, what limits it, and an estimate if one
     can be made; compare SoCs or sizes.
     """
+    from npu_sim.operators.timelines import timed_plan
+    from npu_sim.questions.nearby_calls import with_changes
+    from npu_sim.timelines.tracks import write_trace
+
     specs = typed_specs(operator, arguments)
-    calls = list(_calls(operator, specs, options.vary))
     chosen = options.profile()
-    profiles = _profiles(chosen, options.products, options.socs)
-    keywords = {"deterministic": options.deterministic, "limits": options.limits}
-    measured = None
-    if options.calibration is not None:
-        from npu_sim.timelines.estimates import load_calibration
-
-        measured = load_calibration(options.calibration)
-    rows = [
-        _row(operator, name, {**keywords, **call}, profile, measured)
-        for name, call in calls
-        for profile in profiles
-    ]
-    if all(row.error for row in rows) and rows[0].error:
-        raise rows[0].error
-    rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
+    rows = _rows(operator, list(_calls(operator, specs, options.vary)), chosen, options)
+    timed = [(row, *row.found) for row in rows if isinstance(row.found, tuple)]
+    if not timed and isinstance(rows[0].found, NO_PLAN):
+        raise rows[0].found
+    if len(rows) == 1:
+        ((row, plan, timeline),) = timed
+        timed = [(row, plan, with_changes(timeline, plan, row.profile))]
+        rows = [row._replace(found=timed[0][1:])]
     if options.trace is not None:
-        from npu_sim.operators.timelines import timed_plan
-        from npu_sim.timelines.tracks import write_trace
-
-        write_trace(options.trace, [timed_plan(row.plan, row.profile) for row in rows if row.plan])
+        write_trace(options.trace, [timed_plan(plan, row.profile) for row, plan, _ in timed])
     if options.report is not None:
-        _write_report(options, chosen, rows)
+        _write_report(options, chosen, timed)
     if options.figure is not None:
-        drawn = [row.timeline for row in rows if row.timeline]
-        if len(drawn) != 1:
+        if len(timed) != 1:
             message = Text("figure = {figure}: a picture shows one call on one SoC", options)
             raise UsageError("figure", message, "--report shows several")
-        write_figure(options.figure, drawn[0])
+        write_figure(options.figure, timed[0][2])
     if options.json:
-        print_json(
-            "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
-        )
+        records = [row.as_dict() for row in rows]
+        print_json("timeline", {"label": "lower bound", "timelines": records})
     else:
-        _print(rows)
-    if len(rows) == 1 and rows[0].plan:
-        exit_unless_runs(rows[0].plan)
+        _print_timelines(rows)
+    if len(rows) == 1:
+        exit_unless_runs(timed[0][1])
 
 
-def _write_report(options: Options, chosen: "Profile", rows: list[Row]) -> None:
+def _rows(
+    operator: str, calls: Sequence[tuple[str, Arguments]], chosen: "Profile", options: Options
+) -> list[Row]:
+    """Return every call on every device that the options name."""
+    from npu_sim.operators import plan
+    from npu_sim.operators.timelines import timeline
+    from npu_sim.questions.preflight import chosen_columns
+    from npu_sim.timelines.estimates import load_calibration
+
+    calibration = options.calibration and load_calibration(options.calibration)
+    profiles, products, socs = [chosen], options.products, options.socs
+    if products is not None or socs is not None:
+        named = chosen.product.socs if socs == "all" else (socs or "").split(",")
+        if products is None and all(chosen.product.soc_named(name.strip()) for name in named):
+            products = options.product or chosen.name
+        columns = chosen_columns(products, socs, chosen.release)
+        profiles = [column.profile for column in columns]
+    rows = []
+    for name, call in calls:
+        for profile in profiles:
+            if calibration is not None:
+                calibration.require_device(profile)
+            modes = {"deterministic": options.deterministic, "limits": options.limits}
+            try:
+                made = plan(operator, product=profile, **modes, **call)
+            except NO_PLAN as error:
+                rows.append(Row(name, profile, error))
+            else:
+                rows.append(Row(name, profile, (made, timeline(made, profile, calibration))))
+    return rows
+
+
+def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[str, Arguments]]:
+    """Yield (name, arguments) of every call: one, or one for every value that an axis takes."""
+    if vary is None:
+        yield "as given", specs
+        return
+    from npu_sim.framework.fixed_calls import fixed_call
+    from npu_sim.registry import load_operator
+    from npu_sim.sweeps.space import axis_values
+
+    name, _, listed = vary.partition("=")
+    declared = load_operator(operator)
+    axis = declared.axis(name.strip())
+    if axis not in declared.axes or not listed:
+        message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
+        names = ", ".join(axis.name for axis in declared.axes)
+        hint = Text(
+            "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}", names=names
+        )
+        raise UsageError("vary", message, hint)
+    values = axis_values(axis, axis.name, listed)
+    if values.count > MOST_VARIED:
+        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
+        raise UsageError("vary", message, Text("at most {most} values", most=MOST_VARIED))
+    call = fixed_call(declared, specs)
+    for position in range(values.count):
+        value = axis.value(values.at(position))
+        yield f"{axis.name}={value}", call.arguments({axis.name: value})
+
+
+def _write_report(
+    options: Options, chosen: "Profile", timed: "Sequence[tuple[Row, Plan, Timeline]]"
+) -> None:
     from npu_sim.operators.timelines import tracks
     from npu_sim.show.plans import MOST_DRAWN, timeline_report
     from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
@@ -309,98 +346,31 @@ def _write_report(options: Options, chosen: "Profile", rows: list[Row]) -> None:
             ("--release",): chosen.release,
         }
         reproducing = reproducing_command(device)
-    planned = [
-        (row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline
-    ]
-    drawn = planned[:MOST_DRAWN]
-    works = [
-        tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn))
-        for _, plan, profile, bound in drawn
-    ]
-    bounds = [(name, bound) for name, _, _, bound in planned]
+    drawn = timed[:MOST_DRAWN]
+    events = EVENTS_OF_A_PIPE // len(drawn)
+    works = [tracks(plan, row.profile, timeline, events) for row, plan, timeline in drawn]
+    bounds = [(row.name, timeline) for row, _, timeline in timed]
     write_report(options.report, timeline_report(bounds, works, reproducing))
 
 
-def _calls(
-    operator: str, specs: dict[str, Any], vary: str | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (name, arguments) of every call: one, or one for every value that an axis takes."""
-    if vary is None:
-        yield "as given", specs
-        return
-    from npu_sim.framework.fixed_calls import fixed_call
-    from npu_sim.registry import load_operator
-
-    name, _, listed = vary.partition("=")
-    declared = load_operator(operator)
-    axis = declared.axis(name.strip())
-    if axis not in declared.axes or not listed:
-        message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
-        names = ", ".join(axis.name for axis in declared.axes)
-        hint = Text("write AXIS=VALUE,VALUE with one of: {names}", names=names)
-        raise UsageError("vary", message, hint)
-    call = fixed_call(declared, specs)
-    for text in listed.split(","):
-        value = axis.value(axis.code(text.strip()))
-        yield f"{axis.name}={value}", call.arguments({axis.name: value})
-
-
-def _profiles(chosen: "Profile", products: str | None, socs: str | None) -> "list[Profile]":
-    from npu_sim.cores import load_profile
-
-    if products is not None:
-        from npu_sim.questions.preflight import chosen_columns
-
-        columns = chosen_columns(products, socs, chosen.release)
-        return [column.profile for column in columns]
-    if socs is None:
-        return [chosen]
-    if socs == "all":
-        return [chosen.with_soc(name) for name in chosen.product.socs]
-    names = [name.strip() for name in socs.split(",")]
-    return [
-        load_profile(chosen if chosen.product.soc_named(name) else None, name, chosen.release)
-        for name in names
-    ]
-
-
-def _row(
-    operator: str,
-    name: str,
-    call: dict[str, Any],
-    profile: "Profile",
-    calibration: "Calibration | None",
-) -> Row:
-    from npu_sim.operators import plan
-    from npu_sim.operators.timelines import timeline
-
-    if calibration is not None:
-        calibration.require_device(profile)
-    try:
-        made = plan(operator, product=profile, **call)
-    except NO_PLAN as error:
-        return Row(name, profile, error=error)
-    return Row(name, profile, made, timeline(made, profile, calibration))
-
-
-def _with_changes(row: Row) -> Row:
-    """Add what would make a call faster."""
-    from npu_sim.questions.nearby_calls import with_changes
-
-    if row.plan is None or row.timeline is None:
-        return row
-    return row._replace(timeline=with_changes(row.timeline, row.plan, row.profile))
-
-
-def _print(rows: list[Row]) -> None:
+def _print_timelines(rows: list[Row]) -> None:
     from npu_sim.show.text import overflow_text
     from npu_sim.show.timelines import timeline_view, timelines_view
 
-    if len(rows) == 1 and rows[0].plan and rows[0].timeline:
-        overflow = [overflow_text(rows[0].plan), ""] if rows[0].plan.overflow else []
-        print_text(*overflow, timeline_view(rows[0].timeline))
+    if len(rows) == 1 and isinstance(rows[0].found, tuple):
+        plan, timeline = rows[0].found
+        overflow = [overflow_text(plan), ""] if plan.overflow else []
+        print_text(*overflow, timeline_view(timeline))
         return
-    compared = [(row.name, row.profile.soc, row.timeline or row.error) for row in rows]
     print_text(
-        timelines_view([(name, soc, found) for name, soc, found in compared if found is not None])
+        timelines_view(
+            [
+                (
+                    row.name,
+                    row.profile.soc,
+                    row.found[1] if isinstance(row.found, tuple) else row.found,
+                )
+                for row in rows
+            ]
+        )
     )
