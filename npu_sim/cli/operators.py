@@ -30,6 +30,7 @@ from npu_sim.status import UsageError
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.framework.arguments import Attribute, Tensor
+    from npu_sim.framework.operator import Operator
     from npu_sim.framework.target import Limits
     from npu_sim.questions.varied_calls import ExampleCall
 
@@ -56,7 +57,18 @@ class _PlainHelp:
 
 
 class NpuSimCommand(_PlainHelp, TyperCommand):
-    """A command; it rejects outputs that are also inputs."""
+    """A command; it rejects options given twice, and outputs that are also inputs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what was typed; raise UsageError if one option has two values."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            typed: list[Any] = [one for one in order if one.param_type_name == "option"]
+            for option in typed:
+                if not option.is_flag and not option.multiple and typed.count(option) > 1:
+                    message = Text("{option} is given twice", option=" / ".join(option.opts))
+                    raise UsageError(option.name, message, "leave one of the two out")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -239,6 +251,15 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
         handler(entry.name, *([given] if action.takes_arguments else []), **options)
 
     class OperatorCommand(NpuSimCommand):
+        allow_extra_args = action.takes_arguments
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            super().parse_args(ctx, args)
+            if ctx.args and not ctx.resilient_parsing:
+                raise _not_an_option(ctx, declared, Verbatim(self.add_examples()))
+            rest: list[str] = ctx.args
+            return rest
+
         def format_help(self, ctx: Any, formatter: Any) -> None:
             self.add_examples()
             super().format_help(ctx, formatter)
@@ -247,12 +268,16 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
             self.add_examples()
             return super().shell_complete(ctx, incomplete)
 
-        def add_examples(self) -> None:
-            # Only help and completion need examples, which take a fifth of the time of `plan`.
+        def add_examples(self) -> str:
+            """Add examples to the help; return that of the call.
+
+            Only help, completion and errors need them: they take a fifth of the time of `plan`.
+            """
             texts = [translated(action.epilog(entry.name))] if action.epilog else []
             if action.takes_arguments:
                 texts.insert(0, _add_examples(self, entry, action))
             self.epilog = Verbatim("\n\n".join(texts)) if texts else None
+            return texts[0] if texts else ""
 
         def get_help_option(self, ctx: Any) -> Any:
             option: Any = super().get_help_option(ctx)
@@ -272,6 +297,24 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     single = typer.Typer(add_completion=False)
     single.command(name=entry.name, cls=OperatorCommand)(command)
     return typer.main.get_command(single)
+
+
+def _not_an_option(ctx: Any, declared: "Operator", example: str) -> UsageError:
+    """Return the error of values without the names of their options; ``example`` is a hint."""
+    from npu_sim.questions.varied_calls import example_call
+
+    needed = example_call(declared).needed
+    values, options = Verbatim(" ".join(ctx.args)), {}
+    for tensor in declared.tensors:
+        name = option_name(tensor)
+        if tensor.name in needed and ctx.params.get(name) is None:
+            options[name] = f"--{name.replace('_', '-')}"
+    if not options:
+        return UsageError("", Text("{values} belongs to no option", values=values), example)
+    written = zip(options.values(), ctx.args, strict=False)
+    text = Verbatim(" ".join(f"{flag} {value}" for flag, value in written))
+    message = Text("{values}: name its option, {text}", values=values, text=text)
+    return UsageError(next(iter(options)), message, example)
 
 
 def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:

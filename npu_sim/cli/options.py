@@ -19,6 +19,7 @@ import typer
 from typer import CallbackParam
 
 from npu_sim.language import Text
+from npu_sim.status import UsageError
 
 OUTPUT_FILES = (
     "figure",
@@ -179,6 +180,17 @@ def _texts(function: str) -> dict[str, str]:
         for names, _, text in (entry.partition("\n") for entry in entries)
         for name in names.split(",")
     }
+
+
+def chosen_release(options: Options) -> str | None:
+    """Return the release of a command that also has ``--releases``, which stands for all.
+
+    Raises UsageError when both are given.
+    """
+    if options.releases and options.release is not None:
+        message = "--release and --releases exclude each other"
+        raise UsageError("release", message, "leave one of them out")
+    return "all" if options.releases else options.release
 
 
 def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None:

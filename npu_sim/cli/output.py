@@ -30,18 +30,19 @@ REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-def print_text(*parts: "RenderableType", error: bool = False) -> None:
+def print_text(
+    *parts: "RenderableType", error: bool = False, wording: Callable[[str], str] = translated
+) -> None:
     """Print an answer on standard output, or an error on standard error.
 
     Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
     """
-    from rich.console import Console
-
-    from npu_sim.show.layout import UNLIMITED, print_to, stack
+    from npu_sim.show.layout import UNLIMITED, WordedConsole, print_to, stack
 
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
-    print_to(Console(highlight=False, width=width, stderr=error), stack(*parts))
+    console = WordedConsole(wording, highlight=False, width=width, stderr=error)
+    print_to(console, stack(*parts))
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
@@ -73,9 +74,10 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
     if as_json:
         print_json(form, answer.as_dict())
         return
+    from npu_sim.cli.errors import in_shell_form
     from npu_sim.show import view_of
 
-    print_text(view_of(answer))
+    print_text(view_of(answer), wording=lambda text: in_shell_form(text, translated))
 
 
 def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "") -> None:

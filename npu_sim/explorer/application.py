@@ -276,9 +276,15 @@ async def _json_body(request: Request) -> dict[str, str]:
 
 def refused(status: int, why: str) -> Response:
     """Return a sentence with an error status; the connection ends, the rest of its input unread."""
+    content = encoded(translated(why))
     return Response(
-        translated(why), status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
+        content, status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
     )
+
+
+def encoded(text: str) -> bytes:
+    """Return UTF-8, with lone surrogates escaped: a name in a dropped file may have them."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _on_http_error(request: Request, error: Exception) -> Response:
@@ -293,8 +299,7 @@ def json_answer(content: Mapping[str, Any]) -> Response:
     text = json.dumps(
         {"schema": schema("explorer"), **content}, ensure_ascii=False, allow_nan=False
     )
-    # A name in a dropped file may have lone surrogates, which are no UTF-8.
-    return Response(text.encode("utf-8", "backslashreplace"), media_type=JSON)
+    return Response(encoded(text), media_type=JSON)
 
 
 async def _respond(handler: Handler, explorer: Explorer, state: State) -> Response:
@@ -346,7 +351,7 @@ def _download(make: Callable[..., str], kind: str, file_name: str) -> Handler:
         except NpuSimError as error:
             return refused(HTTPStatus.CONFLICT, str(refusal(error)["text"]))
         headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-        return Response(content, headers=headers, media_type=f"{kind}; charset=utf-8")
+        return Response(encoded(content), headers=headers, media_type=f"{kind}; charset=utf-8")
 
     return answer
 

@@ -1,14 +1,23 @@
 """Products, comparisons of calls on them, and legal values, as text, report and picture."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 from rich.console import Group, RenderableType
 
 from npu_sim.cores import Profile
-from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
+from npu_sim.language import (
+    Text,
+    Verbatim,
+    count_text,
+    joined,
+    say,
+    translated,
+    with_changed_fields,
+)
 from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.model import Plan
 from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
@@ -58,7 +67,10 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     for upgrade in comparison.upgrades:
         title = Paragraph(_upgrade_title(upgrade), "bold", is_line=True)
         parts += ["", title, lines_table(upgrade_lines(upgrade), indent=2)]
-    nearby = [nearby_text(plan, products) for plan, products in comparison.nearby[:SHOWN_NEARBY]]
+    changes: dict[str, tuple[NearbyPlan, list[str]]] = {}
+    for plan, names in comparison.nearby:
+        changes.setdefault(nearby_text(plan), (plan, []))[1].extend(names)
+    nearby = [nearby_text(*change) for change in [*changes.values()][:SHOWN_NEARBY]]
     return stack(*parts, "", *nearby) if nearby else stack(*parts)
 
 
@@ -150,30 +162,46 @@ def _cells(row: Compared) -> dict[str, str]:
 
 
 def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return each refusal reason once, with its products."""
-    where: dict[str, dict[str, None]] = {}
+    """Return each reason once, with its products."""
+    reasons = []
     for row in comparison.rows:
-        reason = ""
         if row.refusal is not None:
-            reason = row.refusal.message
-        elif row.plan is not None:
-            reason = overflow_text(row.plan)
-        if reason:
-            where.setdefault(reason, {})[row.profile.name] = None
-    return [(", ".join(products), reason) for reason, products in where.items()]
+            reasons.append((row, row.refusal.message))
+        elif row.plan is not None and row.plan.overflow is not None:
+            reasons.append((row, overflow_text(row.plan)))
+    return _once(reasons)
 
 
 def caveat_lines(comparison: Comparison) -> list[Line]:
     """Return the sentence of every caveat once, with the products that have it."""
-    plans = [(row.profile.name, row.plan) for row in comparison.rows if row.plan is not None]
-    where: dict[tuple[str, str], list[str]] = {}
-    for product, plan in plans:
+    caveats: dict[str, list[tuple[Compared, str]]] = {}
+    for row, plan in _planned(comparison):
         for caveat in plan.caveats:
-            where.setdefault((caveat.message, caveat.code), []).append(product)
-    return [
-        (", ".join(dict.fromkeys(products)), message, code)
-        for (message, code), products in where.items()
-    ]
+            caveats.setdefault(caveat.code, []).append((row, caveat.message))
+    return [(*line, code) for code, found in caveats.items() for line in _once(found)]
+
+
+def _once(found: Iterable[tuple[Compared, str]]) -> list[tuple[str, str]]:
+    """Return each sentence once, with its products.
+
+    Sentences that differ in the name of the SoC alone are one, with all SoCs of the product.
+    """
+    alike: dict[tuple[str, str], list[tuple[Compared, str]]] = {}
+    for row, text in found:
+        key = row.profile.name, text.replace(row.profile.soc, "")
+        alike.setdefault(key, []).append((row, text))
+    merged: dict[str, list[str]] = {}
+    for (product, _), same in alike.items():
+        row, text = same[0]
+        socs = socs_text([soc for other, _ in same for soc in other.socs])
+        text = with_changed_fields(text, partial(_replaced, row.profile.soc, socs))
+        merged.setdefault(text, []).append(product)
+    return [(", ".join(products), text) for text, products in merged.items()]
+
+
+def _replaced(soc: str, socs: str, field: str) -> str:
+    """Return a field with all SoCs that it holds for in place of the first one."""
+    return type(field)(field.replace(soc, socs))
 
 
 def source_lines(comparison: Comparison) -> list[Line]:
@@ -186,7 +214,7 @@ def source_lines(comparison: Comparison) -> list[Line]:
     return [(", ".join(products), source, "") for source, products in where.items()]
 
 
-def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
+def nearby_text(nearby: NearbyPlan, products: Sequence[str] = ()) -> str:
     """Return a nearby plan as one sentence: ``col = 6080 selects split N on atlas_a2``."""
     where = say(" on {products}", products=", ".join(products)) if products else ""
     if nearby.refusal:

@@ -1,13 +1,19 @@
 """A preflight, the times of a file of calls and a recording of calls, as text and as a report."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rich.console import Group, RenderableType
 
 from npu_sim.language import Text, Verbatim, joined, say, visible
-from npu_sim.language.quantities import bytes_text, percent_text, short_bytes_text, time_text
+from npu_sim.language.quantities import (
+    bytes_text,
+    calls_text,
+    percent_text,
+    short_bytes_text,
+    time_text,
+)
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import (
     ACCEPTED,
@@ -29,6 +35,7 @@ from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time
 SHOWN_ROWS = 40
 SHOWN_FAULTS = 20
 SHOWN_LINES = 5
+SHOWN_REMARKS = 4
 SHOWN_KERNELS = 5
 MARKS = {
     "timing": ("~", "can differ between runs"),
@@ -49,9 +56,11 @@ def cell_text(checked: Checked | None, budget: int | None = None) -> str:
     if checked.outcome != RUNS:
         return "no tiling" if checked.outcome == FAILED else str(checked.status or checked.outcome)
     marks = "".join(mark for fact, (mark, _) in MARKS.items() if checked.facts.get(fact))
-    size = short_bytes_text(checked.workspace_bytes)
+    size, accepted = short_bytes_text(checked.workspace_bytes), short_bytes_text(budget or 0)
     if budget is not None and checked.workspace_bytes > budget:
-        size += f" > {short_bytes_text(budget)}"
+        over = checked.workspace_bytes - budget
+        text = "{accepted} + {over}" if size == accepted else "{size} > {accepted}"
+        size = Text(text, size=size, accepted=accepted, over=short_bytes_text(over))
     return f"{size} {marks}".rstrip()
 
 
@@ -64,6 +73,8 @@ def lines_text(rows: Iterable[Row]) -> str:
     """Return the line numbers of calls: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
     more = ""
+    if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        return say("lines {first} to {last}", first=str(numbers[0]), last=str(numbers[-1]))
     if len(numbers) > SHOWN_LINES:
         more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
     if len(numbers) == 1:
@@ -81,11 +92,17 @@ def fault_text(fault: Fault) -> str:
         "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
         fault,
         times=times,
-        value=Verbatim(fault.op) if fault.op else "no call",
+        value=_named(fault.op),
         lines=lines_text(fault.rows),
-        labels=", ".join(fault.labels),
+        labels=labels_text(fault.labels),
         note=note,
     )
+
+
+def _named(operators: str) -> str:
+    if isinstance(operators, Text):
+        return operators
+    return Verbatim(operators) if operators else "no call"
 
 
 def baseline_text(matrix: Matrix) -> str:
@@ -116,29 +133,90 @@ def matrix_view(matrix: Matrix) -> Group:
 
 
 def notes(matrix: Matrix) -> list[RenderableType]:
-    """Return caveats, differences, faults, timing and what was not recorded, each after a gap."""
-    parts: list[RenderableType] = []
-    remarks = [*caveat_lines(matrix), *difference_lines(matrix)]
-    if remarks:
-        parts += ["", *map(_line, remarks)]
-    faults = matrix.faults() + matrix.faults(INFORMATIONAL)
-    if faults:
-        parts += ["", *(_line(fault_text(fault)) for fault in faults[:SHOWN_FAULTS])]
+    """Return what refuses, what changes bits, and other remarks, each group after a gap.
+
+    Equal reasons of several operators are one line. More than ``SHOWN_REMARKS`` remarks of a kind
+    are named only: reports and ``--lines`` have their sentences.
+    """
+    faults = _merged(matrix.faults() + matrix.faults(INFORMATIONAL))
+    groups = [[fault_text(fault) for fault in faults[:SHOWN_FAULTS]]]
     more = len(faults) - SHOWN_FAULTS
     if more > 0:
-        parts.append(say("and {faults} more kinds: --report or --json lists all", faults=more))
+        groups[0].append(say("and {faults} more kinds: --report or --json lists all", faults=more))
+    groups.append([*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS])
     if matrix.baseline:
         stale = [
             say("line {line}: {text}", line=line, text=stale_text(finding))
             for finding, line in matrix.stale().items()
         ]
-        parts += ["", *map(_line, (baseline_text(matrix), *stale))]
-    timing = list(timing_lines(matrix))
-    if timing:
-        parts += ["", *map(_line, timing[:SHOWN_FAULTS])]
-    for text in recorded_lines(matrix):
-        parts += ["", _line(text)]
+        groups.append([baseline_text(matrix), *stale])
+    groups.append(_remarks(matrix))
+    groups += [[text] for text in recorded_lines(matrix)]
+    parts: list[RenderableType] = []
+    for group in groups:
+        if group:
+            parts += ["", *map(_line, group)]
     return parts
+
+
+def remark_lines(matrix: Matrix) -> list[str]:
+    """Return the sentences of caveats, and of other paths and numbers of cores."""
+    return [*caveat_lines(matrix), *difference_lines(matrix, DIFFERENT)]
+
+
+def _remarks(matrix: Matrix) -> list[str]:
+    """Return the remarks of a kind, or which lines have them where they are many."""
+    caveats: dict[str, dict[int, Row]] = {}
+    for row, _, checked in matrix.cells():
+        for code in checked.facts.get("caveats", ()):
+            caveats.setdefault(Verbatim(code), {})[row.line] = row
+    differences: dict[str, dict[int, Row]] = {}
+    for found in matrix.differences():
+        if name := DIFFERENT.get(found.fact):
+            differences.setdefault(name, {}).update((row.line, row) for row in found.rows)
+    lines: list[str] = []
+    are_named = False
+    for sentences, kinds in (
+        (list(caveat_lines(matrix)), caveats),
+        (list(difference_lines(matrix, DIFFERENT)), differences),
+    ):
+        if len(sentences) <= SHOWN_REMARKS:
+            lines += sentences
+            continue
+        are_named = True
+        names = (
+            Text("{name} ({lines})", name=name, lines=lines_text(rows.values()))
+            for name, rows in kinds.items()
+        )
+        lines.append(joined(names, ", "))
+    return [*lines, say("sentences: --lines or --report")] if are_named else lines
+
+
+def _operators(names: Sequence[str]) -> str:
+    """Return the operators of a reason, many of them as their number."""
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) > SHOWN_REMARKS:
+        return Text("{count} operators", count=len(distinct))
+    return ", ".join(distinct)
+
+
+def _line_of(row: Row) -> int:
+    return row.line
+
+
+def _merged(faults: Sequence[Fault]) -> list[Fault]:
+    """Join the faults of several operators that have one reason."""
+    groups: dict[tuple[str, ...], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.level, fault.word, fault.reason, *fault.labels), []).append(fault)
+    return [
+        replace(
+            alike[0],
+            op=_operators([fault.op for fault in alike]),
+            rows=tuple(sorted((row for fault in alike for row in fault.rows), key=_line_of)),
+        )
+        for alike in groups.values()
+    ]
 
 
 def _line(text: str) -> Paragraph:
@@ -215,7 +293,7 @@ def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
     yield Paragraph(head, hanging=4, is_line=True)
     for text, labels in answers.items():
-        line = Text("{text}  {labels}", text=text, labels=", ".join(labels))
+        line = Text("{text}  {labels}", text=text, labels=labels_text(labels))
         yield Paragraph(line, indent=4, hanging=4)
 
 
@@ -242,7 +320,7 @@ def caveat_lines(matrix: Matrix) -> Iterator[str]:
             "{code}, {lines}, {labels}: {message}",
             code=Verbatim(code),
             lines=lines_text(rows.values()),
-            labels=", ".join(labels),
+            labels=labels_text(labels),
             message=message,
         )
 
@@ -253,17 +331,38 @@ DIFFERENCES = {
     "bits": "other bits, {lines}: {values}",
 }
 """Sentence for each fact; times are in a table."""
+DIFFERENT = {"path": "other path", "cores": "other number of cores"}
+"""Facts that do not change bits by themselves, in a few words."""
 
 
-def difference_lines(matrix: Matrix) -> Iterator[str]:
+def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)) -> Iterator[str]:
     """Return where the columns differ in path, cores and bits, equal differences once."""
     for found in matrix.differences():
-        if found.fact in DIFFERENCES:
+        if found.fact in DIFFERENCES and found.fact in facts:
             parts = (
-                Text("{value} on {labels}", value=value, labels=joined(labels, ", "))
+                Text("{value} on {labels}", value=value, labels=labels_text(labels))
                 for value, labels in found.values
             )
             yield say(DIFFERENCES[found.fact], lines=lines_text(found.rows), values=joined(parts))
+
+
+def labels_text(labels: Iterable[str]) -> str:
+    """Return targets, those that differ in the release alone together: ``A2, A3 (8.3, 9.1)``."""
+    releases: dict[str, list[str]] = {}
+    for label in labels:
+        head, _, release = label.rpartition(" ")
+        releases.setdefault(head, []).append(release)
+    heads: dict[tuple[str, ...], list[str]] = {}
+    for head, names in releases.items():
+        heads.setdefault(tuple(names), []).append(head)
+    groups: list[str] = []
+    for found, alike in heads.items():
+        if len(found) * len(alike) == 1 or alike == [""]:
+            groups += [f"{alike[0]} {name}".strip() for name in found]
+        else:
+            products, listed = joined(alike, ", "), joined(found, ", ")
+            groups.append(Text("{products} ({releases})", products=products, releases=listed))
+    return joined(groups, ", ")
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
@@ -286,7 +385,7 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             count=sum(calls.values()),
             outputs=outputs,
             op=op,
-            where=", ".join(labels),
+            where=labels_text(labels),
             switched=switched,
             workspace=workspace,
         )
@@ -389,9 +488,7 @@ def _sums_text(sums: Totals) -> str:
     parts = []
     for coverage, found in sums.bounds.items():
         time = bound_cell(found.bound_us, coverage)
-        one = say("1 call: {time}", time=time)
-        several = say("{calls} calls: {time}", calls=found.calls, time=time)
-        parts.append(one if found.calls == 1 else several)
+        parts.append(say("{calls}: {time}", calls=calls_text(found.calls), time=time))
     return joined(parts)
 
 
@@ -490,24 +587,15 @@ def time_notes(matrix: Matrix) -> list[str]:
 
 def headline(matrix: Matrix) -> str:
     """Return calls and lower bounds in one sentence, without bounds that are not compared."""
-    calls, rows = sum(row.count for row in matrix.rows), len(matrix.rows)
+    calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
     if any(len(_coverages(row)) > 1 for row in matrix.rows):
-        return say(
-            "{calls} calls, {rows} of them distinct: bounds cover different work, not compared",
-            calls=calls,
-            rows=rows,
-        )
+        return say("{calls}: bounds cover different work, not compared", calls=calls)
     bounds = []
     for label, sums in matrix.totals().items():
         times = [covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items()]
         time = joined(times, " and ") if times else time_text(0.0)
         bounds.append(Text("{time} on {label}", time=time, label=label))
-    return say(
-        "{calls} calls, {rows} of them distinct: at least {bounds}",
-        calls=calls,
-        rows=rows,
-        bounds=joined(bounds, ", "),
-    )
+    return say("{calls}: at least {bounds}", calls=calls, bounds=joined(bounds, ", "))
 
 
 def times_parts(matrix: Matrix) -> list[RenderableType]:
@@ -558,9 +646,8 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     )
     parts: list[RenderableType] = [
         say(
-            "{total} calls, {distinct} of them distinct, in {file}",
-            total=sum(call["count"] for call in calls),
-            distinct=len(calls),
+            "{calls}, in {file}",
+            calls=calls_text(sum(call["count"] for call in calls), len(calls)),
             file=visible(str(file)),
         )
     ]
@@ -573,7 +660,7 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             *_COUNTED,
             Column("op", key=True),
             Column("inputs", wraps=True, plain=True),
-            Column("from", wraps=True),
+            Column("called from", wraps=True),
         )
         parts += ["", Table(columns, rows)]
     for title, listed in (("not recognised", lost), ("remark on", recording.get("remarks", ()))):
@@ -607,7 +694,7 @@ def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
         *_COUNTED,
         Column(title, key=True),
         Column("why", wraps=True, plain=True),
-        Column("from", wraps=True),
+        Column("called from", wraps=True),
     )
     return Table(columns, rows)
 
@@ -630,11 +717,10 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
     bad = sum(summary.not_fine for summary in matrix.summaries().values())
     lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
     sentence = say(
-        "{file}: {lines} calls, {rows} of them distinct, on {labels}: ",
+        "{file}: {calls}, on {labels}: ",
         file=file,
-        lines=lines,
-        rows=len(matrix.rows),
-        labels=", ".join(matrix.labels),
+        calls=calls_text(lines, len(matrix.rows)),
+        labels=labels_text(matrix.labels),
     )
     sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
     tables = (

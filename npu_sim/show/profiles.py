@@ -259,7 +259,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         mode = "deterministic" if case.plan.deterministic else differences
         note = say("{mode}: not stated in the file", mode=mode)
         lines.append(("or", say("{path}, tiling key {tiling_key}", case.plan), note))
-    return lines + [("changes", nearby_text(change, ()), "") for change in group.nearby[:1]]
+    return lines + [("changes", nearby_text(change), "") for change in group.nearby[:1]]
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:

@@ -10,6 +10,7 @@ from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import calls_text
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.comparisons import operator_title
@@ -184,7 +185,7 @@ def sweep_report(
     """
     data = summary.as_dict()
     title = operator_title(data["sweep"]["operator"])
-    sentence = say("{title}: {data} calls planned", title=title, data=data["rows"])
+    sentence = say("{title}: {calls} planned", title=title, calls=calls_text(data["rows"]))
     tables = [
         Table((name, "calls"), tuple(counts.items()), name)
         for name, counts in data["counts"].items()

@@ -11,6 +11,7 @@ from npu_sim.dumps.causes import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import calls_text
 from npu_sim.show import svg
 from npu_sim.show.document import Block, Document, Picture, Section
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -136,10 +137,14 @@ def output_verdict_view(verdict: OutputVerdict) -> RenderableType:
     return stack(heading, lines_table(verdict_lines(verdict)))
 
 
+MAP_CLASSES = {"equal": "c2", "reachable": "c0", "undecided": "c5", "unreachable": "wrong"}
+"""Colour of a verdict in the strip; what cannot be is the strongest."""
 BINS = 200
 """Bars of a strip."""
 ROW = svg.BAR_HEIGHT + 24
 LEAST_OPACITY = 0.25
+MEASURED = "Given values are from your files; what the product can produce is simulated."
+"""Origin of the numbers of a verification, for the footer."""
 
 
 def verification_report(answer: Verification, call: str = "") -> Document:
@@ -156,7 +161,7 @@ def verification_report(answer: Verification, call: str = "") -> Document:
     sections.append(Section("Device", (lines_table(place_lines(answer)),)))
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
-    return Document(headline, headline, tuple(sections), call, outcome)
+    return Document(headline, headline, tuple(sections), call, outcome, MEASURED)
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
@@ -177,8 +182,11 @@ def element_map(verdict: OutputVerdict) -> Markup:
                 title = say(
                     "elements {first}..{last}: {count}", first=first, last=last - 1, count=count
                 )
-                opacity = max(float(count) / (last - first), LEAST_OPACITY)
-                parts.append(svg.bar(x, y + 20, width, f"c{code}", title, fill_opacity=opacity))
+                share = 1.0 if status == "unreachable" else float(count) / (last - first)
+                opacity = max(share, LEAST_OPACITY)
+                parts.append(
+                    svg.bar(x, y + 20, width, MAP_CLASSES[status], title, fill_opacity=opacity)
+                )
         y += ROW
     return svg.picture(y, parts, say("verdicts of {output}", output=verdict.output))
 
@@ -256,8 +264,8 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
         names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
         more = ["..."] if len(kinds) > MOST_KINDS else []
         others = Text(
-            "{calls} calls of {kinds} functions: {names}",
-            calls=sum(reading.not_modelled.values()),
+            "{calls} of {kinds} functions: {names}",
+            calls=calls_text(sum(reading.not_modelled.values())),
             kinds=len(kinds),
             names=", ".join(names + more),
         )
@@ -332,11 +340,11 @@ def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str
         label = Text("difference") if number else Text("first difference")
         yield label, f"{difference.place} {difference.entry}"
         outputs = Text(
-            "{outputs}; inputs {inputs}",
+            "output {outputs}; inputs {inputs}",
             outputs=", ".join(difference.outputs),
             inputs=Text(difference.inputs),
         )
-        yield Text("outputs"), outputs
+        yield Text("different"), outputs
         if difference.differs:
             yield Text("values"), joined(difference.differs, "; ")
         yield Text("cause"), difference.reason
@@ -396,13 +404,13 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
         sections += _details(described, reading.against or "")
     impossible = sum(call.impossible for call in (*reading.calls, *reading.other_calls))
     sentence = say(
-        "{folder}: {calls} calls, {impossible} with values that the product cannot have written",
+        "{folder}: {calls}, {impossible} with values that the product cannot have written",
         folder=reading.folder,
-        calls=len(reading.calls),
+        calls=calls_text(len(reading.calls)),
         impossible=impossible,
     )
     outcome = "bad" if reading.failed else "good"
-    return Document(sentence, sentence, tuple(sections), call, outcome)
+    return Document(sentence, sentence, tuple(sections), call, outcome, MEASURED)
 
 
 def _details(call: CallInDump, folder: str) -> Iterable[Section]:

@@ -494,8 +494,18 @@ def test_without_the_extra_the_command_names_the_packages_to_install(capsys, mon
 
 def test_the_page_may_load_only_from_its_server(send):
     reply, content = send("/")
-    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+    policy = reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy  # default-src does not cover it
     assert b"http" not in content
+
+
+def test_a_lone_surrogate_in_a_run_is_answered(send, page_headers):
+    answer = finished(send, page_headers, {"reduction": "\ud800", "operator": "\udc80"})
+    assert answer["outcome"] == "usage"
+    assert "'\\udc80'" in answer["text"]
+    reply = application.refused(400, "a\udc80")
+    assert reply.body == b"a\\udc80"
 
 
 def finished(send, page_headers, state):

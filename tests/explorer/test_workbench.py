@@ -221,6 +221,29 @@ def test_lines_of_two_panes_face_each_other_and_pictures_fit(page, more):
     )
 
 
+ORDERS = """
+    const of = (pane) => [...document.querySelectorAll(`${pane} dd.order`)].map((line) => {
+        const text = line.textContent.replace("≠ ", "");
+        const top = Math.round(line.getBoundingClientRect().top + scrollY);
+        return [text.split(" ")[0], [top, line.classList.contains("differs")]];
+    });
+    return ["#first", "#second"].map(of);
+"""
+
+
+def test_orders_of_two_panes_are_matched_by_their_output(page):
+    page.set_width(1366)
+    call = "#operator=rms_norm_grad&col=7168&row=4096&dtype=bfloat16&soc=Ascend910B1"
+    page.open(f"{call}&other.product=ascend_950")
+    page.wait_for_changes()
+    first, second = (dict(lines) for lines in page.script(ORDERS))
+    assert first.keys() == second.keys() == {"dx", "dgamma"}
+    assert list(first) != list(second)
+    for output in first:
+        assert first[output] == second[output]
+    assert [marked for _, marked in (first["dx"], first["dgamma"])] == [False, True]
+
+
 def test_lines_of_stacked_panes_follow_each_other_without_overlap(page):
     page.set_width(375)
     page.open(TWO_PANES)

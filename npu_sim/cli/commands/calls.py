@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_sim.cli.errors import refusal_in_shell_form
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
-from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
+from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
     REFUSED,
     command_on,
@@ -153,11 +153,7 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
     """
     from npu_sim.releases import default_release
 
-    if options.releases and options.release is not None:
-        raise UsageError(
-            "release", "--release and --releases exclude each other", "leave one of them out"
-        )
-    release = "all" if options.releases else options.release
+    release = chosen_release(options)
     comparison = options.answer(operator, release=release, **typed_specs(operator, arguments))
     defaults = DEVICE_OF_REPORT | {("--release", "--releases"): default_release()}
     show_answer("diff", comparison, options, reproducing_command(defaults), csv="rows")

@@ -15,7 +15,7 @@ import typer
 
 from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.operators import named_values
-from npu_sim.cli.options import WRITES, Option, Options, command
+from npu_sim.cli.options import WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import print_json, print_text, reproducing_command, write_report
 from npu_sim.language import Text, Verbatim, say
 from npu_sim.status import UsageError
@@ -28,6 +28,7 @@ NOT_ACCEPTED = 1
 DEVICE: dict[str, Option] = {
     "products": Option(flags="--products,--product"),
     "soc": Option(flags="--socs,--soc"),
+    "releases": Option("Every release of the product's software.", bool, False),
 }
 """Options that take several values."""
 Calls = Annotated[
@@ -72,8 +73,8 @@ EPILOGS = {"preflight": _PREFLIGHT, "model": _MODEL, "record": _RECORD}
 
 @command(
     "npu_sim.functions:preflight",
-    "products soc release max_workspace fail_on informational baseline write_baseline lines out "
-    "junit sarif timeline report json",
+    "products soc release releases max_workspace fail_on informational baseline write_baseline "
+    "lines out junit sarif timeline report json",
     **DEVICE,
     baseline=Option(kind=Path | None),
     write_baseline=Option(
@@ -95,7 +96,9 @@ def preflight_command(calls: Calls, options: Options) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
     without data.
     """
-    matrix = options.answer(calls, timed=options.timeline, whole=options.out is not None)
+    whole = options.out is not None
+    release = chosen_release(options)
+    matrix = options.answer(calls, release=release, timed=options.timeline, whole=whole)
     _write(matrix, calls, options)
     _print(matrix, calls, options)
     if matrix.faults():
@@ -159,7 +162,7 @@ def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
 
 @command(
     "npu_sim.functions:model",
-    "batch sequence dtype set products soc release deterministic out report json",
+    "batch sequence dtype set products soc release releases deterministic out report json",
     **DEVICE,
     set=Option(
         "Value of the configuration to replace, such as num_hidden_layers=2; may be repeated.",
@@ -174,7 +177,8 @@ def model_command(config: Config, options: Options) -> None:
     """
     reserved = inspect.signature(options.function).parameters
     sizes = named_values("set", options.set or (), reserved)
-    matrix = options.answer(config, **{name: _json_or_text(text) for name, text in sizes.items()})
+    values = {name: _json_or_text(text) for name, text in sizes.items()}
+    matrix = options.answer(config, release=chosen_release(options), **values)
     _write_report(matrix, config, options)
     if options.json:
         print_json("preflight", {"file": config, **matrix.as_dict()})

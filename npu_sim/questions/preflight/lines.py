@@ -13,7 +13,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.questions.varied_calls import chosen_profiles, items_of, require_devices
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
-from npu_sim.releases import default_release
+from npu_sim.releases import chosen_releases, default_release
 from npu_sim.status import closest
 
 Names = str | Sequence[str] | None
@@ -43,7 +43,7 @@ def chosen_columns(
     Raises UsageError for an unknown product, SoC or release.
     """
     profiles = _profiles(products, socs)
-    wanted: Sequence[str | None] = items_of(releases) if releases else [None]
+    wanted: Sequence[str | None] = chosen_releases(items_of(releases)) if releases else [None]
     profiles = require_devices(
         list(
             {
