@@ -6,6 +6,7 @@ that the line gives the same report where other defaults hold.
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.cli.interruption import INTERRUPTION
-from npu_sim.language import say, translated, visible
+from npu_sim.language import Verbatim, say, translated, visible, with_changed_fields
 from npu_sim.language.quantities import percent_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,39 @@ if TYPE_CHECKING:
 
 REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
+
+
+_OPTION = re.compile(
+    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine"
+    r"|vary|set|out)"
+    r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
+)
+_FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
+
+
+def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
+    """Return a rendered message with options and functions in command-line form.
+
+    ``limits="hardware"`` becomes ``--limits hardware``. Fields that are :class:`Verbatim`, such as
+    paths, stay unchanged.
+    """
+    verbatim: dict[str, str] = {}
+
+    def hidden(field: str) -> str:
+        if not isinstance(field, Verbatim):
+            return field
+        marker = f"\0{len(verbatim)}\0"
+        verbatim[marker] = field
+        return Verbatim(marker)
+
+    rendered = render(with_changed_fields(text, hidden))
+    shell = _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, rendered))
+    return re.sub("\0[0-9]+\0", lambda marker: verbatim.get(marker[0], marker[0]), shell)
+
+
+def _option(match: re.Match[str]) -> str:
+    name, value = match[1].replace("_", "-"), match[3] if match[2] is None else match[2]
+    return f"--{name}" if value == "True" else f"--{name} {value}"
 
 
 def print_text(
@@ -74,7 +108,6 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
     if as_json:
         print_json(form, answer.as_dict())
         return
-    from npu_sim.cli.errors import in_shell_form
     from npu_sim.show import view_of
 
     print_text(view_of(answer), wording=lambda text: in_shell_form(text, translated))
