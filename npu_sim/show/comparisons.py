@@ -1,6 +1,6 @@
 """Products, comparisons of calls on them, and legal values, as text, report and picture."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from npu_sim.questions.nearby_calls import NearbyPlan
 from npu_sim.registry import find_operator
 from npu_sim.releases import default_release
 from npu_sim.show.curves import Axis, Curve, curve_figure
-from npu_sim.show.document import Document, Figure, Picture, table_report
+from npu_sim.show.document import Document, Figure, Picture, Section
 from npu_sim.show.layout import Cell, Column, Paragraph, Table, lines_table, stack
 from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import Line, overflow_text, socs_text
@@ -56,22 +56,39 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
     styles = [_style(row) for row in comparison.rows]
     parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
-    for lines in (
-        estimate_lines(comparison),
-        _refusals(comparison),
-        caveat_lines(comparison),
-        source_lines(comparison),
-    ):
-        if lines:
-            parts += ["", lines_table(lines)]
-    for upgrade in comparison.upgrades:
-        title = Paragraph(_upgrade_title(upgrade), "bold", is_line=True)
-        parts += ["", title, lines_table(upgrade_lines(upgrade), indent=2)]
+    for lines in _facts(comparison).values():
+        parts += ["", lines_table(lines)]
+    for title, lines in _upgrades(comparison):
+        parts += ["", Paragraph(title, "bold", is_line=True), lines_table(lines, indent=2)]
     changes: dict[str, tuple[NearbyPlan, list[str]]] = {}
     for plan, names in comparison.nearby:
         changes.setdefault(nearby_text(plan), (plan, []))[1].extend(names)
     nearby = [nearby_text(*change) for change in [*changes.values()][:SHOWN_NEARBY]]
     return stack(*parts, "", *nearby) if nearby else stack(*parts)
+
+
+CAVEATS = "Caveats"
+
+
+def _facts(comparison: Comparison) -> dict[str, Sequence[Sequence[str]]]:
+    """Return the facts of text and report as labelled lines, by their titles; no empty ones."""
+    facts: dict[str, Sequence[Sequence[str]]] = {
+        "Estimates": estimate_lines(comparison),
+        "Overflows the Unified Buffer": _once(
+            (row, overflow_text(plan)) for row, plan in _planned(comparison) if plan.overflow
+        ),
+        "Refused": _once(
+            (row, row.refusal.message) for row in comparison.rows if row.refusal is not None
+        ),
+        CAVEATS: caveat_lines(comparison),
+        "Rules": source_lines(comparison),
+    }
+    return {title: lines for title, lines in facts.items() if lines}
+
+
+def _upgrades(comparison: Comparison) -> list[tuple[str, list[Line]]]:
+    """Return the changes of every upgrade as labelled lines, with its title."""
+    return [(_upgrade_title(upgrade), upgrade_lines(upgrade)) for upgrade in comparison.upgrades]
 
 
 def _style(row: Compared) -> str:
@@ -161,17 +178,6 @@ def _cells(row: Compared) -> dict[str, str]:
     }
 
 
-def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return each reason once, with its products."""
-    reasons = []
-    for row in comparison.rows:
-        if row.refusal is not None:
-            reasons.append((row, row.refusal.message))
-        elif row.plan is not None and row.plan.overflow is not None:
-            reasons.append((row, overflow_text(row.plan)))
-    return _once(reasons)
-
-
 def caveat_lines(comparison: Comparison) -> list[Line]:
     """Return the sentence of every caveat once, with the products that have it."""
     caveats: dict[str, list[tuple[Compared, str]]] = {}
@@ -247,7 +253,8 @@ def _shown(value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _ranges(table: LimitTable) -> Table:
+def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_text) -> Table:
+    """Return the legal values as a table; ``listed`` returns the SoCs of a row as text."""
     along = [Column(table.along, right=True)] if table.along else []
     size = [Column("size", key=True)] if not table.vary else []
     columns = [
@@ -266,7 +273,7 @@ def _ranges(table: LimitTable) -> Table:
         where = ["", ""]
         if not repeated:
             sizes = [Verbatim(row.size)] if size else []
-            where = [*sizes, Verbatim(row.product), socs_text(row.socs)]
+            where = [*sizes, Verbatim(row.product), listed(row.socs)]
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
@@ -422,18 +429,17 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     where = ", ".join(runs_on) or "no product"
     title = operator_title(comparison.operator)
     sentence = say("{title}: the call runs on {where}", title=title, where=where)
-    tables = (
-        _compared_table(comparison),
-        _overflow_table(comparison),
-        _refusal_table(comparison),
-        Table(
-            ("SoC, release", "estimate", "evidence"), tuple(estimate_lines(comparison)), "Estimates"
+    sections = [
+        Section("Side by side", (_compared_table(comparison),)),
+        *(
+            Section(name, (lines_table(lines),))
+            for name, lines in _facts(comparison).items()
+            if name != CAVEATS  # their sentences have numbers that the JSON has not
         ),
-        _changes_table(comparison),
-        _upgrade_table(comparison),
-    )
-    report = table_report(sentence, sentence, tables, call=call)
-    return replace(report, outcome="good" if runs_on else "bad")
+        *(Section(name, (table,)) for name, table in _hints_and_changes(comparison) if table.rows),
+        *(Section(name, (lines_table(lines),)) for name, lines in _upgrades(comparison)),
+    ]
+    return Document(sentence, sentence, tuple(sections), call, "good" if runs_on else "bad")
 
 
 def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
@@ -446,31 +452,20 @@ def _compared_table(comparison: Comparison) -> Table:
         *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    return Table(headings, rows, "Side by side")
+    return Table(headings, rows)
 
 
-def _overflow_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (row.profile.name, ", ".join(row.socs), overflow_text(plan))
-        for row, plan in _planned(comparison)
-        if plan.overflow
-    )
-    return Table(("product", "SoCs", "why"), rows, "Overflows the Unified Buffer")
-
-
-def _refusal_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (
-            row.profile.name,
-            ", ".join(row.socs),
-            _status(row.refusal),
-            row.refusal.message,
-            row.refusal.hint,
-        )
+def _hints_and_changes(comparison: Comparison) -> tuple[tuple[str, Table], ...]:
+    """Return what would be right instead of refused calls, and the nearest changes of path."""
+    hints = dict.fromkeys(
+        (row.profile.name, row.refusal.hint)
         for row in comparison.rows
-        if row.refusal is not None
+        if row.refusal is not None and row.refusal.hint
     )
-    return Table(("product", "SoCs", "status", "why", "what would be right"), rows, "Refused")
+    return (
+        ("What would be right", Table(("product", "what would be right"), tuple(hints))),
+        ("Nearest changes of path", _changes_table(comparison)),
+    )
 
 
 def _changes_table(comparison: Comparison) -> Table:
@@ -486,17 +481,7 @@ def _changes_table(comparison: Comparison) -> Table:
         for change, products in comparison.nearby
     )
     headings = ("argument", "now", "from", "takes the path", "decision", "on")
-    return Table(headings, rows, "Nearest changes of path")
-
-
-def _upgrade_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (upgrade.product, ", ".join(upgrade.socs), say("{before} to {after}", upgrade), *line)
-        for upgrade in comparison.upgrades
-        for line in upgrade_lines(upgrade)
-    )
-    headings = ("product", "SoCs", "upgrade", "fact", "change", "note")
-    return Table(headings, rows, "Changes by an upgrade")
+    return Table(headings, rows)
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
@@ -520,45 +505,18 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
 
     ``call`` is the command that reproduces it.
     """
-    size, along = () if table.vary else ("size",), (table.along,) if table.along else ()
-    rows = tuple(
-        (
-            *((row.size,) if size else ()),
-            row.product,
-            ", ".join(row.socs),
-            *((row.at,) if along else ()),
-            bound_text(row.documented),
-            bound_text(row.hardware),
-        )
-        for row in table.rows
-    )
     title, axis = operator_title(table.operator), translated(table.vary or "each size")
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
-    sentence += say(" along {along}", table) if along else ""
-    headings = (*size, "product", "SoCs", *along, "documented", "hardware")
-    tables = [Table(headings, rows, "Legal values")]
-    reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
-    if reasons:
-        columns = ("product", "limits", "status", "why")
-        tables.append(Table(columns, reasons, "Limits of each size"))
-    tables.append(Table(("name", "value"), tuple(table.fixed.items()), "With", folded=True))
-    drawn = _frontier_figure(table) if along else range_picture(table)
-    return table_report(sentence, sentence, tables, [drawn] if drawn else [], call=call)
-
-
-def _reasons(row: ProductLimits) -> list[tuple[str, str, Cell, str]]:
-    bounds = (("documented", row.documented), ("hardware", row.hardware))
-    return [
-        (row.product, name, _status(error), error.message)
-        for name, bound in bounds
-        for error in (bound.below, bound.above)
-        if error is not None
+    sentence += say(" along {along}", table) if table.along else ""
+    drawn = _frontier_figure(table) if table.along else range_picture(table)
+    reasons = _constraints(table) + _sources(table)
+    sections = [
+        *([Section("Pictures", (drawn,))] if drawn else []),
+        Section("Legal values", (_ranges(table, ", ".join),)),
+        *([Section("Limits of each size", (lines_table(reasons),))] if reasons else []),
+        Section("With", (Table(("name", "value"), tuple(table.fixed.items()), folded=True),)),
     ]
-
-
-def _status(error: Unplanned) -> Cell:
-    """Return the status of a refusal; that the operator is not modelled for such a product."""
-    return say(error.label) if isinstance(error, NotModelledError) else int(error.status)
+    return Document(sentence, sentence, tuple(sections), call)
 
 
 def _frontier_figure(table: LimitTable) -> Figure | None:
