@@ -74,7 +74,7 @@ class WordedConsole(Console):
 
 
 def _worded(console: Console, text: str) -> str:
-    """Return a text in the language in use, as the console words it."""
+    """Return a text in the language in use, in the form of the console."""
     return console.wording(text) if isinstance(console, WordedConsole) else translated(text)
 
 

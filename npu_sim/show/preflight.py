@@ -332,7 +332,7 @@ DIFFERENCES = {
 }
 """Sentence for each fact; times are in a table."""
 DIFFERENT = {"path": "other path", "cores": "other number of cores"}
-"""Facts that do not change bits by themselves, in a few words."""
+"""Facts that do not change bits by themselves, shortened."""
 
 
 def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)) -> Iterator[str]:

@@ -212,7 +212,7 @@ def study_headline(study: Study) -> str:
 
 
 def _result(study: Study) -> str:
-    """Return the result of a study in a few words."""
+    """Return a summary of the result of a study."""
     if isinstance(study, DeterminismStudy):
         moved = [output for output in study.outputs if output.order_dependent]
         if not moved:

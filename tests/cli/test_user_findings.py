@@ -251,3 +251,16 @@ def test_notes_of_many_calls_are_a_line_a_fact_with_what_refuses_first(cli, tmp_
     for sentence in ("negative ignore_index masks nothing", "other path, line 1: normal on "):
         assert sentence not in "\n".join(notes)
         assert sentence in lines
+
+
+def test_preflight_names_the_hardware_limits_as_its_lines_do(cli, tmp_path):
+    inputs = {"input": "1000x8x64:fp16", "weight": "300x64x64:fp16", "pad": 200}
+    file = _calls(tmp_path, {"op": "conv_tbc_backward", "inputs": inputs})
+    for options in ((), ("--lines",)):
+        out = " ".join(cli("preflight", file, *options).out.split())
+        assert '"limits": "hardware" allows more' in out
+        assert 'limits="hardware"' not in out
+    inputs = ("--input", "1000x8x64:fp16", "--weight", "300x64x64:fp16", "--pad", "200")
+    refusal = cli("plan", "conv_tbc_backward", *inputs).err
+    assert "--limits hardware" in refusal
+    assert 'limits="hardware"' not in refusal

@@ -124,7 +124,7 @@ def sweep_command(operator: str, options: Options) -> None:
 def _swept(
     options: Options, report: Callable[[str, float], None], operator: str, keywords: dict[str, Any]
 ) -> Any:
-    """Make the sweep and report its progress; an interruption prints what is kept."""
+    """Make the sweep and report its progress; an interruption prints how to resume."""
     done, total = 0, 1
 
     def progress(rows: int, of: int) -> None:
