@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim import __version__
-from npu_sim.cli.help import NpuSimCommand, NpuSimGroup
-from npu_sim.cli.operators import Action, add_action
+from npu_sim.cli.operators import Action, NpuSimCommand, NpuSimGroup, add_action
 from npu_sim.cli.options import flattened
 
 HEADINGS = {
@@ -27,10 +26,10 @@ HEADINGS = {
 }
 """Commands by heading of the help."""
 MODULES = {
-    **dict.fromkeys(("plan", "explain", "run", "diff", "limits", "verify"), "calls"),
+    **dict.fromkeys(("plan", "explain", "run", "diff", "limits", "timeline", "verify"), "calls"),
     **dict.fromkeys(("products", "explore", "new-operator"), "demo"),
     **dict.fromkeys(("model", "record"), "preflight"),
-    **dict.fromkeys(("diagnose", "dump"), "failures"),
+    **dict.fromkeys(("profile", "diagnose", "dump"), "device"),
     "caveats": "study",
 }
 """Modules of ``npu_sim.cli.commands`` that define ``NAME_command``, with underscores in place of

@@ -1,10 +1,9 @@
 """Printing of refusals and usage errors, with options written as on the command line."""
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from npu_sim.cli.output import REFUSED, print_json
+from npu_sim.cli.output import REFUSED, in_shell_form, print_json
 from npu_sim.language import Text, Verbatim, translated, visible, with_changed_fields
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
@@ -12,42 +11,11 @@ from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal
 USAGE = 64
 """Exit code of a usage error, from ``sysexits.h``."""
 
-_OPTION = re.compile(
-    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine"
-    r"|vary|set|out)"
-    r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
-)
 REPLACED = {
     "--calls": "npu-sim preflight FILE --timeline shows the times of a file of calls",
     "workspace": "npu-sim plan OPERATOR --workspace shows the workspace of a call",
 }
 """Options and commands that are gone, and what shows the same."""
-_FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
-
-
-def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
-    """Return a rendered message with options and functions in command-line form.
-
-    ``limits="hardware"`` becomes ``--limits hardware``. Fields that are :class:`Verbatim`, such as
-    paths, stay unchanged.
-    """
-    verbatim: dict[str, str] = {}
-
-    def hidden(field: str) -> str:
-        if not isinstance(field, Verbatim):
-            return field
-        marker = f"\0{len(verbatim)}\0"
-        verbatim[marker] = field
-        return Verbatim(marker)
-
-    rendered = render(with_changed_fields(text, hidden))
-    shell = _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, rendered))
-    return re.sub("\0[0-9]+\0", lambda marker: verbatim.get(marker[0], marker[0]), shell)
-
-
-def _option(match: re.Match[str]) -> str:
-    name, value = match[1].replace("_", "-"), match[3] if match[2] is None else match[2]
-    return f"--{name}" if value == "True" else f"--{name} {value}"
 
 
 def refusal_in_shell_form(error: AclnnError) -> AclnnError:

@@ -1,8 +1,8 @@
-"""Commands ``npu-sim ACTION OPERATOR --argument ...``, generated from the operator's arguments.
+"""Commands ``npu-sim ACTION OPERATOR --argument ...``, generated from the operator, and their help.
 
 The command of an operator is generated when it is used, so that ``npu-sim --help`` does not load
 the declarations. What was typed becomes specs (:func:`typed_specs`) or arrays
-(:func:`typed_arrays`).
+(:func:`typed_arrays`). Help is printed by `npu_sim.show.layout` instead of typer's rich tables.
 """
 
 import inspect
@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from rich.console import RenderableType
+from typer.core import TyperCommand, TyperGroup
 
-from npu_sim.cli.help import ARGUMENTS, OPERATORS, NpuSimCommand, NpuSimGroup
-from npu_sim.cli.options import flattened
-from npu_sim.language import Text, Verbatim, say, translated
+from npu_sim.cli.options import flattened, require_separate_files
+from npu_sim.language import Text, Verbatim, joined, say, translated
 from npu_sim.registry import (
     OperatorEntry,
     OperatorLoadError,
@@ -29,8 +30,135 @@ from npu_sim.status import UsageError
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.framework.arguments import Attribute, Tensor
+    from npu_sim.framework.operator import Operator
     from npu_sim.framework.target import Limits
     from npu_sim.questions.varied_calls import ExampleCall
+
+
+ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
+"""Default headings of positional arguments, options and commands."""
+OPERATORS = "Operators"
+"""Heading of the subcommands of operators."""
+OWN_TEXTS = {
+    "help": "Show this message and exit.",
+    "install_completion": "Install completion for the current shell.",
+    "show_completion": "Show completion for the current shell, to copy it or adapt the "
+    "installation.",
+}
+"""Texts of the options that typer adds, by name."""
+
+
+class _PlainHelp:
+    """Mixin of commands whose help :func:`_print_help` prints."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        _print_help(self, ctx)
+
+
+class NpuSimCommand(_PlainHelp, TyperCommand):
+    """A command; it rejects options given twice, and outputs that are also inputs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what was typed; raise UsageError if one option has two values."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            typed: list[Any] = [one for one in order if one.param_type_name == "option"]
+            for option in typed:
+                if not option.is_flag and not option.multiple and typed.count(option) > 1:
+                    message = Text("{option} is given twice", option=" / ".join(option.opts))
+                    raise UsageError(option.name, message, "leave one of the two out")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        require_separate_files(ctx)
+        return super().invoke(ctx)
+
+
+class NpuSimGroup(_PlainHelp, TyperGroup):
+    """A group of commands."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; raise UsageError for an unknown one."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            from npu_sim.cli.errors import unknown_command
+
+            raise unknown_command(cmd_name, self.list_commands(ctx), ctx)
+        return found
+
+    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
+        """Yield heading, name and summary of the subcommands."""
+        for name in self.list_commands(ctx):
+            subcommand: Any = self.get_command(ctx, name)
+            yield COMMANDS, name, subcommand.help
+
+
+def _print_help(command: Any, ctx: Any) -> None:
+    from npu_sim.cli.output import print_text
+    from npu_sim.show.layout import Paragraph, lines_table
+
+    usage = say(
+        "Usage: {path} {rest}",
+        path=Verbatim(ctx.command_path),
+        rest=Verbatim(" ".join(command.collect_usage_pieces(ctx))),
+    )
+    parts: list[RenderableType] = [Paragraph(usage, "bold", hanging=2)]
+    for text in _paragraphs(command.help):
+        parts += ["", text]
+    for heading, lines in _panels(command, ctx).items():
+        parts += ["", Paragraph(heading, "bold"), lines_table(lines, indent=2, is_translated=True)]
+    for text in _paragraphs(command.epilog):
+        parts += ["", text]
+    print_text(*parts)
+
+
+def _paragraphs(text: str | None) -> Iterator[str]:
+    kind = Verbatim if isinstance(text, Verbatim) else str
+    for paragraph in (text or "").split("\n\n"):
+        if paragraph.strip():
+            yield kind(" ".join(paragraph.split()))
+
+
+def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return names and texts of a command's arguments, options and subcommands, by heading."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            default = OPTIONS if parameter.param_type_name == "option" else ARGUMENTS
+            heading = parameter.rich_help_panel or default
+            panels.setdefault(heading, []).extend(_option_lines(parameter, record[0]))
+    for heading, name, text in command.summaries(ctx) if isinstance(command, NpuSimGroup) else ():
+        panels.setdefault(heading, []).append((name, translated(" ".join(_paragraphs(text)))))
+    return panels
+
+
+def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of an option; a switch with an off form has two."""
+    on, _, off = label.partition(" / ")
+    text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
+    if option.name == "release":
+        from npu_sim.releases import release_names
+
+        *older, newest = release_names()
+        names = say("{older} or {newest}", older=joined(older, ", "), newest=newest)
+        text = say("{text} Releases: {names}.", text=text, names=names)
+    if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
+        yield (
+            on,
+            say(
+                "{text} [default: {default}]",
+                text=text,
+                default=Verbatim(f"{option.opts[0]}={value}"),
+            ),
+        )
+    else:
+        yield on, translated(text)
+    if off:
+        yield off, translated("off (the default)" if value is False else "off")
+
 
 Handler = Callable[..., None]
 """Takes the operator's name, its typed arguments by name, and the options of the action."""
@@ -123,6 +251,14 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
         handler(entry.name, *([given] if action.takes_arguments else []), **options)
 
     class OperatorCommand(NpuSimCommand):
+        allow_extra_args = action.takes_arguments
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            super().parse_args(ctx, args)
+            if ctx.args and not ctx.resilient_parsing:
+                raise _not_an_option(ctx, declared, Verbatim(self.add_examples()))
+            return list(ctx.args)
+
         def format_help(self, ctx: Any, formatter: Any) -> None:
             self.add_examples()
             super().format_help(ctx, formatter)
@@ -131,12 +267,11 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
             self.add_examples()
             return super().shell_complete(ctx, incomplete)
 
-        def add_examples(self) -> None:
-            # Only help and completion need examples, which take a fifth of the time of `plan`.
-            texts = [translated(action.epilog(entry.name))] if action.epilog else []
-            if action.takes_arguments:
-                texts.insert(0, _add_examples(self, entry, action))
+        def add_examples(self) -> str:
+            texts = [_add_examples(self, entry, action)] if action.takes_arguments else []
+            texts += [translated(action.epilog(entry.name))] if action.epilog else []
             self.epilog = Verbatim("\n\n".join(texts)) if texts else None
+            return texts[0] if texts else ""
 
         def get_help_option(self, ctx: Any) -> Any:
             option: Any = super().get_help_option(ctx)
@@ -158,8 +293,29 @@ def operator_command(entry: OperatorEntry, action: Action) -> Any:
     return typer.main.get_command(single)
 
 
+def _not_an_option(ctx: Any, declared: "Operator", example: str) -> UsageError:
+    """Return the error of values without the names of their options; ``example`` is a hint."""
+    from npu_sim.questions.varied_calls import example_call
+
+    needed = example_call(declared).needed
+    values, options = Verbatim(" ".join(ctx.args)), {}
+    for tensor in declared.tensors:
+        name = option_name(tensor)
+        if tensor.name in needed and ctx.params.get(name) is None:
+            options[name] = f"--{name.replace('_', '-')}"
+    if not options:
+        return UsageError("", Text("{values} belongs to no option", values=values), example)
+    written = zip(options.values(), ctx.args, strict=False)
+    text = Verbatim(" ".join(f"{flag} {value}" for flag, value in written))
+    message = Text("{values}: name its option, {text}", values=values, text=text)
+    return UsageError(next(iter(options)), message, example)
+
+
 def _add_examples(command: Any, entry: OperatorEntry, action: Action) -> str:
-    """Add an example of each argument to its help; return the example of the call."""
+    """Add an example of each argument to its help; return the example of the call.
+
+    Only help, completion and errors need them: they take a fifth of the time of ``plan``.
+    """
     from npu_sim.questions.varied_calls import example_call
 
     declared = load_operator(entry.name)

@@ -19,6 +19,7 @@ import typer
 from typer import CallbackParam
 
 from npu_sim.language import Text
+from npu_sim.status import UsageError
 
 OUTPUT_FILES = (
     "figure",
@@ -181,6 +182,17 @@ def _texts(function: str) -> dict[str, str]:
     }
 
 
+def chosen_release(options: Options) -> str | None:
+    """Return the release of a command that also has ``--releases``, which stands for all.
+
+    Raises UsageError when both are given.
+    """
+    if options.releases and options.release is not None:
+        message = "--release and --releases exclude each other"
+        raise UsageError("release", message, "leave one of them out")
+    return "all" if options.releases else options.release
+
+
 def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a file can be written, while options are read and before any work is done.
 
@@ -197,7 +209,7 @@ def require_writable(parameter: CallbackParam, path: Path | None) -> Path | None
 def require_picture(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Check that a picture can be written; raise UsageError for another ending or the path."""
     if path is not None:
-        from npu_sim.show.figures import require_ending
+        from npu_sim.show.svg import require_ending
 
         require_ending(path)
     return require_writable(parameter, path)

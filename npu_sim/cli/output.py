@@ -6,6 +6,7 @@ that the line gives the same report where other defaults hold.
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.cli.interruption import INTERRUPTION
-from npu_sim.language import say, translated, visible
+from npu_sim.language import Verbatim, say, translated, visible, with_changed_fields
 from npu_sim.language.quantities import percent_text
 
 if TYPE_CHECKING:
@@ -23,25 +24,59 @@ if TYPE_CHECKING:
     from npu_sim.framework.execution import Result
     from npu_sim.plans.answers import Printed
     from npu_sim.plans.model import Plan
-    from npu_sim.show.reports.document import Document
+    from npu_sim.show.document import Document
     from npu_sim.studies.determinism import VariableRows
 
 REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-def print_text(*parts: "RenderableType", error: bool = False) -> None:
+_OPTION = re.compile(
+    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine"
+    r"|vary|set|out)"
+    r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
+)
+_FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
+
+
+def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
+    """Return a rendered message with options and functions in command-line form.
+
+    ``limits="hardware"`` becomes ``--limits hardware``. Fields that are :class:`Verbatim`, such as
+    paths, stay unchanged.
+    """
+    verbatim: dict[str, str] = {}
+
+    def hidden(field: str) -> str:
+        if not isinstance(field, Verbatim):
+            return field
+        marker = f"\0{len(verbatim)}\0"
+        verbatim[marker] = field
+        return Verbatim(marker)
+
+    rendered = render(with_changed_fields(text, hidden))
+    shell = _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, rendered))
+    return re.sub("\0[0-9]+\0", lambda marker: verbatim.get(marker[0], marker[0]), shell)
+
+
+def _option(match: re.Match[str]) -> str:
+    name, value = match[1].replace("_", "-"), match[3] if match[2] is None else match[2]
+    return f"--{name}" if value == "True" else f"--{name} {value}"
+
+
+def print_text(
+    *parts: "RenderableType", error: bool = False, wording: Callable[[str], str] = translated
+) -> None:
     """Print an answer on standard output, or an error on standard error.
 
     Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
     """
-    from rich.console import Console
-
-    from npu_sim.show.layout import UNLIMITED, print_to, stack
+    from npu_sim.show.layout import UNLIMITED, WordedConsole, print_to, stack
 
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
-    print_to(Console(highlight=False, width=width, stderr=error), stack(*parts))
+    console = WordedConsole(wording, highlight=False, width=width, stderr=error)
+    print_to(console, stack(*parts))
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
@@ -75,7 +110,7 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
         return
     from npu_sim.show import view_of
 
-    print_text(view_of(answer))
+    print_text(view_of(answer), wording=lambda text: in_shell_form(text, translated))
 
 
 def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "") -> None:
@@ -162,7 +197,7 @@ def command_on(profile: "Profile", **others: object) -> str:
 def write_report(path: Path | None, document: "Document") -> None:
     """Write a report as one HTML file."""
     from npu_sim.files.writing import write_text
-    from npu_sim.show.reports.html import render
+    from npu_sim.show.html import render
 
     if path is not None:
         write_text(path, render(document))
@@ -174,15 +209,14 @@ def write_figure(path: Path | None, answer: "Printed") -> None:
         answer.figure(path.stem.partition("-")[0]).save(path)
 
 
-def write_report_and_trace(
+def write_files(
     outcome: "Plan | Result",
     profile: "Profile",
-    report: Path | None,
-    trace: Path | None,
+    options: Any,
     command: str,
     rows: "Sequence[VariableRows]" = (),
 ) -> dict[str, Any]:
-    """Write the report and the trace of a plan or a run, as far as a path is given.
+    """Write report, picture and trace of a plan or a run, as far as options name files.
 
     Parameters
     ----------
@@ -201,28 +235,23 @@ def write_report_and_trace(
 
     plan = outcome if isinstance(outcome, Plan) else outcome.plan
     shown: dict[str, Any] = {}
-    if report is not None:
-        from npu_sim.files.writing import write_text
+    if options.report is not None:
         from npu_sim.operators.timelines import work_over_time
-        from npu_sim.show.reports.html import render
-        from npu_sim.show.reports.pictures import order_strips
-        from npu_sim.show.reports.plans import plan_report, result_report
-
-        if not isinstance(outcome, Plan):
-            shown["order_strips"] = order_strips(outcome)
+        from npu_sim.show.pictures import order_strips
+        from npu_sim.show.plans import plan_report, result_report
 
         work = work_over_time(plan)
-        document = (
-            plan_report(outcome, command, work)
-            if isinstance(outcome, Plan)
-            else result_report(outcome, command, rows, work)
-        )
-        write_text(report, render(document))
-    if trace is not None:
+        if isinstance(outcome, Plan):
+            write_report(options.report, plan_report(plan, command, work))
+        else:
+            shown["order_strips"] = order_strips(outcome)
+            write_report(options.report, result_report(outcome, command, rows, work))
+    write_figure(options.figure, outcome)
+    if options.trace is not None:
         from npu_sim.operators.timelines import timed_plan, timeline
         from npu_sim.questions.explain import with_changes
         from npu_sim.timelines.tracks import write_trace
 
-        write_trace(trace, [timed_plan(plan, profile)])
+        write_trace(options.trace, [timed_plan(plan, profile)])
         shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
     return shown

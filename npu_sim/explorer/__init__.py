@@ -5,7 +5,6 @@ default, and loads nothing from other servers.
 """
 
 from npu_sim.explorer.access import LOCAL_NAMES
-from npu_sim.explorer.application import Explorer
-from npu_sim.explorer.server import serve, serving
+from npu_sim.explorer.application import Explorer, serve, serving
 
 __all__ = ["LOCAL_NAMES", "Explorer", "serve", "serving"]

@@ -1,9 +1,13 @@
-"""The explorer's web application: routes, limits of requests, and headers of responses."""
+"""The explorer's web application and server: routes, limits of requests, and headers of responses.
+
+The server is uvicorn's, with a time limit for the headers of a request.
+"""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -15,6 +19,7 @@ from types import MappingProxyType
 from typing import IO, Any
 from urllib.parse import parse_qsl
 
+import h11
 from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -24,6 +29,8 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.explorer.access import LOOPBACK, Access
@@ -37,14 +44,20 @@ from npu_sim.explorer.answers import (
     trace_json,
     work_answer,
 )
-from npu_sim.explorer.dropped import PRODUCT, DroppedFiles, kind_of, without_folder
-from npu_sim.explorer.jobs import MOST_WAITING, Jobs, Task
-from npu_sim.explorer.state import State, catalog, language_of
-from npu_sim.explorer.texts import LANGUAGES, page_texts
+from npu_sim.explorer.jobs import (
+    MOST_WAITING,
+    PRODUCT,
+    DroppedFiles,
+    Jobs,
+    Task,
+    kind_of,
+    without_folder,
+)
+from npu_sim.explorer.state import LANGUAGE_NAMES, State, catalog, language_of, page_texts
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.files.writing import schema
 from npu_sim.language import Text, language, translated, using_language
-from npu_sim.show.reports.html import DRAWING_SCRIPTS, picture_texts
+from npu_sim.show.html import DRAWING_SCRIPTS, picture_texts
 from npu_sim.status import NpuSimError
 
 BACKLOG = 64
@@ -79,10 +92,10 @@ FILES = MappingProxyType(
         },
         "/explore.css": ("npu_sim.explorer", "page/explore.css", "text/css"),
         **{
-            f"/{name}": ("npu_sim.show.reports", f"assets/{name}", "text/javascript")
+            f"/{name}": ("npu_sim.show", f"assets/{name}", "text/javascript")
             for name in DRAWING_SCRIPTS
         },
-        "/report.css": ("npu_sim.show.reports", "assets/report.css", "text/css"),
+        "/report.css": ("npu_sim.show", "assets/report.css", "text/css"),
     }
 )
 FILE_NAME = "file.name"
@@ -263,9 +276,15 @@ async def _json_body(request: Request) -> dict[str, str]:
 
 def refused(status: int, why: str) -> Response:
     """Return a sentence with an error status; the connection ends, the rest of its input unread."""
+    content = encoded(translated(why))
     return Response(
-        translated(why), status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
+        content, status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
     )
+
+
+def encoded(text: str) -> bytes:
+    """Return UTF-8, with lone surrogates escaped: a name in a dropped file may have them."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _on_http_error(request: Request, error: Exception) -> Response:
@@ -280,8 +299,7 @@ def json_answer(content: Mapping[str, Any]) -> Response:
     text = json.dumps(
         {"schema": schema("explorer"), **content}, ensure_ascii=False, allow_nan=False
     )
-    # A name in a dropped file may have lone surrogates, which are no UTF-8.
-    return Response(text.encode("utf-8", "backslashreplace"), media_type=JSON)
+    return Response(encoded(text), media_type=JSON)
 
 
 async def _respond(handler: Handler, explorer: Explorer, state: State) -> Response:
@@ -313,7 +331,7 @@ def _catalog(explorer: Explorer, state: State) -> Response:
         {
             **catalog(explorer.products),
             "language": chosen,
-            "languages": dict(LANGUAGES),
+            "languages": dict(LANGUAGE_NAMES),
             "texts": page_texts(chosen),
             "picture_texts": picture_texts(),
         }
@@ -333,7 +351,7 @@ def _download(make: Callable[..., str], kind: str, file_name: str) -> Handler:
         except NpuSimError as error:
             return refused(HTTPStatus.CONFLICT, str(refusal(error)["text"]))
         headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-        return Response(content, headers=headers, media_type=f"{kind}; charset=utf-8")
+        return Response(encoded(content), headers=headers, media_type=f"{kind}; charset=utf-8")
 
     return answer
 
@@ -392,3 +410,84 @@ def _started(explorer: Explorer, task: Task) -> Response:
             Text("{most_waiting} computations wait already", most_waiting=MOST_WAITING),
         )
     return json_answer({"outcome": "started", "number": number})
+
+
+MOST_CONNECTIONS = 256
+"""Open connections; a request on a further one gets status 503."""
+HEADER_SECONDS = 20
+"""Time for the headers of a request to arrive; uvicorn alone would wait for ever."""
+SHUTDOWN_SECONDS = 1
+"""Time for requests in progress to end when the server stops."""
+
+
+class _HeaderTimeout(H11Protocol):
+    """Closes connections whose request headers do not arrive in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time limit of the first request."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def handle_events(self) -> None:
+        """Stop the time limit once headers are complete; start it when the next ones begin."""
+        super().handle_events()
+        # h11 stores the bytes of an incomplete request head here.
+        headers_begun = bool(self.conn.trailing_data[0])
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif headers_begun and self._timer is None:
+            self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the time limit."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def make_server(explorer: Explorer) -> Server:
+    """Return the uvicorn server of an explorer; it prints nothing."""
+    config = Config(
+        application(explorer),
+        http=_HeaderTimeout,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    return Server(config)
+
+
+def serve(explorer: Explorer) -> None:
+    """Answer requests until interrupted."""
+    try:
+        make_server(explorer).run(sockets=[explorer.socket])
+    finally:
+        explorer.close()
+
+
+@contextmanager
+def serving(explorer: Explorer) -> Iterator[Explorer]:
+    """Answer requests in a thread until the block ends."""
+    server = make_server(explorer)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [explorer.socket]}, daemon=True)
+    thread.start()
+    try:
+        yield explorer
+    finally:
+        server.should_exit = True
+        thread.join()
+        explorer.close()

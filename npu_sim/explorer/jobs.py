@@ -2,9 +2,13 @@
 
 They run in the background, one at a time, in a process that can be killed: kernels do not stop on
 request, so cancelling a computation ends the process.
+
+Files dropped on the page are stored here as well: products, device profiles and files of calls.
 """
 
+import itertools
 import os
+import re
 import shlex
 import signal
 import threading
@@ -15,19 +19,18 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import document_answer, failure, refusal, result_answer
-from npu_sim.explorer.dropped import without_folder
-from npu_sim.explorer.state import State, call_of, language_of, panes, profile_of
-from npu_sim.explorer.texts import UNFINISHED
-from npu_sim.files.reading import lines_of
+from npu_sim.explorer.state import UNFINISHED, State, call_of, language_of, panes, profile_of
+from npu_sim.files.reading import CONFIG_BYTES, DROPPED_BYTES, lines_of
 from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text, using_language
+from npu_sim.language import Text, using_language, with_changed_fields
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
@@ -35,6 +38,107 @@ from npu_sim.status import NpuSimError, UsageError
 
 if TYPE_CHECKING:
     from npu_sim.questions.preflight import Column
+
+
+PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
+KINDS = {
+    ".yaml": PRODUCT,
+    ".yml": PRODUCT,
+    ".csv": PROFILE,
+    ".db": PROFILE,
+    ".jsonl": CALLS,
+    ".json": CALLS,
+}
+"""Kind of a file by its suffix."""
+MOST_FILE_BYTES = {PRODUCT: CONFIG_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
+MOST_FILES = 16
+PIECE = 1 << 16
+"""Bytes read at a time."""
+NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
+"""A plain file name. It does not begin with a dot, so unfinished ``.part`` files do not match."""
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a file; see ``KINDS``.
+
+    Raises UsageError if the suffix is unknown, or the name is not a plain file name.
+    """
+    kind = KINDS.get(Path(name).suffix.lower())
+    if kind is None or not NAME.fullmatch(name):
+        hint = (
+            ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for "
+            "calls; letters, digits, blanks and . _ + - before it"
+        )
+        raise UsageError(
+            "file", Text("{name}: not a file that is read here", name=name[:100]), hint
+        )
+    return kind
+
+
+@dataclass
+class DroppedFiles:
+    """The newest dropped files, in a temporary folder of this process."""
+
+    _folder: TemporaryDirectory[str] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def keep(self, name: str, body: IO[bytes], length: int) -> Path:
+        """Store a file, replacing one of the same name, and remove the oldest files.
+
+        - ``name``: name that :func:`kind_of` accepts.
+        - ``body``, ``length``: content, and its length in bytes.
+
+        Raises UsageError if the file is too large for its kind, or shorter than ``length``.
+        """
+        most = MOST_FILE_BYTES[kind_of(name)]
+        if length > most:
+            message = Text(
+                "{name} has {length} bytes, more than the {most} that are read of such a file",
+                name=name,
+                length=length,
+                most=most,
+            )
+            raise UsageError("file", message, "")
+        with self._lock:
+            self._folder = self._folder or TemporaryDirectory(prefix="npu_sim_explorer_")
+        folder = Path(self._folder.name)
+        part = folder / f".part{next(self._numbers)}"
+        try:
+            with part.open("wb") as file:
+                while length:
+                    piece = body.read(min(PIECE, length))
+                    if not piece:
+                        raise UsageError(
+                            "file", Text("{name} ended early", name=name), "drop it again"
+                        )
+                    length -= file.write(piece)
+            with self._lock:
+                part.replace(folder / name)
+                files = [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
+                files.sort(key=lambda file: file.stat().st_mtime_ns)
+                for old in files[:-MOST_FILES]:
+                    old.unlink()
+        finally:
+            part.unlink(missing_ok=True)
+        return folder / name
+
+    def forget(self) -> None:
+        """Remove the folder."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
+    """Return an error whose message omits the temporary folder from file names."""
+
+    def without(text: str) -> str:
+        return type(text)(text.replace(f"{folder}{os.sep}", ""))
+
+    message, hint = (with_changed_fields(text, without) for text in (error.message, error.hint))
+    return type(error)(*(*error.args[:-2], message, hint))
+
 
 MOST_BYTES = 1 << 31
 """Largest total size of the tensors of one run; larger runs are left to the command line."""
@@ -159,7 +263,7 @@ class CountingGenerator(np.random.Generator):
 def profile_answer(task: Task, report: Report) -> dict[str, Any]:
     """Read the profile of a device; a file without a SoC gets the SoC of the page."""
     from npu_sim.questions.measured_profile import read_profile
-    from npu_sim.show.measured_profile import measured_report
+    from npu_sim.show.profiles import measured_report
 
     assert task.file is not None
     report("reading", None)
@@ -175,7 +279,7 @@ def profile_answer(task: Task, report: Report) -> dict[str, Any]:
 def calls_answer(task: Task, report: Report) -> dict[str, Any]:
     """Check a file of calls for the products that the page shows."""
     from npu_sim.questions.preflight import check_file
-    from npu_sim.show.reports.preflight import preflight_report
+    from npu_sim.show.preflight import preflight_report
 
     assert task.file is not None
     targets = list(dict.fromkeys(_target(state, task.products) for state in panes(task.state)))

@@ -5,6 +5,8 @@ A state maps names to text: ``operator``, ``product``, ``soc``, ``release``, ``d
 (:mod:`npu_sim.framework.axes`); a tensor given as text replaces the one that the axes imply.
 Integers are written in the notations of sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``. A missing
 axis takes its default; an empty one is refused.
+
+The fixed texts of the page are at the end.
 """
 
 import re
@@ -12,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
@@ -20,7 +23,7 @@ from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
 from npu_sim.framework.inference import call_with
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
-from npu_sim.language import LANGUAGES, Text, language
+from npu_sim.language import LANGUAGES, Text, language, translated, using_language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator, loadable_operators
 from npu_sim.releases import default_release, release_names
@@ -247,3 +250,95 @@ def _axis(axis: Axis) -> dict[str, Any]:
         return {**entry, "default": str(axis.default).lower()}
     top = min(axis.high, max(axis.default * TOP_OF_SLIDER, TOP_OF_SLIDER))
     return {**entry, "default": str(axis.default), "low": axis.low, "high": axis.high, "top": top}
+
+
+LANGUAGE_NAMES = MappingProxyType({"en": "English", "zh": "中文"})
+"""Languages of the page, as they call themselves."""
+UNFINISHED = "the computation stopped unexpectedly; perhaps memory ran out"
+"""Text of a computation whose process ended without an answer."""
+TEXTS = (
+    "as implied",
+    "attributes",
+    "back to the defaults",
+    "cancel",
+    "close the second pane",
+    "compare with another call",
+    "copied",
+    "copy as command",
+    "copy as Python",
+    "copy link",
+    "could not copy",
+    "deterministic",
+    "documented: limits of the product documents; hardware: limits of the buffers",
+    "drop it: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
+    "JSON",
+    "language",
+    "selects {path}",
+    "left out",
+    "left out: {value}",
+    "limits",
+    "Lower bound of its time",
+    "marked with ≠, different: {names}",
+    "nothing is different",
+    "open a file",
+    "One core, step by step",
+    "operator",
+    "or drop it here: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
+    "overflows: {path}",
+    "Plan",
+    "planned in {milliseconds} ms",
+    "product",
+    "progress",
+    "refused: {why}",
+    "release",
+    "release of the product's software",
+    "Replaces what the sizes imply, such as 4096x512:bf16 or 4096x512:bf16:strided; empty: as "
+    "implied.",
+    "report",
+    "Run on generated data",
+    "run on generated data",
+    "runs: {path}",
+    "same path; {effect}",
+    "save as one file",
+    "sending",
+    "Simulated, not measured on a device. To open it in npu-sim explore, put this behind its "
+    "address:",
+    "Sizes may be written as 4K (4096), 7168*2 or 1e4.",
+    "sizes of the first call",
+    "sizes, dtypes and switches",
+    "SoC",
+    "tensors as text",
+    "the call",
+    "the second call",
+    "the explorer does not answer: is npu-sim explore still running?",
+    "the switch of deterministic computation",
+    "The trace opens in the viewer Perfetto: on ui.perfetto.dev choose Open trace file; it stays "
+    "on your machine.",
+    "trace",
+    "Changes that select another path",
+    "Nearest calls that run",
+    "where",
+    "Work over time",
+    "{name}, slider",
+    "{seconds} s",
+)
+"""Texts of the page and of its scripts; {names} are placeholders."""
+STAGES = (
+    "waiting",
+    "starting",
+    "planning",
+    "generating data",
+    "computing",
+    "reading",
+    "checking calls",
+    "done",
+    "cancelled",
+    UNFINISHED,
+)
+"""Names of the stages of a computation."""
+
+
+def page_texts(language: str) -> dict[str, str]:
+    """Return the texts of the page in a language, by their English text."""
+    with using_language(language):
+        return {text: translated(text) for text in (*TEXTS, *STAGES)}

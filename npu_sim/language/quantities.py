@@ -20,9 +20,11 @@ def short_bytes_text(size: int) -> str:
 
 
 def time_text(microseconds: float) -> str:
-    """Return a time with three significant digits: ``3.45 us``, ``94.9 us``, ``1.23 ms``."""
+    """Return a time with three significant digits: ``4.14 ns``, ``94.9 us``, ``1.23 ms``."""
     value, unit = _rounded(microseconds), "us"
-    if value >= 1e6:
+    if 0 < value < 0.1:
+        value, unit = 1000 * value, "ns"
+    elif value >= 1e6:
         value, unit = value / 1e6, "s"
     elif value >= 1000:
         value, unit = value / 1000, "ms"
@@ -41,6 +43,20 @@ def _three_digits(value: float) -> str:
     if value >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def ulp_text(error: float) -> str:
+    """Return an error for a sentence: ``0.515 ulp``, ``171 ulp``, ``4,913 ulp``."""
+    return f"{error:,.0f} ulp" if error >= 1000 else f"{error:.3g} ulp"
+
+
+def calls_text(count: int, distinct: int | None = None) -> str:
+    """Return a number of calls: ``1 call``, ``67 calls``, ``67 calls, 3 of them distinct``."""
+    if count == 1:
+        return say("1 call")
+    if distinct is None:
+        return say("{count} calls", count=count)
+    return say("{count} calls, {distinct} of them distinct", count=count, distinct=distinct)
 
 
 def percent_text(fraction: float) -> str:

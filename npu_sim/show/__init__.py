@@ -16,52 +16,52 @@ VIEWS = {
     "plans.model:Plan": "text:plan_view",
     "plans.model:Workspace": "text:workspace_view",
     "timelines.model:Timeline": "timelines:timeline_view",
-    "questions.calibrate:CalibrationAnswer": "calibration:calibration_view",
-    "questions.compare:Comparison": "compare:comparison_view",
-    "questions.compare:Upgrade": "compare:upgrade_view",
+    "questions.calibrate:CalibrationAnswer": "profiles:calibration_view",
+    "questions.compare:Comparison": "comparisons:comparison_view",
+    "questions.compare:Upgrade": "comparisons:upgrade_view",
     "questions.explain:Explanation": "explain:explanation_view",
-    "questions.limits:LimitTable": "limits:limits_view",
-    "questions.measured_profile:MeasuredProfile": "measured_profile:whole_profile_view",
-    "questions.preflight:Matrix": "call_times:preflight_view",
-    "questions.measured_profile:ProfileComparison": "calibration:profile_comparison_view",
+    "questions.limits:LimitTable": "comparisons:limits_view",
+    "questions.measured_profile:MeasuredProfile": "profiles:whole_profile_view",
+    "questions.preflight:Matrix": "preflight:preflight_view",
+    "questions.measured_profile:ProfileComparison": "profiles:profile_comparison_view",
     "device_kit.check:KitCheck": "kit:check_view",
     "device_kit.folder:Kit": "kit:kit_view",
     "studies.certificate:Certificate": "studies:certificate_view",
     "studies.determinism:DeterminismStudy": "studies:study_view",
     "studies.invariance:InvarianceStudy": "studies:study_view",
     "studies.precision:PrecisionStudy": "studies:study_view",
-    "dumps.reading:DumpReading": "dumps:dump_view",
-    "failures.diagnosis:Diagnosis": "dumps:diagnosis_view",
+    "dumps.reading:DumpReading": "verdicts:dump_view",
+    "failures.diagnosis:Diagnosis": "verdicts:diagnosis_view",
     "verdicts.answers:OutputVerdict": "verdicts:output_verdict_view",
     "verdicts.answers:Verification": "verdicts:verification_view",
 }
 """Functions of this package that return the text of an answer as a rich renderable, by its type."""
 DOCUMENTS = {
-    "framework.execution:Prepared": "reports.plans:prepared_document",
-    "framework.execution:Result": "reports.plans:result_document",
-    "plans.model:Plan": "reports.plans:plan_document",
-    "timelines.model:Timeline": "reports.plans:timeline_document",
-    "questions.compare:Comparison": "reports.comparisons:diff_report",
-    "questions.limits:LimitTable": "reports.comparisons:limits_report",
-    "questions.measured_profile:MeasuredProfile": "measured_profile:measured_report",
-    "questions.preflight:Matrix": "reports.preflight:preflight_report",
+    "framework.execution:Prepared": "plans:prepared_document",
+    "framework.execution:Result": "plans:result_document",
+    "plans.model:Plan": "plans:plan_document",
+    "timelines.model:Timeline": "plans:timeline_document",
+    "questions.compare:Comparison": "comparisons:diff_report",
+    "questions.limits:LimitTable": "comparisons:limits_report",
+    "questions.measured_profile:MeasuredProfile": "profiles:measured_report",
+    "questions.preflight:Matrix": "preflight:preflight_report",
     "device_kit.check:KitCheck": "kit:check_document",
     "studies.certificate:Certificate": "studies:certificate_document",
     "studies.determinism:DeterminismStudy": "studies:study_document",
     "studies.invariance:InvarianceStudy": "studies:study_document",
     "studies.precision:PrecisionStudy": "studies:study_document",
-    "dumps.reading:DumpReading": "dumps:dump_report",
+    "dumps.reading:DumpReading": "verdicts:dump_report",
     "verdicts.answers:Verification": "verdicts:verification_report",
 }
 """Functions that return the report of an answer."""
 PICTURES = {
-    "framework.execution:Prepared": "figures:pictures_of_plan",
-    "questions.explain:Explanation": "figures:pictures_of_plan",
-    "timelines.model:Timeline": "figures:pictures_of_plan",
-    "plans.model:Plan": "figures:plan_pictures",
-    "framework.execution:Result": "figures:result_pictures",
-    "plans.model:Workspace": "figures:workspace_pictures",
-    "questions.limits:LimitTable": "figures:limits_pictures",
+    "framework.execution:Prepared": "pictures:pictures_of_plan",
+    "questions.explain:Explanation": "pictures:pictures_of_plan",
+    "timelines.model:Timeline": "pictures:pictures_of_plan",
+    "plans.model:Plan": "pictures:plan_pictures",
+    "framework.execution:Result": "pictures:result_pictures",
+    "plans.model:Workspace": "pictures:workspace_pictures",
+    "questions.limits:LimitTable": "comparisons:limits_pictures",
 }
 """Functions that return the single pictures of an answer by name."""
 
@@ -84,8 +84,8 @@ def html_of(answer: Any) -> str | None:
 
     It is the report, or a page of the text's tables where the type has no report.
     """
-    from npu_sim.show.reports.document import view_report
-    from npu_sim.show.reports.html import embedded
+    from npu_sim.show.document import view_report
+    from npu_sim.show.html import embedded
 
     document = document_of(answer)
     if document is None:
@@ -106,8 +106,8 @@ def document_of(answer: Any, call: str = "") -> Any:
 
 
 def figure_of(answer: Any, name: str) -> Any:
-    """Return a picture of an answer as a :class:`~npu_sim.show.figures.Figure`."""
-    from npu_sim.show.figures import named_figure
+    """Return a picture of an answer as a :class:`~npu_sim.show.svg.Figure`."""
+    from npu_sim.show.svg import named_figure
 
     return named_figure(answer, _made(answer, PICTURES) or {}, name)
 

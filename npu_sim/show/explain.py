@@ -10,8 +10,8 @@ from npu_sim.language.quantities import bytes_text, percent_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan, SizeLimit
+from npu_sim.show.comparisons import bound_text
 from npu_sim.show.layout import Column, Paragraph, Table, stack
-from npu_sim.show.limits import bound_text
 from npu_sim.show.text import (
     EVIDENCE_NOTES,
     OUTCOME_STYLES,

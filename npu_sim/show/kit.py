@@ -7,8 +7,8 @@ from rich.console import RenderableType
 from npu_sim.device_kit.check import KitCheck, ModeCheck
 from npu_sim.device_kit.folder import Kit
 from npu_sim.language import Text, joined, say
+from npu_sim.show.document import Document, Section
 from npu_sim.show.layout import Paragraph, Table, lines_table, stack
-from npu_sim.show.reports.document import Document, Section
 
 HEADINGS = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
 MOST_FINDINGS = 20

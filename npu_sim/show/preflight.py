@@ -1,27 +1,25 @@
-"""A preflight as text, JSON lines, JUnit XML, annotations and Markdown."""
+"""A preflight, the times of a file of calls and a recording of calls, as text and as a report."""
 
-import json
-import os
-import re
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
-from xml.etree import ElementTree
 
 from rich.console import Group, RenderableType
 
-from npu_sim import __version__
-from npu_sim.files.writing import schema, write_atomically, write_text
-from npu_sim.language import Text, Verbatim, joined, say, translated, visible
-from npu_sim.language.quantities import bytes_text, short_bytes_text
+from npu_sim.language import Text, Verbatim, joined, say, visible
+from npu_sim.language.quantities import (
+    bytes_text,
+    calls_text,
+    percent_text,
+    short_bytes_text,
+    time_text,
+)
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import (
     ACCEPTED,
     ERROR,
     FAILED,
     INFORMATIONAL,
-    MALFORMED,
     Checked,
     Fault,
     Finding,
@@ -29,11 +27,15 @@ from npu_sim.questions.preflight import (
     Row,
     Summary,
 )
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
+from npu_sim.questions.preflight_checks import BoundSum, Totals
+from npu_sim.show.document import Document, table_report
+from npu_sim.show.layout import Cell, Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time
 
 SHOWN_ROWS = 40
 SHOWN_FAULTS = 20
 SHOWN_LINES = 5
+SHOWN_REMARKS = 4
 SHOWN_KERNELS = 5
 MARKS = {
     "timing": ("~", "can differ between runs"),
@@ -54,9 +56,11 @@ def cell_text(checked: Checked | None, budget: int | None = None) -> str:
     if checked.outcome != RUNS:
         return "no tiling" if checked.outcome == FAILED else str(checked.status or checked.outcome)
     marks = "".join(mark for fact, (mark, _) in MARKS.items() if checked.facts.get(fact))
-    size = short_bytes_text(checked.workspace_bytes)
+    size, accepted = short_bytes_text(checked.workspace_bytes), short_bytes_text(budget or 0)
     if budget is not None and checked.workspace_bytes > budget:
-        size += f" > {short_bytes_text(budget)}"
+        over = checked.workspace_bytes - budget
+        text = "{accepted} + {over}" if size == accepted else "{size} > {accepted}"
+        size = Text(text, size=size, accepted=accepted, over=short_bytes_text(over))
     return f"{size} {marks}".rstrip()
 
 
@@ -69,6 +73,8 @@ def lines_text(rows: Iterable[Row]) -> str:
     """Return the line numbers of calls: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
     more = ""
+    if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        return say("lines {first} to {last}", first=str(numbers[0]), last=str(numbers[-1]))
     if len(numbers) > SHOWN_LINES:
         more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
     if len(numbers) == 1:
@@ -86,11 +92,17 @@ def fault_text(fault: Fault) -> str:
         "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
         fault,
         times=times,
-        value=Verbatim(fault.op) if fault.op else "no call",
+        value=_named(fault.op),
         lines=lines_text(fault.rows),
-        labels=", ".join(fault.labels),
+        labels=labels_text(fault.labels),
         note=note,
     )
+
+
+def _named(operators: str) -> str:
+    if isinstance(operators, Text):
+        return operators
+    return Verbatim(operators) if operators else "no call"
 
 
 def baseline_text(matrix: Matrix) -> str:
@@ -121,29 +133,90 @@ def matrix_view(matrix: Matrix) -> Group:
 
 
 def notes(matrix: Matrix) -> list[RenderableType]:
-    """Return caveats, differences, faults, timing and what was not recorded, each after a gap."""
-    parts: list[RenderableType] = []
-    remarks = [*caveat_lines(matrix), *difference_lines(matrix)]
-    if remarks:
-        parts += ["", *map(_line, remarks)]
-    faults = matrix.faults() + matrix.faults(INFORMATIONAL)
-    if faults:
-        parts += ["", *(_line(fault_text(fault)) for fault in faults[:SHOWN_FAULTS])]
+    """Return what refuses, what changes bits, and other remarks, each group after a gap.
+
+    Equal reasons of several operators are one line. More than ``SHOWN_REMARKS`` remarks of a kind
+    are named only: reports and ``--lines`` have their sentences.
+    """
+    faults = _merged(matrix.faults() + matrix.faults(INFORMATIONAL))
+    groups = [[fault_text(fault) for fault in faults[:SHOWN_FAULTS]]]
     more = len(faults) - SHOWN_FAULTS
     if more > 0:
-        parts.append(say("and {faults} more kinds: --report or --json lists all", faults=more))
+        groups[0].append(say("and {faults} more kinds: --report or --json lists all", faults=more))
+    groups.append([*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS])
     if matrix.baseline:
         stale = [
             say("line {line}: {text}", line=line, text=stale_text(finding))
             for finding, line in matrix.stale().items()
         ]
-        parts += ["", *map(_line, (baseline_text(matrix), *stale))]
-    timing = list(timing_lines(matrix))
-    if timing:
-        parts += ["", *map(_line, timing[:SHOWN_FAULTS])]
-    for text in recorded_lines(matrix):
-        parts += ["", _line(text)]
+        groups.append([baseline_text(matrix), *stale])
+    groups.append(_remarks(matrix))
+    groups += [[text] for text in recorded_lines(matrix)]
+    parts: list[RenderableType] = []
+    for group in groups:
+        if group:
+            parts += ["", *map(_line, group)]
     return parts
+
+
+def remark_lines(matrix: Matrix) -> list[str]:
+    """Return the sentences of caveats, and of other paths and numbers of cores."""
+    return [*caveat_lines(matrix), *difference_lines(matrix, DIFFERENT)]
+
+
+def _remarks(matrix: Matrix) -> list[str]:
+    """Return the remarks of a kind, or which lines have them where they are many."""
+    caveats: dict[str, dict[int, Row]] = {}
+    for row, _, checked in matrix.cells():
+        for code in checked.facts.get("caveats", ()):
+            caveats.setdefault(Verbatim(code), {})[row.line] = row
+    differences: dict[str, dict[int, Row]] = {}
+    for found in matrix.differences():
+        if name := DIFFERENT.get(found.fact):
+            differences.setdefault(name, {}).update((row.line, row) for row in found.rows)
+    lines: list[str] = []
+    are_named = False
+    for sentences, kinds in (
+        (list(caveat_lines(matrix)), caveats),
+        (list(difference_lines(matrix, DIFFERENT)), differences),
+    ):
+        if len(sentences) <= SHOWN_REMARKS:
+            lines += sentences
+            continue
+        are_named = True
+        names = (
+            Text("{name} ({lines})", name=name, lines=lines_text(rows.values()))
+            for name, rows in kinds.items()
+        )
+        lines.append(joined(names, ", "))
+    return [*lines, say("sentences: --lines or --report")] if are_named else lines
+
+
+def _operators(names: Sequence[str]) -> str:
+    """Return the operators of a reason, many of them as their number."""
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) > SHOWN_REMARKS:
+        return Text("{count} operators", count=len(distinct))
+    return ", ".join(distinct)
+
+
+def _line_of(row: Row) -> int:
+    return row.line
+
+
+def _merged(faults: Sequence[Fault]) -> list[Fault]:
+    """Join the faults of several operators that have one reason."""
+    groups: dict[tuple[str, ...], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.level, fault.word, fault.reason, *fault.labels), []).append(fault)
+    return [
+        replace(
+            alike[0],
+            op=_operators([fault.op for fault in alike]),
+            rows=tuple(sorted((row for fault in alike for row in fault.rows), key=_line_of)),
+        )
+        for alike in groups.values()
+    ]
 
 
 def _line(text: str) -> Paragraph:
@@ -220,7 +293,7 @@ def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
     yield Paragraph(head, hanging=4, is_line=True)
     for text, labels in answers.items():
-        line = Text("{text}  {labels}", text=text, labels=", ".join(labels))
+        line = Text("{text}  {labels}", text=text, labels=labels_text(labels))
         yield Paragraph(line, indent=4, hanging=4)
 
 
@@ -247,7 +320,7 @@ def caveat_lines(matrix: Matrix) -> Iterator[str]:
             "{code}, {lines}, {labels}: {message}",
             code=Verbatim(code),
             lines=lines_text(rows.values()),
-            labels=", ".join(labels),
+            labels=labels_text(labels),
             message=message,
         )
 
@@ -258,17 +331,38 @@ DIFFERENCES = {
     "bits": "other bits, {lines}: {values}",
 }
 """Sentence for each fact; times are in a table."""
+DIFFERENT = {"path": "other path", "cores": "other number of cores"}
+"""Facts that do not change bits by themselves, shortened."""
 
 
-def difference_lines(matrix: Matrix) -> Iterator[str]:
+def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)) -> Iterator[str]:
     """Return where the columns differ in path, cores and bits, equal differences once."""
     for found in matrix.differences():
-        if found.fact in DIFFERENCES:
+        if found.fact in DIFFERENCES and found.fact in facts:
             parts = (
-                Text("{value} on {labels}", value=value, labels=joined(labels, ", "))
+                Text("{value} on {labels}", value=value, labels=labels_text(labels))
                 for value, labels in found.values
             )
             yield say(DIFFERENCES[found.fact], lines=lines_text(found.rows), values=joined(parts))
+
+
+def labels_text(labels: Iterable[str]) -> str:
+    """Return targets, those that differ in the release alone together: ``A2, A3 (8.3, 9.1)``."""
+    releases: dict[str, list[str]] = {}
+    for label in labels:
+        head, _, release = label.rpartition(" ")
+        releases.setdefault(head, []).append(release)
+    heads: dict[tuple[str, ...], list[str]] = {}
+    for head, names in releases.items():
+        heads.setdefault(tuple(names), []).append(head)
+    groups: list[str] = []
+    for found, alike in heads.items():
+        if len(found) * len(alike) == 1 or alike == [""]:
+            groups += [f"{alike[0]} {name}".strip() for name in found]
+        else:
+            products, listed = joined(alike, ", "), joined(found, ", ")
+            groups.append(Text("{products} ({releases})", products=products, releases=listed))
+    return joined(groups, ", ")
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
@@ -291,7 +385,7 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             count=sum(calls.values()),
             outputs=outputs,
             op=op,
-            where=", ".join(labels),
+            where=labels_text(labels),
             switched=switched,
             workspace=workspace,
         )
@@ -341,165 +435,370 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
         )
 
 
-SHOWN_ANNOTATIONS = 10
-"""Maximum number of annotations of one kind per step."""
-
-IN_MARKDOWN = re.compile(r"[&<>|`*\[\]\\]")
-"""Characters that have a meaning in Markdown; an underscore within a word has none."""
-NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def write_results(path: Path, matrix: Matrix) -> None:
-    """Write one JSON line per call and target, with the whole plan.
-
-    Lone surrogates are escaped.
-    """
-    lines = (
-        json.dumps({"schema": schema("preflight_result"), **result}, ensure_ascii=False) + "\n"
-        for result in matrix.results(whole=True)
-    )
-    write_atomically(
-        path,
-        lambda file: file.writelines(line.encode("utf-8", "backslashreplace") for line in lines),
-    )
-
-
-def write_junit(path: Path, matrix: Matrix, file: str) -> None:
-    """Write JUnit XML: a test suite per target, a test case per call.
-
-    A call that is not accepted is a failure; a line that is not a call is an error.
-    """
-    root = ElementTree.Element("testsuites")
-    for label in matrix.labels:
-        suite = ElementTree.SubElement(root, "testsuite", name=_printable(f"{file} {label}"))
-        for row in matrix.rows:
-            if label in row.cells:
-                _add_case(suite, row, label, matrix, file)
-    for element in (root, *root):
-        cases = list(element.iter("testcase"))
-        element.set("tests", str(len(cases)))
-        element.set("failures", str(sum(case.find("failure") is not None for case in cases)))
-        element.set("errors", str(sum(case.find("error") is not None for case in cases)))
-        element.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
-    ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    write_atomically(path, lambda target: target.write(text))
+TOTALS = ("product", "calls", "runs", "launches", "lower bound", "estimate", "peak workspace")
+"""Columns of the sums."""
+CALLS = (
+    "",
+    "call",
+    "product",
+    "outcome",
+    "path",
+    "launches",
+    "workspace",
+    "lower bound",
+    "all calls",
+    "share",
+    "estimate",
+)
+"""Columns of the calls."""
+_RIGHT = {"", "calls", "runs", "launches", "workspace", "lower bound", "all calls", "share"}
+NOTE = (
+    "lower bound: from published rates, nothing is measured; estimate V: busy time of the vector "
+    "pipe, not of the launch; both cover the calls above, not the rest of the model"
+)
 
 
-def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, file: str) -> None:
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        classname=_printable(row.op or "malformed"),
-        file=_printable(file),
-        line=str(row.line),
-    )
-    case.set("name", _printable(say("line {line}: {title}", row)))
-    case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
-    faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
-    if faults:
-        kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
-        fault = ElementTree.SubElement(
-            case, kind, message=_printable(", ".join(finding.kind for finding in faults))
+def totals_rows(matrix: Matrix) -> list[tuple[str, ...]]:
+    """Return one row per target, under ``TOTALS``; counts are weighted."""
+    summaries = matrix.summaries()
+    rows: list[tuple[str, ...]] = []
+    for label, sums in matrix.totals().items():
+        summary = summaries[label]
+        bound = _sums_text(sums)
+        if sums.unbounded:
+            bound = say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
+        rows.append(
+            (
+                label,
+                f"{summary.count:,}",
+                f"{sums.calls:,}",
+                f"{sums.launches:,}",
+                bound,
+                _estimate_text(sums.estimates),
+                bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
+            )
         )
-        fault.text = _printable("\n".join(finding.reason for finding in faults))
+    return rows
 
 
-def _printable(text: str) -> str:
-    """Replace characters that XML cannot represent."""
-    return NOT_IN_XML.sub("?", text)
+def _sums_text(sums: Totals) -> str:
+    """Return the sums of bounds, each of calls with bounds that cover the same work."""
+    if len(sums.bounds) < 2:
+        return bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
+    parts = []
+    for coverage, found in sums.bounds.items():
+        time = bound_cell(found.bound_us, coverage)
+        parts.append(say("{calls}: {time}", calls=calls_text(found.calls), time=time))
+    return joined(parts)
 
 
-def annotations(matrix: Matrix, file: str) -> Iterator[str]:
-    """Yield GitHub annotation commands: one per group of equal problems, at its first line."""
-    for level, command in ((ERROR, "error"), (INFORMATIONAL, "notice")):
-        for fault in matrix.faults(level)[:SHOWN_ANNOTATIONS]:
-            title = f"{fault.op or 'no call'}: {fault.word}"
-            place = f"file={_property(file)},line={fault.rows[0].line},title={_property(title)}"
-            yield f"::{command} {place}::{_data(fault_text(fault))}"
+def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
+    """Return the calls under ``CALLS``, those with the largest bound of all their calls first.
 
-
-SARIF_LEVELS = {ERROR: "error", INFORMATIONAL: "note", ACCEPTED: "error"}
-
-
-def error_lines(matrix: Matrix, file: str, baseline: str) -> Iterator[str]:
-    """Yield a line per finding that editors and CI read: ``file:line: error: message``.
-
-    Findings of informational products are notes, entries of the baseline that are no longer found
-    are warnings at their lines of that file.
+    Targets on which a call has equal cells are one row. Bounds that cover different work have no
+    common order: calls with bounds of each coverage follow each other.
     """
-    for level in (ERROR, INFORMATIONAL):
-        for fault in matrix.faults(level, by_line=True):
-            place = f"{file}:{fault.rows[0].line}: {SARIF_LEVELS[level]}: "
-            yield visible(place + translated(finding_text(fault)))
-    for finding, line in matrix.stale().items():
-        yield visible(f"{baseline}:{line}: warning: {translated(stale_text(finding))}")
+    sums = matrix.totals()
+    rows: list[tuple[str, ...]] = []
+    for row in sorted(matrix.rows, key=_place):
+        labels: dict[tuple[str, ...], list[str]] = {}
+        for label, checked in row.cells.items():
+            labels.setdefault(_cells(row, checked), []).append(label)
+        for (*cells, estimate), alike in labels.items():
+            share = _share(row, alike[0], sums[alike[0]].bounds)
+            target = ", ".join(alike)
+            rows.append((f"{row.count:,}x", row.title, target, *cells, share, estimate))
+    return rows
 
 
-def finding_text(fault: Fault) -> str:
-    """Return the reason why the call of one line is not accepted, without its line."""
-    return Text(
-        "{title}, {labels}: {word}: {reason}",
-        fault,
-        title=fault.rows[0].title,
-        labels=", ".join(fault.labels),
+def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:
+    """Return the part of the sum of a target's bounds of one coverage that a row's calls have."""
+    time = row.cells[label].facts.get("time", {})
+    if not time.get("bound_us"):
+        return ""
+    return percent_text(row.count * time["bound_us"] / sums[time["coverage"]].bound_us)
+
+
+def _place(row: Row) -> tuple[str, float]:
+    """Return what orders calls: a coverage of their bounds, ``""`` first, and the largest bound."""
+    largest: dict[str, float] = {}
+    for time in _times(row):
+        found = largest.get(time["coverage"], 0.0)
+        largest[time["coverage"]] = max(found, time["bound_us"] or 0.0)
+    coverage = min(largest, default="")
+    return coverage, -row.count * largest.get(coverage, 0.0)
+
+
+def _coverages(row: Row) -> set[str]:
+    return {time["coverage"] for time in _times(row)}
+
+
+def _times(row: Row) -> list[Mapping[str, Any]]:
+    return [cell.facts["time"] for cell in row.cells.values() if "time" in cell.facts]
+
+
+def _cells(row: Row, checked: Checked) -> tuple[str, ...]:
+    """Return the cells of a call from ``outcome`` on, without its part of the sum."""
+    if checked.outcome != RUNS or "time" not in checked.facts:
+        return (checked.label, "", "", "", "", "", "")
+    time = checked.facts["time"]
+    bound = time["bound_us"]
+    return (
+        "",
+        checked.facts["path"],
+        str(time["launches"]),
+        short_bytes_text(checked.workspace_bytes),
+        "" if bound is None else bound_cell(bound, time["coverage"]),
+        "" if bound is None else bound_cell(row.count * bound, time["coverage"]),
+        _estimate_text(time["estimates"]),
     )
 
 
-def write_sarif(path: Path, matrix: Matrix, file: str) -> None:
-    """Write the findings as SARIF 2.1.0: one result a call and reason.
+def _estimate_text(estimates: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the sums of the estimates: ``V 36.0 us to 44.0 us of 5 launches``."""
+    parts = [
+        Text(
+            "{kind}{low} to {high}{launches}",
+            kind="V " if kind == "vector pipe" else "",
+            low=time_text(part["low_us"]),
+            high=time_text(part["high_us"]),
+            launches=say(" of {count} launches", count=part["launches"])
+            if part["launches"] > 1
+            else "",
+        )
+        for kind, part in estimates.items()
+    ]
+    return joined(parts)
 
-    Accepted findings are suppressed results.
+
+def call_times_view(matrix: Matrix) -> Group:
+    """Return the times of a file of calls as a rich renderable."""
+    head = Paragraph(headline(matrix), "bold")
+    return stack(head, *times_parts(matrix), *notes(matrix))
+
+
+def time_notes(matrix: Matrix) -> list[str]:
+    """Return the meaning of the times, and why bounds that cover less are apart."""
+    if not matrix.timed:
+        return []
+    coverages = (coverage for sums in matrix.totals().values() for coverage in sums.bounds)
+    return [NOTE, *coverage_lines(coverages)]
+
+
+def headline(matrix: Matrix) -> str:
+    """Return calls and lower bounds in one sentence, without bounds that are not compared."""
+    calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
+    if any(len(_coverages(row)) > 1 for row in matrix.rows):
+        return say("{calls}: bounds cover different work, not compared", calls=calls)
+    bounds = []
+    for label, sums in matrix.totals().items():
+        times = [covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items()]
+        time = joined(times, " and ") if times else time_text(0.0)
+        bounds.append(Text("{time} on {label}", time=time, label=label))
+    return say("{calls}: at least {bounds}", calls=calls, bounds=joined(bounds, ", "))
+
+
+def times_parts(matrix: Matrix) -> list[RenderableType]:
+    """Return the sums and the calls with their times, each after a gap; nothing without times."""
+    if not matrix.timed:
+        return []
+    rows = call_rows(matrix)
+    parts: list[RenderableType] = [
+        "",
+        _table(TOTALS, totals_rows(matrix)),
+        "",
+        _table(CALLS, rows[:SHOWN_ROWS]),
+    ]
+    if len(rows) > SHOWN_ROWS:
+        more = len(rows) - SHOWN_ROWS
+        parts.append(say("and {rows} more calls: --report or --json lists all", rows=more))
+    return [*parts, "", *(Paragraph(line, "dim") for line in time_notes(matrix))]
+
+
+def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    columns = [
+        Column(
+            name,
+            right=name in _RIGHT,
+            wraps=name in ("call", "path", "estimate", "peak workspace", "product"),
+            key=name in ("product", "call", ""),
+        )
+        for name in names
+    ]
+    return Table(columns, rows)
+
+
+def preflight_view(matrix: Matrix) -> Group:
+    """Return a preflight as a rich renderable: its times if it has them, else its outcomes."""
+    return call_times_view(matrix) if matrix.timed else matrix_view(matrix)
+
+
+RECORDED_KERNELS = 12
+_COUNTED = (Column("count", right=True, key=True),)
+
+
+def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
+    """Return a recording as a rich renderable; ``file`` is where its calls were written."""
+    calls, lost, kernels = (
+        recording["calls"],
+        recording["not_recognised"],
+        recording["not_modelled"],
+    )
+    parts: list[RenderableType] = [
+        say(
+            "{calls}, in {file}",
+            calls=calls_text(sum(call["count"] for call in calls), len(calls)),
+            file=visible(str(file)),
+        )
+    ]
+    if calls:
+        rows = []
+        for call in calls:
+            inputs = ", ".join(f"{name} {value}" for name, value in call["inputs"].items())
+            rows.append((f"{call['count']}x", call["op"], inputs, call.get("name", "")))
+        columns = (
+            *_COUNTED,
+            Column("op", key=True),
+            Column("inputs", wraps=True, plain=True),
+            Column("called from", wraps=True),
+        )
+        parts += ["", Table(columns, rows)]
+    for title, listed in (("not recognised", lost), ("remark on", recording.get("remarks", ()))):
+        if listed:
+            parts += ["", _listed(title, listed)]
+    if processes := recording.get("processes"):
+        names = ", ".join(processes)
+        text = say(
+            "forked processes made calls that are not recorded: {processes}", processes=names
+        )
+        parts += ["", text]
+    if spawned := recording.get("spawned"):
+        names = ", ".join(spawned)
+        parts += ["", say("started processes are not recorded: {processes}", processes=names)]
+    if kernels:
+        shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
+        more = ""
+        if len(kernels) > RECORDED_KERNELS:
+            more = say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
+        parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
+    return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))
+
+
+def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of code with a reason and a place."""
+    rows = []
+    for entry in entries:
+        place = entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else "")
+        rows.append((f"{entry['count']}x", entry["what"], entry["why"], place))
+    columns = (
+        *_COUNTED,
+        Column(title, key=True),
+        Column("why", wraps=True, plain=True),
+        Column("called from", wraps=True),
+    )
+    return Table(columns, rows)
+
+
+COUNTS = (
+    *("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "unknown"),
+    *("not accepted", "peak workspace"),
+)
+"""Headings of the counts of every target."""
+LEVELS = {ERROR: "fails", INFORMATIONAL: "informational", ACCEPTED: "in the baseline"}
+
+
+def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document:
+    """Return the report of a preflight.
+
+    - ``file``: name of the calls.
+    - ``call``: command that reproduces the report.
     """
-    results = []
-    for level, name in SARIF_LEVELS.items():
-        for fault in matrix.faults(level, by_line=True):
-            place = {
-                "artifactLocation": {"uri": quote(os.fsencode(file))},
-                "region": {"startLine": fault.rows[0].line},
-            }
-            result: dict[str, Any] = {
-                "ruleId": fault.word.split()[0],
-                "level": name,
-                "message": {"text": finding_text(fault)},
-                "locations": [{"physicalLocation": place}],
-            }
-            if level == ACCEPTED:
-                result["suppressions"] = [{"kind": "external"}]
-            results.append(result)
-    rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
-    driver = {"name": "npu_sim", "version": __version__, "rules": rules}
-    document = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    file = file or say("calls")
+    bad = sum(summary.not_fine for summary in matrix.summaries().values())
+    lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
+    sentence = say(
+        "{file}: {calls}, on {labels}: ",
+        file=file,
+        calls=calls_text(lines, len(matrix.rows)),
+        labels=labels_text(matrix.labels),
+    )
+    sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
+    tables = (
+        *_time_tables(matrix),
+        _targets_table(matrix),
+        _calls_table(matrix),
+        _faults_table(matrix),
+    )
+    notes = [
+        *time_notes(matrix),
+        *filter(None, [legend_text(matrix)]),
+        *caveat_lines(matrix),
+        *difference_lines(matrix),
+        *timing_lines(matrix),
+        *recorded_lines(matrix),
+    ]
+    title = say("preflight of {file}", file=file)
+    document = table_report(title, sentence, tables, notes=notes, call=call)
+    return replace(document, outcome="bad" if bad else "good")
 
 
-def _data(text: str) -> str:
-    return visible(text).replace("%", "%25")
+def _time_tables(matrix: Matrix) -> tuple[Table, ...]:
+    if not matrix.timed:
+        return ()
+    return (
+        Table(TOTALS, tuple(totals_rows(matrix)), "Sums"),
+        Table(CALLS, tuple(call_rows(matrix)), "Calls by their time"),
+    )
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _targets_table(matrix: Matrix) -> Table:
+    rows = tuple(
+        (
+            label,
+            summary.lines,
+            summary.runs,
+            summary.overflows or "",
+            summary.refused,
+            summary.failed,
+            summary.malformed,
+            summary.unknown,
+            summary.not_fine,
+            short_bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
+        )
+        for label, summary in matrix.summaries().items()
+    )
+    return Table(COUNTS, rows, "Targets")
 
 
-def _markdown(text: str) -> str:
-    """Return a text in one line of Markdown, without links, images, HTML and emphasis."""
-    return IN_MARKDOWN.sub(lambda match: f"&#{ord(match[0])};", visible(text))
+def _calls_table(matrix: Matrix) -> Table:
+    budget = matrix.policy.max_workspace
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            row.line,
+            row.count,
+            str(row.remarks.get("name", "")),
+            row.op,
+            row.inputs,
+            *(cell_text(row.cells.get(label), budget) for label in matrix.labels),
+        )
+        for row in matrix.rows
+    )
+    headings = ("line", "count", "name", "operator", "inputs", *matrix.labels)
+    return Table(headings, rows, "Calls: workspace, or the code")
 
 
-def markdown(matrix: Matrix) -> str:
-    """Return the matrix as a Markdown table for a step summary."""
-    rows = [["line", "calls", "call", *matrix.labels]]
-    for row in matrix.rows:
-        results = (row.cells.get(label) for label in matrix.labels)
-        cells = (cell_text(checked, matrix.policy.max_workspace) for checked in results)
-        rows.append([str(row.line), count_text(row), row.title, *cells])
-    head, *calls = (f"| {' | '.join(map(_markdown, row))} |" for row in rows)
-    rule = f"| {' | '.join(['---:', '---:', *['---'] * (1 + len(matrix.labels))])} |"
-    table = "\n".join((head, rule, *calls))
-    listed = matrix.faults() + matrix.faults(INFORMATIONAL)
-    faults = "\n".join(f"- {_markdown(fault_text(fault))}" for fault in listed)
-    return f"{table}\n\n{faults}\n"
+def _faults_table(matrix: Matrix) -> Table:
+    rows = tuple(
+        (
+            LEVELS[fault.level],
+            fault.word,
+            fault.op,
+            lines_text(fault.rows),
+            ", ".join(fault.labels),
+            fault.reason,
+        )
+        for level in LEVELS
+        for fault in matrix.faults(level)
+    )
+    headings = ("level", "fault", "operator", "where", "targets", "why")
+    return Table(headings, rows, "Not accepted")

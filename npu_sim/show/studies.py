@@ -13,10 +13,11 @@ from rich.console import RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import ulp_text
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import Block, Document, Drawing, Figure, Picture, Section
 from npu_sim.show.layout import Column, Paragraph, Table, csv_text, lines_table, stack
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Picture, Section
-from npu_sim.show.reports.pictures import order_strip, order_strip_data
+from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import (
@@ -106,9 +107,14 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     lines: list[Line] = []
     for output in study.outputs:
         verdicts = joined(map(_verdict_text, output.verdicts), ", ")
-        value = say("{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp", output)
+        value = say(
+            "{output} {dtype}: max {most}, mean {mean}",
+            output,
+            most=ulp_text(output.max_ulp),
+            mean=ulp_text(output.mean_ulp),
+        )
         lines.append((output.variant, value, verdicts))
-        value = say("of given inputs: max {max_ulp_of_given:.3g} ulp", output)
+        value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
         lines.append(("", value, "the rounding of the inputs included"))
         index = ", ".join(map(str, output.worst_index))
         terms = joined(
@@ -123,7 +129,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         )
         lines.append(("", value, say("largest terms: {terms}", terms=terms) if terms else ""))
         causes = (
-            Text("{name} {max_ulp}", cause, max_ulp=f"{cause.max_ulp:.3g}")
+            Text("{name} {error}", cause, error=ulp_text(cause.max_ulp).removesuffix(" ulp"))
             for cause in output.causes
         )
         lines.append(("", "each cause alone, in ulp", joined(causes, ", ")))
@@ -206,8 +212,30 @@ def study_lines(study: Study) -> list[Line]:
 
 
 def study_headline(study: Study) -> str:
-    """Return the operator and the device of a study in one line."""
-    return say("{operator} on {product}, {soc}", study)
+    """Return operator, device and result of a study in one line."""
+    return say("{operator} on {product}, {soc}: {result}", study, result=_result(study))
+
+
+def _result(study: Study) -> str:
+    """Return a summary of the result of a study."""
+    if isinstance(study, DeterminismStudy):
+        moved = [output for output in study.outputs if output.order_dependent]
+        if not moved:
+            return say("every order gives the same bits")
+        parts = (
+            say("{moved} of {elements} elements of {output} differ between orders", output)
+            for output in moved
+        )
+        return joined(parts, ", ")
+    if isinstance(study, PrecisionStudy):
+        worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
+        if worst is None:
+            return say("refused")
+        most = ulp_text(worst.max_ulp)
+        return say("error up to {most} ({output} {dtype})", worst, most=most)
+    rows = [row for row in study.rows if row.changes is not None]
+    changed = sum(bool(row.changes) for row in rows)
+    return say("{changed} of {count} changes alter bits", changed=changed, count=len(rows))
 
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")

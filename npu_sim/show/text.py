@@ -117,7 +117,7 @@ def profile_key_text(plan: Plan, key: ProfileKey) -> str:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
     if_read = say(". If it read this key: {if_asked} (model)", key) if key.if_asked else ""
     return say(
-        "{before}: {title} assumes {assumed} on every SoC ({source}){if_read}",
+        "{before}: {title} assumes {assumed} on every SoC{if_read}",
         key,
         before=before,
         title=plan.title,

@@ -220,7 +220,10 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
     note = BOUNDS_ONLY
     if unknown:
-        note = say("{unknown} not published, so no time stated", unknown=joined(unknown, ", "))
+        note = say(
+            "only the bytes of {unknown} are counted, so times are not compared",
+            unknown=joined(unknown, ", "),
+        )
     return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 
@@ -231,7 +234,7 @@ def _price_text(price: ModePrice) -> str:
         launches = say("{launches} launch", price)
     unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
     workspace = " + ".join((bytes_text(price.workspace_bytes), *unknown))
-    bound = "no time"
+    bound = "time not compared"
     if price.bound_us is not None:
         bound = say("at least {time}", time=covered_time(price.bound_us, price.coverage))
     return Text(

@@ -1,15 +1,20 @@
-"""Verdicts on measured outputs, as text and as a report with a map of the elements."""
+"""Verdicts on measured outputs, dumps and diagnoses, as text and as reports."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from rich.console import RenderableType
 
+from npu_sim.dumps.causes import RUNS, CallInDump
+from npu_sim.dumps.reading import DumpReading, EntryNote
+from npu_sim.failures.diagnosis import Diagnosis
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import calls_text
+from npu_sim.show import svg
+from npu_sim.show.document import Block, Document, Picture, Section
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
-from npu_sim.show.reports import svg
-from npu_sim.show.reports.document import Block, Document, Picture, Section
 from npu_sim.verdicts.answers import (
     STATUSES,
     WORST_ELEMENTS,
@@ -132,10 +137,14 @@ def output_verdict_view(verdict: OutputVerdict) -> RenderableType:
     return stack(heading, lines_table(verdict_lines(verdict)))
 
 
+MAP_CLASSES = {"equal": "c2", "reachable": "c0", "undecided": "c5", "unreachable": "wrong"}
+"""Colour of a verdict in the strip; what cannot be is the strongest."""
 BINS = 200
 """Bars of a strip."""
 ROW = svg.BAR_HEIGHT + 24
 LEAST_OPACITY = 0.25
+MEASURED = "Given values are from your files; what the product can produce is simulated."
+"""Origin of the numbers of a verification, for the footer."""
 
 
 def verification_report(answer: Verification, call: str = "") -> Document:
@@ -152,7 +161,7 @@ def verification_report(answer: Verification, call: str = "") -> Document:
     sections.append(Section("Device", (lines_table(place_lines(answer)),)))
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
-    return Document(headline, headline, tuple(sections), call, outcome)
+    return Document(headline, headline, tuple(sections), call, outcome, MEASURED)
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
@@ -173,7 +182,267 @@ def element_map(verdict: OutputVerdict) -> Markup:
                 title = say(
                     "elements {first}..{last}: {count}", first=first, last=last - 1, count=count
                 )
-                opacity = max(float(count) / (last - first), LEAST_OPACITY)
-                parts.append(svg.bar(x, y + 20, width, f"c{code}", title, fill_opacity=opacity))
+                share = 1.0 if status == "unreachable" else float(count) / (last - first)
+                opacity = max(share, LEAST_OPACITY)
+                parts.append(
+                    svg.bar(x, y + 20, width, MAP_CLASSES[status], title, fill_opacity=opacity)
+                )
         y += ROW
     return svg.picture(y, parts, say("verdicts of {output}", output=verdict.output))
+
+
+MOST_KINDS = 6
+"""Functions that are not modelled are listed up to this number."""
+MOST_LINES = 4
+"""Differences and entries of a kind are listed up to this number; reports and JSON have all."""
+CALL_HEADINGS = ("step and rank", "entry", "operator", "outcome", "verdict", "in the other dump")
+CALL_COLUMNS = [
+    Column(name, key=name == "entry", wraps=name not in CALL_HEADINGS[:3]) for name in CALL_HEADINGS
+]
+
+
+def dump_view(reading: DumpReading) -> RenderableType:
+    """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
+    rows = call_rows(reading)
+    parts: list[RenderableType] = [lines_table(head_lines(reading))]
+    if rows:
+        parts += ["", Table(CALL_COLUMNS, rows)]
+    details = [line for call in reading.calls for line in call_lines(call)]
+    details += [line for call in reading.other_calls for line in other_lines(reading, call)]
+    if details:
+        parts += ["", lines_table(details, styles={"impossible": "red", "unreachable": "red"})]
+    if reading.against is not None:
+        parts += ["", lines_table(comparison_lines(reading, MOST_LINES))]
+    return stack(*parts)
+
+
+def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
+    """Return the calls in their order, as cells under ``CALL_HEADINGS``."""
+    several = len(reading.places) > 1
+    places = {call.place for call in reading.other_calls}
+    # the only dumps of two folders are compared although their places are named apart
+    single = not several and len(places) == 1
+    others = {
+        (call.entry, call.operator, "" if single else call.place): _verdict(call)
+        for call in reading.other_calls
+    }
+    return [
+        (
+            call.place if several else "",
+            call.entry,
+            call.operator,
+            _outcome(call),
+            _verdict(call),
+            others.get((call.entry, call.operator, "" if single else call.place), ""),
+        )
+        for call in reading.calls
+    ]
+
+
+def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
+    """Yield what the dump contains."""
+    yield Text("dump folder"), reading.folder
+    content = Text(
+        "{entries} entries in {places} dump.json, task {tasks}",
+        entries=reading.entries,
+        places=len(reading.places),
+        tasks=", ".join(reading.tasks),
+    )
+    yield Text("contains"), content
+    target = Text(
+        "{product}, {soc}, {release}, deterministic computation {mode}",
+        product=reading.product,
+        soc=reading.soc,
+        release=reading.release,
+        mode=Text("on") if reading.deterministic else Text("off"),
+    )
+    yield Text("simulated on"), target
+    if reading.other_target:
+        yield Text("the other dump on"), reading.other_target
+    if reading.not_modelled:
+        kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
+        names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
+        more = ["..."] if len(kinds) > MOST_KINDS else []
+        others = Text(
+            "{calls} of {kinds} functions: {names}",
+            calls=calls_text(sum(reading.not_modelled.values())),
+            kinds=len(kinds),
+            names=", ".join(names + more),
+        )
+        yield Text("not modelled"), others
+    if reading.unnamed_files:
+        text = Text("{files} tensor files have no entry", files=reading.unnamed_files)
+        yield Text("incomplete"), text
+    yield from _notes(Text("unreadable"), reading.unreadable, MOST_LINES)
+
+
+def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
+    """Yield reasons with the entries that they concern, at most ``most`` of each."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        entry = " ".join(filter(None, (note.place, note.entry)))
+        groups.setdefault((note.reason, note.folder), []).append(entry)
+    for (reason, folder), entries in groups.items():
+        more = len(entries) - most
+        named = joined(entries[:most], ", ")
+        if more > 0:
+            named = Text("{entries} and {count} more", entries=named, count=more)
+        yield (
+            label,
+            Text("{reason} ({folder}): {entries}", reason=reason, folder=folder, entries=named),
+        )
+
+
+def _outcome(call: CallInDump) -> str:
+    if call.outcome != RUNS:
+        return Text("{outcome}: {message}", outcome=Text(call.outcome), message=call.message)
+    if call.timing:
+        return Text("runs; {outputs} depends on timing", outputs=", ".join(call.timing))
+    return "runs; fixed order"
+
+
+def _verdict(call: CallInDump) -> str:
+    if call.unverified:
+        return Text("not verified: {reason}", reason=call.unverified)
+    texts = (
+        Text("{output} {status}", output=output, status=Text(status))
+        for output, status in call.verdicts.items()
+    )
+    return joined(texts, ", ")
+
+
+def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
+    """Yield what deserves a look in a call, with its entry as the note."""
+    for text in call.contradictions:
+        yield Text("impossible"), text, call.entry
+    for output, detail in call.details.items():
+        if count := detail["elements"]["unreachable"]:
+            of = sum(detail["elements"].values())
+            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            yield Text("unreachable"), text, call.entry
+    for text in call.explanations:
+        yield Text("explained by"), text, call.entry
+    for text in call.remarks:
+        yield Text("note"), text, call.entry
+
+
+def other_lines(reading: DumpReading, call: CallInDump) -> Iterator[tuple[str, str, str]]:
+    """Yield what deserves a look in a call of the other dump."""
+    for label, text, entry in call_lines(call):
+        yield label, text, Text("{entry} in {folder}", entry=entry, folder=reading.against or "")
+
+
+def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
+    """Yield the differences from the other dump, at most ``most``, with their causes."""
+    yield Text("other dump"), reading.against or ""
+    yield Text("compared"), _compared(reading)
+    for number, difference in enumerate(reading.differences[:most]):
+        label = Text("difference") if number else Text("first difference")
+        yield label, f"{difference.place} {difference.entry}"
+        outputs = Text(
+            "output {outputs}; inputs {inputs}",
+            outputs=", ".join(difference.outputs),
+            inputs=Text(difference.inputs),
+        )
+        yield Text("different"), outputs
+        if difference.differs:
+            yield Text("values"), joined(difference.differs, "; ")
+        yield Text("cause"), difference.reason
+    if len(reading.differences) > most:
+        yield Text("difference"), Text("and {count} more", count=len(reading.differences) - most)
+    yield from _notes(Text("not compared"), reading.unmatched, most)
+
+
+def _compared(reading: DumpReading) -> str:
+    """Return how the outputs of both dumps compare, as a sentence."""
+    if reading.nothing_compared:
+        return Text(
+            "nothing could be compared: no output has values, a checksum or statistics of one kind "
+            "in both dumps"
+        )
+    counts = reading.tensors
+    if not reading.differences and not counts["similar"] and not counts["unknown"]:
+        return Text("no output differs: {count} of equal bits", count=counts["equal"])
+    if not reading.differences:
+        return Text(
+            "no output differs, which is not proved: {equal} of equal bits, {similar} of equal "
+            "statistics, {unknown} not comparable",
+            equal=counts["equal"],
+            similar=counts["similar"],
+            unknown=counts["unknown"],
+        )
+    return Text(
+        "outputs: {different} different, {equal} of equal bits, {similar} of equal statistics, "
+        "{unknown} not comparable",
+        different=counts["different"],
+        equal=counts["equal"],
+        similar=counts["similar"],
+        unknown=counts["unknown"],
+    )
+
+
+def dump_report(reading: DumpReading, call: str = "") -> Document:
+    """Return the report of a dump; ``call`` is the command that reproduces it."""
+    first = {(difference.place, difference.entry): difference for difference in reading.differences}
+    rows = []
+    for described, row in zip(reading.calls, call_rows(reading), strict=True):
+        difference = first.get((described.place, described.entry))
+        mark = "" if difference is None else say("difference")
+        rows.append((*row, mark))
+    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
+    table = Table((*CALL_HEADINGS, "difference"), tuple(rows), colours=colours)
+    sections = [
+        Section("Dump", (lines_table(head_lines(reading)),)),
+        Section("Calls in their order", (table,)),
+    ]
+    if reading.against is not None:
+        most = len(reading.differences) + len(reading.unmatched)
+        sections.append(Section("Comparison", (lines_table(comparison_lines(reading, most)),)))
+    for described in reading.calls:
+        sections += _details(described, "")
+    for described in reading.other_calls:
+        sections += _details(described, reading.against or "")
+    impossible = sum(call.impossible for call in (*reading.calls, *reading.other_calls))
+    sentence = say(
+        "{folder}: {calls}, {impossible} with values that the product cannot have written",
+        folder=reading.folder,
+        calls=calls_text(len(reading.calls)),
+        impossible=impossible,
+    )
+    outcome = "bad" if reading.failed else "good"
+    return Document(sentence, sentence, tuple(sections), call, outcome, MEASURED)
+
+
+def _details(call: CallInDump, folder: str) -> Iterable[Section]:
+    """Yield a section on a call whose results are not all equal, or that deserves a look."""
+    blocks: list[Block] = []
+    if lines := [(label, text) for label, text, _ in call_lines(call)]:
+        blocks.append(lines_table(lines))
+    for output, detail in call.details.items():
+        blocks += _output(output, detail)
+    if blocks:
+        title = " ".join(filter(None, (folder, call.place, call.entry)))
+        yield Section(f"{title}: {call.operator}", tuple(blocks))
+
+
+def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
+    """Yield the verdict on one output: elements by verdict, and the worst ones."""
+    counts = (
+        Text("{count} {status}", count=count, status=Text(status))
+        for status, count in detail["elements"].items()
+        if count
+    )
+    yield lines_table([(output, joined(counts, ", "))])
+    if detail["worst"]:
+        cells = ("status", "given", "expected", "reason")
+        rows = tuple(
+            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+            for element in detail["worst"]
+        )
+        yield Table(HEADINGS, rows, "Worst elements")
+
+
+def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
+    """Return a diagnosis as a rich renderable."""
+    styles = {"impossible": "red"}
+    return lines_table(diagnosis.lines, styles=styles)

@@ -7,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim.operators.timelines import timeline
-from npu_sim.show.call_times import headline
+from npu_sim.show.preflight import headline
 from npu_sim.sweeps.maps import sweep_map
 from tests.timelines.calls import CALLS
 

@@ -157,7 +157,7 @@ def test_narrow_terminals_show_a_block_for_every_call(cli, calls, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = cli("preflight", calls(CALL), "--products", "all", "--release", "9.0,9.1").out
     assert max(map(len, out.splitlines())) <= 80
-    assert "161002  atlas_inference 9.0, atlas_inference 9.1" in " ".join(out.split("\n"))
+    assert "161002  atlas_inference (9.0, 9.1)" in " ".join(out.split("\n"))
 
 
 LARGE = {

@@ -236,3 +236,19 @@ def test_a_study_shows_progress_on_a_terminal_only(cli, monkeypatch, kind):
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich assume a terminal and draw the bar
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "%" in cli(*arguments).err
+
+
+def test_the_headline_of_a_study_states_its_result(cli):
+    headline = cli("study", "determinism", *EMBEDDING).out.splitlines()[0]
+    moved = re.fullmatch(
+        r"embedding_dense_backward on atlas_a2, Ascend910B1: (\d+) of 2000 elements of "
+        r"grad_weight differ between orders",
+        headline,
+    )
+    assert moved
+    assert int(moved[1]) > 0
+    assert cli("study", "determinism", *TOKENS).out.startswith(
+        "moe_token_permute_grad on atlas_a2, Ascend910B1: every order gives the same bits\n"
+    )
+    assert " ulp (" in cli("study", "precision", *TOKENS).out.splitlines()[0]
+    assert "changes alter bits" in cli("study", "invariance", *TOKENS).out.splitlines()[0]

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from npu_sim.cli.errors import in_shell_form
+from npu_sim.cli.output import in_shell_form
 from npu_sim.cores import config_directory
 
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")

@@ -8,12 +8,15 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.releases import config_directory
+from npu_sim.releases import config_directory, release_names
 from npu_sim.studies.caveats import CAVEATS, find_caveat
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
 OPERATORS = Path(npu_sim.__file__).parent / "operators"
 NORM = ("--dy", "4096x7168:bf16")
+GAMMA = ("--gamma", "7168:bf16")
+CONFIG = Path(__file__).parents[2] / "configs" / "atlas_a2.yaml"
+WEIGHTS = {"num_weights": 32000}
 
 
 def test_a_shape_that_contradicts_another_is_named(cli):
@@ -259,3 +262,128 @@ def test_a_name_of_the_product_document_is_answered_with_the_argument(cli):
     assert "No such option: --self; did you mean --grad-output?" in outcome.err
     with pytest.raises(npu_sim.UsageError, match="did you mean grad_output"):
         npu_sim.plan("conv_tbc_backward", self="64x2x8:bf16")
+
+
+def test_a_shape_without_its_option_is_answered_with_the_option_and_the_example(cli):
+    outcome = cli("plan", "RmsNormGrad", "4096x7168", "--soc", "910B3")
+    assert outcome.code == 64
+    assert "name its option, --dy 4096x7168\n" in outcome.err
+    assert "Example: npu-sim plan rms_norm_grad --dy " in outcome.err
+    assert "x belongs to no option" in cli("plan", "rms_norm_grad", *NORM, *GAMMA, "x").err
+
+
+def test_an_option_with_two_values_is_refused(cli):
+    outcome = cli("diff", "rms_norm_grad", *NORM, *GAMMA, "--product", "A2", "--products", "A2,A3")
+    assert outcome.code == 64
+    assert "--products / --product is given twice" in outcome.err
+
+
+def test_preflight_takes_every_release(cli, tmp_path):
+    file = _calls(tmp_path)
+    labels = list(cli("preflight", file, "--releases", "--json").data["targets"])
+    assert labels == [f"atlas_a2 {name}" for name in release_names()]
+    assert cli("preflight", file, "--releases", "--release", "9.1").code == 64
+
+
+def test_a_timeline_varies_over_a_range(cli):
+    arguments = ("timeline", "rms_norm_grad", *NORM, *GAMMA, "--vary")
+    rows = cli(*arguments, "col=6080..7168:+512", "--json").data["timelines"]
+    assert [row["call"] for row in rows] == ["col=6080", "col=6592", "col=7104"]
+    assert cli(*arguments, "col=1..100000").code == 64
+
+
+def test_a_budget_that_rounds_to_the_same_size_is_shown_with_the_difference(cli, tmp_path):
+    out = cli("preflight", _calls(tmp_path), "--max-workspace", "16777200").out
+    assert "16.0 MiB + 1552 B" in out
+
+
+def test_one_call_is_not_called_calls(cli, tmp_path):
+    out = cli("preflight", _calls(tmp_path), "--timeline", "--json").data
+    matrix = npu_sim.preflight(_calls(tmp_path), timed=True)
+    assert out["summary"]["lines"] == 1
+    assert str(matrix).startswith("1 call: at least ")
+
+
+@pytest.fixture
+def small_ub(tmp_path):
+    """A chip of one's own: Atlas A2 with a smaller Unified Buffer."""
+    text = CONFIG.read_text(encoding="utf-8")
+    text = re.sub(r"^name: .*", "name: small_ub", text, flags=re.MULTILINE)
+    text = re.sub(r"^aliases: .*", "aliases: []", text, flags=re.MULTILINE)
+    file = tmp_path / "small_ub.yaml"
+    file.write_text(text.replace("ub_bytes: 196608", "ub_bytes: 131072"), encoding="utf-8")
+    return file
+
+
+def test_a_comparison_states_a_fact_of_several_socs_once(cli, small_ub):
+    out = cli("diff", "rms_norm_grad", *NORM, *GAMMA, "--products", f"A2,{small_ub}").out
+    sentences = [line for line in out.splitlines() if "the buffers take 131456 bytes" in line]
+    assert len(sentences) == 2  # the overflow and its caveat
+    assert all("910B2, 910B2C, 910B3" in line for line in sentences)
+    assert "on atlas_a2, small_ub" in out
+
+
+def test_output_cites_no_page_that_users_do_not_have(cli, small_ub):
+    call = ("--dy", "64x512:bf16", "--gamma", "512:bf16")
+    out = cli("plan", "rms_norm_grad", *call, "--product", small_ub).out
+    assert "assumes 195584 on every SoC" in out
+    assert "specification page" not in out
+
+
+def _calls(folder, *lines):
+    """Write a file of calls, one call if none is given."""
+    file = folder / "calls.jsonl"
+    call = {"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}}
+    text = "".join(json.dumps(line) + "\n" for line in lines or (call,))
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+LAYER = (
+    ("rms_norm", {"x": "4096x4096:bf16", "gamma": "4096:bf16"}),
+    ("rms_norm_grad", {"dy": "4096x4096:bf16", "gamma": "4096:bf16"}),
+    ("moe_token_permute", {"tokens": "4096x4096:bf16", "indices": "4096x8:int64"}),
+    (
+        "moe_token_unpermute",
+        {
+            "permuted_tokens": "32768x4096:bf16",
+            "sorted_indices": "32768:int32",
+            "probs": "4096x8:bf16",
+        },
+    ),
+    (
+        "moe_token_permute_grad",
+        {"permuted_output_grad": "32768x4096:bf16", "sorted_indices": "32768:int32", "num_topk": 8},
+    ),
+    ("embedding_dense_backward", {"grad": "4096x512:bf16", "indices": "4096:int64", **WEIGHTS}),
+    ("cross_entropy_loss_grad", {"log_prob": "4096x32000:fp32", "target": "4096:int64"}),
+)
+
+
+def test_notes_of_many_calls_are_a_line_a_fact_with_what_refuses_first(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "4000")
+    file = _calls(tmp_path, *({"op": op, "inputs": inputs} for op, inputs in LAYER))
+    devices = ("--products", "A2,A3,950", "--release", "8.3,9.1")
+    notes = cli("preflight", file, *devices).out.partition("unpublished parts\n")[2].splitlines()
+    assert notes[1].startswith("7x 7 operators, lines 1 to 7, ascend_950 8.3: unknown: ")
+    assert sum("not run on a device" in note for note in notes) == 1
+    assert "can differ between runs on atlas_a2, atlas_a3 (8.3, 9.1)" in "\n".join(notes)
+    assert "other number of cores (lines 1 to 7)" in notes[-2]
+    assert len(notes) < 15
+    lines = cli("preflight", file, *devices, "--lines").out
+    for sentence in ("negative ignore_index masks nothing", "other path, line 1: normal on "):
+        assert sentence not in "\n".join(notes)
+        assert sentence in lines
+
+
+def test_preflight_names_the_hardware_limits_as_its_lines_do(cli, tmp_path):
+    inputs = {"input": "1000x8x64:fp16", "weight": "300x64x64:fp16", "pad": 200}
+    file = _calls(tmp_path, {"op": "conv_tbc_backward", "inputs": inputs})
+    for options in ((), ("--lines",)):
+        out = " ".join(cli("preflight", file, *options).out.split())
+        assert '"limits": "hardware" allows more' in out
+        assert 'limits="hardware"' not in out
+    inputs = ("--input", "1000x8x64:fp16", "--weight", "300x64x64:fp16", "--pad", "200")
+    refusal = cli("plan", "conv_tbc_backward", *inputs).err
+    assert "--limits hardware" in refusal
+    assert 'limits="hardware"' not in refusal

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -79,6 +80,10 @@ def test_the_report_draws_every_verdict(files, cli):
     page = report.read_text(encoding="utf-8")
     assert "verdicts of grad_weight" in page
     assert "unreachable: 1" in page
+    (bar,) = re.findall(r'<rect [^>]*class="wrong"[^>]*>', page)
+    assert 'fill-opacity="1"' in bar
+    assert "not measured on a device" not in page
+    assert "Given values are from your files" in page
     answer = npu_sim.verify(
         "embedding_dense_backward", soc="910B3", grad_weight=np.load("right.npy"), **CALL
     )

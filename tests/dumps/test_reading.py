@@ -321,7 +321,7 @@ def test_the_report_has_the_calls_in_order_and_what_is_not_equal(
     assert shown.code == 1
     page = path.read_text("utf-8")
     for text in (
-        "1 calls, 1 with values that the product cannot have written",
+        "1 call, 1 with values that the product cannot have written",
         "first difference",
         "permuted_tokens unreachable, sorted_indices equal",
         f"{wrong.size - 1} equal, 1 unreachable",

@@ -4,10 +4,9 @@ import pytest
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer.answers import plan_answer, work_answer
-from npu_sim.explorer.state import language_of
-from npu_sim.explorer.texts import STAGES, TEXTS, page_texts
+from npu_sim.explorer.state import STAGES, TEXTS, language_of, page_texts
 from npu_sim.language import using_language
-from npu_sim.show.reports.plans import SECTIONS
+from npu_sim.show.plans import SECTIONS
 
 PRODUCTS = {name: load_profile(name) for name in shipped_products()}
 STATE = {"operator": "rms_norm_grad", "product": "atlas_a2", "row": "64", "col": "8192"}

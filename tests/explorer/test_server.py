@@ -14,9 +14,16 @@ from starlette.testclient import TestClient
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer, application, server, serving
-from npu_sim.explorer.dropped import without_folder
-from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs, Task, require_runnable
+from npu_sim.explorer import Explorer, application, serving
+from npu_sim.explorer.jobs import (
+    MOST_WAITING,
+    STORED_JOBS,
+    WAITING,
+    Jobs,
+    Task,
+    require_runnable,
+    without_folder,
+)
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.framework.inference import arguments_of
 from npu_sim.language import Text, translated, using_language
@@ -381,7 +388,7 @@ def test_the_numbers_of_waiting_runs_and_threads_are_limited(explorer, send, pag
 @pytest.fixture
 def served(monkeypatch):
     """An explorer with its real server and short time limits."""
-    monkeypatch.setattr(server, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(application, "HEADER_SECONDS", 0.5)
     monkeypatch.setattr(application, "BODY_SECONDS", 0.5)
     with serving(Explorer({"atlas_a2": load_profile("atlas_a2")})) as explorer:
         yield explorer
@@ -487,8 +494,18 @@ def test_without_the_extra_the_command_names_the_packages_to_install(capsys, mon
 
 def test_the_page_may_load_only_from_its_server(send):
     reply, content = send("/")
-    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+    policy = reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy  # default-src does not cover it
     assert b"http" not in content
+
+
+def test_a_lone_surrogate_in_a_run_is_answered(send, page_headers):
+    answer = finished(send, page_headers, {"reduction": "\ud800", "operator": "\udc80"})
+    assert answer["outcome"] == "usage"
+    assert "'\\udc80'" in answer["text"]
+    reply = application.refused(400, "a\udc80")
+    assert reply.body == b"a\\udc80"
 
 
 def finished(send, page_headers, state):

@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 
 from npu_sim.explorer.application import json_answer
-from npu_sim.explorer.texts import LANGUAGES, STAGES, TEXTS, page_texts
+from npu_sim.explorer.state import LANGUAGE_NAMES, STAGES, TEXTS, page_texts
 
 PAGE = resources.files("npu_sim.explorer").joinpath("page")
 IN_SCRIPTS = re.compile(r'\bt\("((?:[^"\\]|\\.)*)"')
@@ -23,7 +23,7 @@ def test_the_table_has_exactly_the_texts_of_the_page():
     assert len(TEXTS) == len(set(TEXTS))
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGE_NAMES)
 def test_every_language_has_every_text_with_its_placeholders(language):
     table = page_texts(language)
     assert table.keys() == {*TEXTS, *STAGES}

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from npu_sim.cores import config_directory
-from npu_sim.explorer.dropped import MOST_BYTES
+from npu_sim.explorer.jobs import MOST_FILE_BYTES
 from npu_sim.questions.limits import limits
 from tests.explorer.page import SMALL_DIM
 from tests.measured import EMBEDDING, GRAD, write_csv, write_database
@@ -221,6 +221,29 @@ def test_lines_of_two_panes_face_each_other_and_pictures_fit(page, more):
     )
 
 
+ORDERS = """
+    const of = (pane) => [...document.querySelectorAll(`${pane} dd.order`)].map((line) => {
+        const text = line.textContent.replace("≠ ", "");
+        const top = Math.round(line.getBoundingClientRect().top + scrollY);
+        return [text.split(" ")[0], [top, line.classList.contains("differs")]];
+    });
+    return ["#first", "#second"].map(of);
+"""
+
+
+def test_orders_of_two_panes_are_matched_by_their_output(page):
+    page.set_width(1366)
+    call = "#operator=rms_norm_grad&col=7168&row=4096&dtype=bfloat16&soc=Ascend910B1"
+    page.open(f"{call}&other.product=ascend_950")
+    page.wait_for_changes()
+    first, second = (dict(lines) for lines in page.script(ORDERS))
+    assert first.keys() == second.keys() == {"dx", "dgamma"}
+    assert list(first) != list(second)
+    for output in first:
+        assert first[output] == second[output]
+    assert [marked for _, marked in (first["dx"], first["dgamma"])] == [False, True]
+
+
 def test_lines_of_stacked_panes_follow_each_other_without_overlap(page):
     page.set_width(375)
     page.open(TWO_PANES)
@@ -305,7 +328,11 @@ def test_a_dropped_product_file_opens_in_the_second_pane(page):
     ("name", "content", "message"),
     [
         ("bad.yaml", b"name: [", "bad.yaml, line 1: not valid YAML"),
-        ("large.yaml", b"#" * (MOST_BYTES["product"] + 1), "more than the 1048576 that are read"),
+        (
+            "large.yaml",
+            b"#" * (MOST_FILE_BYTES["product"] + 1),
+            "more than the 1048576 that are read",
+        ),
         ("picture.png", b"", "not a file that is read here"),
         ("calls.jsonl", b"{}", "no line is a call"),
         ("kernel_details.csv", b"a,b\n1,2\n", "kernel_details.csv"),

@@ -127,8 +127,8 @@ def test_long_lines_are_read_in_linear_time(piece):
 
 def test_the_answer_is_chinese():
     with using_language("zh"):
-        from npu_sim.show.dumps import diagnosis_view
         from npu_sim.show.layout import render
+        from npu_sim.show.verdicts import diagnosis_view
 
         text = render(diagnosis_view(diagnose(TEXTS[3]["text"])), 200)
     assert "算子" in text

@@ -13,7 +13,7 @@ from npu_sim.questions.measured_calls import possible_calls
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.registry import load_operator
 from npu_sim.show.layout import render
-from npu_sim.show.measured_profile import measured_profile_view, measured_trace
+from npu_sim.show.profiles import measured_profile_view, measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv, write_database
 
 ROWS = (OTHER, *EMBEDDING, GRAD, GRAD, *EMBEDDING)

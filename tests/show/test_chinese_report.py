@@ -9,9 +9,9 @@ from npu_sim.language import LANGUAGES, Text, using_language
 from npu_sim.language.text import translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import timeline, tracks
-from npu_sim.show.reports.curves import Axis, Curve, curve_figure
-from npu_sim.show.reports.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
-from npu_sim.show.reports.plans import plan_report
+from npu_sim.show.curves import Axis, Curve, curve_figure
+from npu_sim.show.html import DRAWING_SCRIPTS, TEXTS, asset, picture_texts, render
+from npu_sim.show.plans import plan_report
 from npu_sim.show.timelines import estimate_cell, evidence_of_estimates
 
 CALL = {"dy": "64x8192:bf16", "gamma": "8192:bf16"}

@@ -10,12 +10,13 @@ import npu_sim
 from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, timeline, tracks
-from npu_sim.show.reports.comparisons import range_bars
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import Document, Drawing, Picture, Section
-from npu_sim.show.reports.html import render
-from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.plans import plan_report
+from npu_sim.show import document_of
+from npu_sim.show.comparisons import range_bars
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import Document, Drawing, Picture, Section
+from npu_sim.show.html import render
+from npu_sim.show.pictures import order_strip, order_strip_data
+from npu_sim.show.plans import plan_report
 from npu_sim.show.studies import rounding_errors, study_report
 from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
@@ -308,6 +309,46 @@ def test_nothing_scrolls_sideways(page):
         set_width(browser, width)
         waiting = WebDriverWait(browser.driver, 10, 0.02)  # curves are resized after the page
         assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
+
+
+def test_pictures_that_scroll_have_a_sign_on_narrow_pages(page):
+    browser = page()
+    signs = """
+        return [...document.querySelectorAll(".scroll:has(svg.map)")]
+            .map((box) => [box.scrollWidth > box.clientWidth,
+                getComputedStyle(box, "::before").content.includes("\u2194")]);
+    """
+    for width, is_narrow in ((375, True), (1366, False)):
+        set_width(browser, width)
+        found = browser.driver.execute_script(signs)
+        assert found
+        assert all(scrolls == has_sign == is_narrow for scrolls, has_sign in found)
+
+
+def test_wide_tables_take_the_width_of_the_page(browser, tmp_path):
+    line = json.dumps(
+        {
+            "op": "moe_token_unpermute_grad",
+            "name": "mlp.experts.unpermute",
+            "inputs": {
+                "permuted_tokens": "32768x4096:bf16",
+                "unpermuted_tokens_grad": "4096x4096:bf16",
+                "sorted_indices": "32768:int32",
+                "probs": "4096x8:bf16",
+            },
+        }
+    )
+    calls, report = tmp_path / "calls.jsonl", tmp_path / "report.html"
+    calls.write_text(line + "\n", encoding="utf-8")
+    matrix = npu_sim.preflight(calls, products="A2,A3,950", release="8.3,9.1")
+    report.write_text(render(document_of(matrix)), encoding="utf-8")
+    browser.open(report.as_uri())
+    set_width(browser, 1366)
+    cut = """
+        return [...document.querySelectorAll(".scroll")]
+            .filter((box) => box.scrollWidth > box.clientWidth).length;
+    """
+    assert browser.driver.execute_script(cut) == 0
 
 
 @pytest.mark.long

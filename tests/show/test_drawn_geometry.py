@@ -9,10 +9,10 @@ import pytest
 import npu_sim
 from npu_sim.cli.output import write_report
 from npu_sim.framework.execution import OrderMask
-from npu_sim.show.reports.document import Document, Picture, Section
-from npu_sim.show.reports.html import render
-from npu_sim.show.reports.pictures import order_strip, order_strip_data
-from npu_sim.show.reports.plans import plan_report
+from npu_sim.show.document import Document, Picture, Section
+from npu_sim.show.html import render
+from npu_sim.show.pictures import order_strip, order_strip_data
+from npu_sim.show.plans import plan_report
 from npu_sim.show.studies import study_report
 from tests.timelines.calls import rms
 

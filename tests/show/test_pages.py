@@ -4,11 +4,11 @@ import re
 
 import pytest
 
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import table_report
+from npu_sim.show.html import render
 from npu_sim.show.layout import Table
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import table_report
-from npu_sim.show.reports.html import render
-from npu_sim.show.reports.plans import plan_report
+from npu_sim.show.plans import plan_report
 from tests.show.test_reports import planned
 
 CURVED_REPORT_BYTES = 1_500_000

@@ -10,11 +10,11 @@ from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import count_text, using_language
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.questions.explain import with_changes
+from npu_sim.show.html import block_html, render
 from npu_sim.show.layout import Table
-from npu_sim.show.measured_profile import time_bars
-from npu_sim.show.reports.html import block_html, render
-from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
-from npu_sim.show.reports.plans import plan_report, plan_sections, result_report, timeline_report
+from npu_sim.show.pictures import MOST_BINS, order_strip, order_strip_data, order_strips
+from npu_sim.show.plans import plan_report, plan_sections, result_report, timeline_report
+from npu_sim.show.profiles import time_bars
 from tests.timelines.calls import CALLS, rms
 
 POWER = re.compile(r" \(2\^\d+([-+]1)?\)")

@@ -1,14 +1,15 @@
-"""Commands on one call: plan, explain, run, diff, limits and verify."""
+"""Commands on one call: plan, explain, run, diff, limits, verify and timeline."""
 
 import inspect
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_sim.cli.errors import refusal_in_shell_form
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
-from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
+from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
     REFUSED,
     command_on,
@@ -20,9 +21,17 @@ from npu_sim.cli.output import (
     reproducing_command,
     show_answer,
     write_figure,
-    write_report_and_trace,
+    write_files,
+    write_report,
 )
-from npu_sim.status import UsageError
+from npu_sim.language import Text
+from npu_sim.status import NO_PLAN, Unplanned, UsageError
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Profile
+    from npu_sim.plans.model import Plan
+    from npu_sim.timelines.model import Timeline
+
 
 PRODUCTS = Option(flags="--products,--product")
 SOCS = Option(flags="--socs,--soc")
@@ -32,6 +41,8 @@ UNREACHABLE_EXIT_CODE = 1
 """Exit code of ``verify`` when an output is unreachable."""
 Arguments = dict[str, Any]
 """Typed arguments of an operator by name."""
+MOST_VARIED = 1000
+"""Most calls that ``timeline --vary`` compares."""
 
 
 @command(
@@ -55,26 +66,16 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
 
         data = tiling_bytes(result)
         write_atomically(options.tiling_bytes, lambda file: file.write(data), "tiling_bytes")
-    pictures = {}
-    if options.report or options.trace:
-        reproducing = command_on(profile)
-        pictures = write_report_and_trace(
-            result, profile, options.report, options.trace, reproducing
-        )
-    if options.figure is not None:
-        write_figure(options.figure, result)
+    pictures = write_files(result, profile, options, command_on(profile))
     if options.csv:
         print_csv([{"outcome": result.outcome, **result.as_dict()}])
     elif options.json:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:
-        from npu_sim.show.text import plan_view
+        from npu_sim.show.text import plan_view, workspace_tables
 
-        print_text(plan_view(result))
-        if options.workspace:
-            from npu_sim.show.text import workspace_tables
-
-            print_text("", workspace_tables(result.workspace))
+        workspace = ["", workspace_tables(result.workspace)] if options.workspace else []
+        print_text(plan_view(result), *workspace)
     exit_unless_runs(result)
 
 
@@ -122,10 +123,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
         if options.rows_out is not None:
             write_text(options.rows_out, rows_csv(variable_rows))
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
-    pictures = write_report_and_trace(
-        result, profile, options.report, options.trace, reproducing, variable_rows or ()
-    )
-    write_figure(options.figure, result)
+    pictures = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
         outcome = "ran" if result.plan.overflow is None else result.plan.outcome
         data = {"outcome": outcome, **result.as_dict()}
@@ -155,11 +153,7 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
     """
     from npu_sim.releases import default_release
 
-    if options.releases and options.release is not None:
-        raise UsageError(
-            "release", "--release and --releases exclude each other", "leave one of them out"
-        )
-    release = "all" if options.releases else options.release
+    release = chosen_release(options)
     comparison = options.answer(operator, release=release, **typed_specs(operator, arguments))
     defaults = DEVICE_OF_REPORT | {("--release", "--releases"): default_release()}
     show_answer("diff", comparison, options, reproducing_command(defaults), csv="rows")
@@ -205,3 +199,174 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
     show_answer("verification", answer, options, reproducing_command({}))
     if answer.status == "unreachable":
         sys.exit(UNREACHABLE_EXIT_CODE)
+
+
+class Row(NamedTuple):
+    """One call of a comparison: its plan and timeline, or why there is none."""
+
+    name: str
+    profile: "Profile"
+    found: "tuple[Plan, Timeline] | Unplanned"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        head = {
+            "call": self.name,
+            "product": self.profile.name,
+            "soc": self.profile.soc,
+            "release": self.profile.release,
+        }
+        if isinstance(self.found, NO_PLAN):
+            return {**head, "outcome": self.found.outcome, "error": self.found.as_dict()}
+        plan, timeline = self.found
+        return {**head, "outcome": plan.outcome, "timeline": timeline.as_dict()}
+
+
+@command(
+    "npu_sim.functions:timeline",
+    "product soc release deterministic limits products socs vary calibration trace report figure "
+    "json",
+    products=Option("Products to compare: all, or names joined by commas.", str | None),
+    socs=Option("SoCs to compare: all of the product, or names joined by commas.", str | None),
+    vary=Option("Sizes to compare, such as dim=256,512,513 or dim=256..4096:*2.", str | None),
+    calibration=Option(kind=Path | None),
+)
+def timeline_command(operator: str, arguments: Arguments, options: Options) -> None:
+    """Show the lower bound of a call at the published rates, what limits it, and an estimate if one
+    can be made; compare SoCs or sizes.
+    """
+    from npu_sim.operators.timelines import timed_plan
+    from npu_sim.questions.explain import with_changes
+    from npu_sim.timelines.tracks import write_trace
+
+    specs = typed_specs(operator, arguments)
+    chosen = options.profile()
+    rows = _rows(operator, list(_calls(operator, specs, options.vary)), chosen, options)
+    timed = [(row, *row.found) for row in rows if isinstance(row.found, tuple)]
+    if not timed and isinstance(rows[0].found, NO_PLAN):
+        raise rows[0].found
+    if len(rows) == 1:
+        ((row, plan, timeline),) = timed
+        timed = [(row, plan, with_changes(timeline, plan, row.profile))]
+        rows = [row._replace(found=timed[0][1:])]
+    if options.trace is not None:
+        write_trace(options.trace, [timed_plan(plan, row.profile) for row, plan, _ in timed])
+    if options.report is not None:
+        _write_report(options, chosen, timed)
+    if options.figure is not None:
+        if len(timed) != 1:
+            message = Text("figure = {figure}: a picture shows one call on one SoC", options)
+            raise UsageError("figure", message, "--report shows several")
+        write_figure(options.figure, timed[0][2])
+    if options.json:
+        records = [row.as_dict() for row in rows]
+        print_json("timeline", {"label": "lower bound", "timelines": records})
+    else:
+        _print_timelines(rows)
+    if len(rows) == 1:
+        exit_unless_runs(timed[0][1])
+
+
+def _rows(
+    operator: str, calls: Sequence[tuple[str, Arguments]], chosen: "Profile", options: Options
+) -> list[Row]:
+    """Return every call on every device that the options name."""
+    from npu_sim.operators import plan
+    from npu_sim.operators.timelines import timeline
+    from npu_sim.questions.preflight import chosen_columns
+    from npu_sim.timelines.estimates import load_calibration
+
+    calibration = options.calibration and load_calibration(options.calibration)
+    profiles, products, socs = [chosen], options.products, options.socs
+    if products is not None or socs is not None:
+        named = chosen.product.socs if socs == "all" else (socs or "").split(",")
+        if products is None and all(chosen.product.soc_named(name.strip()) for name in named):
+            products = options.product or chosen.name
+        columns = chosen_columns(products, socs, chosen.release)
+        profiles = [column.profile for column in columns]
+    rows = []
+    for name, call in calls:
+        for profile in profiles:
+            if calibration is not None:
+                calibration.require_device(profile)
+            modes = {"deterministic": options.deterministic, "limits": options.limits}
+            try:
+                made = plan(operator, product=profile, **modes, **call)
+            except NO_PLAN as error:
+                rows.append(Row(name, profile, error))
+            else:
+                rows.append(Row(name, profile, (made, timeline(made, profile, calibration))))
+    return rows
+
+
+def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[str, Arguments]]:
+    """Yield (name, arguments) of every call: one, or one for every value that an axis takes."""
+    if vary is None:
+        yield "as given", specs
+        return
+    from npu_sim.framework.planning import fixed_call
+    from npu_sim.registry import load_operator
+    from npu_sim.sweeps.space import axis_values
+
+    name, _, listed = vary.partition("=")
+    declared = load_operator(operator)
+    axis = declared.axis(name.strip())
+    if axis not in declared.axes or not listed:
+        message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
+        names = ", ".join(axis.name for axis in declared.axes)
+        hint = Text(
+            "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}", names=names
+        )
+        raise UsageError("vary", message, hint)
+    values = axis_values(axis, axis.name, listed)
+    if values.count > MOST_VARIED:
+        message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
+        raise UsageError("vary", message, Text("at most {most} values", most=MOST_VARIED))
+    call = fixed_call(declared, specs)
+    for position in range(values.count):
+        value = axis.value(values.at(position))
+        yield f"{axis.name}={value}", call.arguments({axis.name: value})
+
+
+def _write_report(
+    options: Options, chosen: "Profile", timed: "Sequence[tuple[Row, Plan, Timeline]]"
+) -> None:
+    from npu_sim.operators.timelines import tracks
+    from npu_sim.show.plans import MOST_DRAWN, timeline_report
+    from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
+
+    reproducing = command_on(chosen)
+    if options.socs is not None:
+        device: dict[tuple[str, ...], object] = {
+            ("--product",): chosen.name,
+            ("--release",): chosen.release,
+        }
+        reproducing = reproducing_command(device)
+    drawn = timed[:MOST_DRAWN]
+    events = EVENTS_OF_A_PIPE // len(drawn)
+    works = [tracks(plan, row.profile, timeline, events) for row, plan, timeline in drawn]
+    bounds = [(row.name, timeline) for row, _, timeline in timed]
+    write_report(options.report, timeline_report(bounds, works, reproducing))
+
+
+def _print_timelines(rows: list[Row]) -> None:
+    from npu_sim.show.text import overflow_text
+    from npu_sim.show.timelines import timeline_view, timelines_view
+
+    if len(rows) == 1 and isinstance(rows[0].found, tuple):
+        plan, timeline = rows[0].found
+        overflow = [overflow_text(plan), ""] if plan.overflow else []
+        print_text(*overflow, timeline_view(timeline))
+        return
+    print_text(
+        timelines_view(
+            [
+                (
+                    row.name,
+                    row.profile.soc,
+                    row.found[1] if isinstance(row.found, tuple) else row.found,
+                )
+                for row in rows
+            ]
+        )
+    )

@@ -163,7 +163,7 @@ def products_command(options: Options, products: ProductArgument = None) -> None
             },
         )
         return
-    from npu_sim.show.products import products_view
+    from npu_sim.show.comparisons import products_view
 
     print_text(products_view(profiles))
 

@@ -15,9 +15,9 @@ import typer
 
 from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.operators import named_values
-from npu_sim.cli.options import WRITES, Option, Options, command
+from npu_sim.cli.options import WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import print_json, print_text, reproducing_command, write_report
-from npu_sim.language import Text, Verbatim, say
+from npu_sim.language import Text, Verbatim, say, translated
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ NOT_ACCEPTED = 1
 DEVICE: dict[str, Option] = {
     "products": Option(flags="--products,--product"),
     "soc": Option(flags="--socs,--soc"),
+    "releases": Option("Every release of the product's software.", bool, False),
 }
 """Options that take several values."""
 Calls = Annotated[
@@ -72,8 +73,8 @@ EPILOGS = {"preflight": _PREFLIGHT, "model": _MODEL, "record": _RECORD}
 
 @command(
     "npu_sim.functions:preflight",
-    "products soc release max_workspace fail_on informational baseline write_baseline lines out "
-    "junit sarif timeline report json",
+    "products soc release releases max_workspace fail_on informational baseline write_baseline "
+    "lines out junit sarif timeline report json",
     **DEVICE,
     baseline=Option(kind=Path | None),
     write_baseline=Option(
@@ -95,7 +96,9 @@ def preflight_command(calls: Calls, options: Options) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
     without data.
     """
-    matrix = options.answer(calls, timed=options.timeline, whole=options.out is not None)
+    whole = options.out is not None
+    release = chosen_release(options)
+    matrix = options.answer(calls, release=release, timed=options.timeline, whole=whole)
     _write(matrix, calls, options)
     _print(matrix, calls, options)
     if matrix.faults():
@@ -105,7 +108,7 @@ def preflight_command(calls: Calls, options: Options) -> None:
 def _write(matrix: "Matrix", calls: Path, options: Options) -> None:
     """Write the files given in the options, and the step summary of a GitHub workflow."""
     from npu_sim.questions.preflight import write_baseline
-    from npu_sim.show.preflight import markdown, write_junit, write_results, write_sarif
+    from npu_sim.show.preflight_files import markdown, write_junit, write_results, write_sarif
 
     if options.write_baseline is not None:
         matrix.accept_all()
@@ -129,17 +132,22 @@ def _print(matrix: "Matrix", calls: Path, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
-    from npu_sim.show.call_times import times_parts
-    from npu_sim.show.preflight import annotations, error_lines, matrix_view
+    from npu_sim.show.preflight import matrix_view, times_parts
+    from npu_sim.show.preflight_files import annotations, error_lines
 
     if options.lines:
         for line in error_lines(matrix, str(calls), str(options.baseline)):
-            print(line)
+            print(_as_in_a_line(line))
         return
-    print_text(matrix_view(matrix), *times_parts(matrix))
+    print_text(matrix_view(matrix), *times_parts(matrix), wording=_as_in_a_line)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):
             print(line)
+
+
+def _as_in_a_line(text: str) -> str:
+    """Return a text with the hardware limits as a line of calls states them."""
+    return translated(text).replace('limits="hardware"', '"limits": "hardware"')
 
 
 def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
@@ -148,7 +156,7 @@ def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
         return
     from npu_sim.cores import DEFAULT_PRODUCT
     from npu_sim.releases import default_release
-    from npu_sim.show.reports.preflight import preflight_report
+    from npu_sim.show.preflight import preflight_report
 
     device: dict[tuple[str, ...], object] = {
         ("--products", "--product", "--socs", "--soc"): DEFAULT_PRODUCT,
@@ -159,7 +167,7 @@ def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
 
 @command(
     "npu_sim.functions:model",
-    "batch sequence dtype set products soc release deterministic out report json",
+    "batch sequence dtype set products soc release releases deterministic out report json",
     **DEVICE,
     set=Option(
         "Value of the configuration to replace, such as num_hidden_layers=2; may be repeated.",
@@ -174,12 +182,13 @@ def model_command(config: Config, options: Options) -> None:
     """
     reserved = inspect.signature(options.function).parameters
     sizes = named_values("set", options.set or (), reserved)
-    matrix = options.answer(config, **{name: _json_or_text(text) for name, text in sizes.items()})
+    values = {name: _json_or_text(text) for name, text in sizes.items()}
+    matrix = options.answer(config, release=chosen_release(options), **values)
     _write_report(matrix, config, options)
     if options.json:
         print_json("preflight", {"file": config, **matrix.as_dict()})
     else:
-        from npu_sim.show.call_times import call_times_view
+        from npu_sim.show.preflight import call_times_view
 
         print_text(call_times_view(matrix))
     if matrix.faults():
@@ -224,7 +233,7 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
         from npu_sim.torch import record
     except ImportError as error:
         raise UsageError("record", str(error)) from None
-    from npu_sim.show.call_times import recording_view
+    from npu_sim.show.preflight import recording_view
 
     out = options.out
     file = out.absolute()  # the script may change the directory

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npu_sim.cli.help import NpuSimGroup
-from npu_sim.cli.operators import Action, add_action, typed_arrays
+from npu_sim.cli.operators import Action, NpuSimGroup, add_action, typed_arrays
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import command_on, print_json, print_text, show_answer, write_report
 from npu_sim.language import Text, Verbatim, say

@@ -2,14 +2,20 @@
 
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
+from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
-from npu_sim.cli.output import print_json, print_text, reproducing_command, write_report
+from npu_sim.cli.output import (
+    print_json,
+    print_text,
+    reproducing_command,
+    with_progress,
+    write_report,
+)
 from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.language.quantities import bytes_text
 from npu_sim.status import UsageError
@@ -87,25 +93,15 @@ def sweep_command(operator: str, options: Options) -> None:
             Text("out = {out}: a sweep is not written to standard output", out=options.out),
             "a new folder, or a file ending in .csv or .parquet",
         )
-    progress = _Progress()
     columns = options.columns
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    keywords = options.call | {"columns": chosen, "progress": progress.show}
+    grid = named_values("grid", options.grid, ())
     started = time.perf_counter()
-    try:
-        with progress:
-            keywords["grid"] = named_values("grid", options.grid, ())
-            summary, different = options.function(operator, **keywords)
-    except KeyboardInterrupt:
-        kept = "nothing is kept without --out"
-        if options.out:
-            kept = say(
-                "{done} of {total} rows are in {out}.partial; go on with --resume",
-                progress,
-                out=options.out,
-            )
-        INTERRUPTION.report(say("interrupted: {kept}", kept=kept))
-        sys.exit(INTERRUPTED)
+    summary, different = with_progress(
+        lambda report: _swept(
+            options, report, operator, options.call | {"columns": chosen, "grid": grid}
+        )
+    )
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
     drawn = {} if options.report is None else _write_report(options, summary)
@@ -125,6 +121,32 @@ def sweep_command(operator: str, options: Options) -> None:
         sys.exit(DIFFERENT)
 
 
+def _swept(
+    options: Options, report: Callable[[str, float], None], operator: str, keywords: dict[str, Any]
+) -> Any:
+    """Make the sweep and report its progress; an interruption prints how to resume."""
+    done, total = 0, 1
+
+    def progress(rows: int, of: int) -> None:
+        nonlocal done, total
+        done, total = rows, of
+        report(say("{done} of {total} rows", done=done, total=total), done / max(total, 1))
+
+    try:
+        return options.function(operator, **keywords, progress=progress)
+    except KeyboardInterrupt:
+        kept = "nothing is kept without --out"
+        if options.out:
+            kept = say(
+                "{done} of {total} rows are in {out}.partial; go on with --resume",
+                done=done,
+                total=total,
+                out=options.out,
+            )
+        INTERRUPTION.report(say("interrupted: {kept}", kept=kept))
+        raise
+
+
 def _reproducing_command(seed: int, grid: list[str]) -> str:
     """Return the command that repeats the sweep, with product and release written out."""
     from npu_sim.cores import DEFAULT_PRODUCT
@@ -141,55 +163,13 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
 
 def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the data of its pictures."""
-    from npu_sim.show.reports.sweeps import sweep_curves, sweep_report
+    from npu_sim.show.sweeps import sweep_curves, sweep_report
     from npu_sim.sweeps.maps import sweep_map
 
     area, curves = sweep_map(summary.space), sweep_curves(summary.space)
     reproducing = _reproducing_command(options.seed, options.grid)
     write_report(options.report, sweep_report(summary, area, curves, reproducing))
     return {"map": area, "curves": curves}
-
-
-class _Progress:
-    """Progress bar with rate and time left on standard error, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self.done = self.total = self._first = 0
-        self._started = 0.0
-        self._task: Any = None
-        self._bar: Any = None
-        if sys.stderr.isatty():
-            from rich import progress
-            from rich.console import Console
-
-            self._bar = progress.Progress(
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TextColumn("{task.fields[rate]}"),
-                progress.TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-
-    def __enter__(self) -> "_Progress":
-        (self._bar or nullcontext()).__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        (self._bar or nullcontext()).__exit__(*error)
-
-    def show(self, done: int, total: int) -> None:
-        if self.total == 0:
-            self._started, self._first = time.perf_counter(), done
-        self.done, self.total = done, total
-        if self._bar is None:
-            return
-        if self._task is None:
-            self._task = self._bar.add_task("", total=total, completed=done, rate="")
-        rate = (done - self._first) / max(time.perf_counter() - self._started, 1e-9)
-        self._bar.update(
-            self._task, completed=done, rate=_rate_text(rate) if done > self._first else ""
-        )
 
 
 def _rate_text(rate: float) -> str:

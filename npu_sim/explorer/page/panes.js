@@ -5,6 +5,7 @@ import { read, silence } from "./jobs.js";
 import { copy } from "./sharing.js";
 import { t, translate } from "./texts.js";
 
+const BLOCKS = ["lines-of-plan", "lines-of-bound"];
 const QUIET = 250; // milliseconds after which an answer is looked into: nobody types any more
 
 export class Pane {
@@ -132,8 +133,8 @@ export function markDifferences(first, second) {
   for (const marked of document.querySelectorAll(".differs")) marked.classList.remove("differs");
   if (!first.answer?.lines || !second?.answer?.lines) return null;
   const names = new Set();
-  for (const block of [".lines-of-plan", ".lines-of-bound"]) {
-    const [left, right] = [linesOf(first.find(block)), linesOf(second.find(block))];
+  for (const block of BLOCKS) {
+    const [left, right] = keyed(linesOf(first.find(`.${block}`)), linesOf(second.find(`.${block}`)));
     for (const key of new Set([...left.keys(), ...right.keys()])) {
       if (left.get(key)?.text === right.get(key)?.text) continue;
       names.add((left.get(key) || right.get(key)).name);
@@ -143,18 +144,35 @@ export function markDifferences(first, second) {
   return [...names];
 }
 
-// Lines by label and how often the label was there before.
+// Lines of a block: their label, what they are about where several have one label (the output of an order, the code of a caveat), and
+// what is compared: of an order whether it is fixed, not the reason.
 function linesOf(block) {
-  const lines = new Map();
+  const lines = [];
   let name = "";
   for (const term of block.querySelectorAll("dt")) {
     name = term.textContent || name;
-    let key = name;
-    while (lines.has(key)) key += "'";
     const element = term.nextElementSibling;
-    lines.set(key, { name, term, element, text: element.textContent });
+    const value = element.querySelector("span:not(.sign)").textContent;
+    const kind = element.classList[0];
+    const subject = { order: value.split(" ")[0], caveat: element.querySelector("small").textContent }[kind] || "";
+    lines.push({ name, subject, term, element, text: kind === "order" ? value : element.textContent });
   }
   return lines;
+}
+
+// Lines of two blocks by key: by label and subject where both have it, otherwise by label and how often it was there before.
+function keyed(left, right) {
+  const subjects = [left, right].map((lines) => new Set(lines.map((line) => `${line.name} ${line.subject}`)));
+  return [left, right].map((lines, side) => {
+    const found = new Map();
+    for (const line of lines) {
+      const about = `${line.name} ${line.subject}`;
+      let key = line.subject && subjects[1 - side].has(about) ? about : line.name;
+      while (found.has(key)) key += "'";
+      found.set(key, line);
+    }
+    return found;
+  });
 }
 
 function mark(element) {
@@ -165,21 +183,23 @@ function mark(element) {
 // Parts of a pane that stand in a row of their own, in the order in which they are shown.
 const ROWS = ".headline, .refusal, .nearest, .buttons, .command, .plan > h3, .lower-bound > h3, .result > section:not(.plan, .lower-bound), .sections > section";
 
-// Elements of a pane by the row that they share with the other pane: parts of the page, sections by their titles, lines by their labels.
-function rowsOf(pane) {
+// Elements of a pane by the row that they share with the other pane: parts of the page, sections by their titles, lines by their keys.
+function rowsOf(pane, keys) {
   const rows = new Map();
   const parts = [...pane.element.querySelectorAll(ROWS)].filter((part) => !part.parentElement.closest(".nearest"));
   for (const part of parts) {
     rows.set(part.dataset.title || `${part.parentElement.classList[0]} ${part.localName} ${part.classList[0]}`, [part]);
     const block = part.localName === "h3" ? part.nextElementSibling : null;
-    if (block) for (const [key, { term, element }] of linesOf(block)) rows.set(`${block.className} ${key}`, [term, element]);
+    if (block) for (const [key, { term, element }] of keys.get(block.className) || []) rows.set(`${block.className} ${key}`, [term, element]);
   }
   return rows;
 }
 
 // Give what two panes show of the same thing the same row of the grid; what only one of them shows leaves an empty place in the other.
 export function align(first, second) {
-  const [left, right] = [rowsOf(first), rowsOf(second)];
+  const keys = [new Map(), new Map()];
+  for (const block of BLOCKS) keyed(linesOf(first.find(`.${block}`)), linesOf(second.find(`.${block}`))).forEach((found, side) => keys[side].set(block, found));
+  const [left, right] = [rowsOf(first, keys[0]), rowsOf(second, keys[1])];
   const order = [...left.keys()];
   [...right.keys()].forEach((key, position, keys) => {
     if (!left.has(key)) order.splice(order.indexOf(keys[position - 1]) + 1, 0, key);

@@ -9,9 +9,9 @@ from npu_sim.language import Text, joined, say
 from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.operators.timelines import is_timed, steps, work_over_time
 from npu_sim.plans.model import Plan
+from npu_sim.show.document import Block, Document, Drawing, Picture, Section
 from npu_sim.show.layout import Cell, Paragraph, Table, lines_table
-from npu_sim.show.reports.document import Block, Document, Drawing, Picture, Section
-from npu_sim.show.reports.pictures import (
+from npu_sim.show.pictures import (
     core_map,
     memory_colours,
     memory_map,

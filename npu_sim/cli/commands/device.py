@@ -1,29 +1,34 @@
-"""``npu-sim profile``: measurements of a device's profiler, compared with the plans."""
+"""Commands on what a device left: ``profile``, ``diagnose`` and ``dump``."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import WRITES, Option, Options, command
+from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, command
 from npu_sim.cli.output import (
+    REFUSED,
     print_answer,
     print_csv,
     print_json,
     print_text,
     reproducing_command,
+    show_answer,
     write_report,
 )
 from npu_sim.language import Text
-from npu_sim.status import UsageError
+from npu_sim.status import UsageError, shown
 
 if TYPE_CHECKING:
     from npu_sim.questions.measured_profile import MeasuredProfile
 
-File = Annotated[
+
+ProfileFile = Annotated[
     Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")
 ]
 
@@ -64,7 +69,7 @@ File = Annotated[
         Path | None,
     ),
 )
-def profile_command(file: File, options: Options) -> None:
+def profile_command(file: ProfileFile, options: Options) -> None:
     """Read a device's profile: measured time beside the bound, planned beside measured cores, and,
     per call, each launch's share of the time.
     """
@@ -78,18 +83,18 @@ def profile_command(file: File, options: Options) -> None:
     if options.against is not None:
         _compare(file, options.against, options)
         return
-    from npu_sim.show.measured_profile import is_chosen, measured_profile_view
+    from npu_sim.show.profiles import is_chosen, measured_profile_view
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     if options.report is not None:
-        from npu_sim.show.measured_profile import measured_report
+        from npu_sim.show.profiles import measured_report
 
         reproducing = reproducing_command(_device_of(answer))
         write_report(options.report, measured_report(answer, reproducing))
     if options.trace is not None:
         from npu_sim.files.writing import write_text
-        from npu_sim.show.measured_profile import measured_trace
+        from npu_sim.show.profiles import measured_trace
 
         trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
         write_text(options.trace, trace)
@@ -105,7 +110,7 @@ def profile_command(file: File, options: Options) -> None:
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
     """Raise UsageError if ``--kernel`` selects no kernel."""
-    from npu_sim.show.measured_profile import is_chosen
+    from npu_sim.show.profiles import is_chosen
 
     names = sorted(set(kernels))
     if not any(is_chosen(name, pattern) for name in names):
@@ -117,7 +122,7 @@ def _compare(file: Path, against: Path, options: Options) -> None:
     """Compare two profiles, kernel by kernel."""
     _refuse(options, ("report", "trace", "details"), "--against")
     from npu_sim.questions.measured_profile import compare_profiles
-    from npu_sim.show.measured_profile import is_chosen
+    from npu_sim.show.profiles import is_chosen
 
     answer = compare_profiles(file, against)
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
@@ -146,7 +151,7 @@ def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
 def _calibrate(file: Path, options: Options) -> None:
     _refuse(options, ("report", "trace", "kernel", "against"), "--calibrate")
     from npu_sim.questions.calibrate import calibrate
-    from npu_sim.show.calibration import calibration_yaml
+    from npu_sim.show.profiles import calibration_yaml
 
     answer = calibrate(file, **options.call)
     if options.out is not None:
@@ -154,3 +159,84 @@ def _calibrate(file: Path, options: Options) -> None:
 
         write_text(options.out, calibration_yaml(answer.calibration))
     print_answer("calibration", answer, as_json=options.json)
+
+
+RESERVED = {"text", "operator", "product", "soc", "release", "deterministic"}
+"""Names that are options of ``diagnose``, and no arguments of an operator."""
+DIFFERENT = 1
+"""Exit code of a dump with an impossible value, a difference from the other one, or nothing that
+could be compared with it."""
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="File with the error text or log as it was printed, or an exception dump; - for "
+        "standard input. Or the text itself.",
+    ),
+]
+Folder = Annotated[Path, typer.Argument(help="Folder that msprobe wrote, with step and rank.")]
+
+
+@command(
+    "npu_sim.failures.diagnosis:diagnose",
+    "product soc release deterministic call_line json",
+    call_line=Option(
+        "The call that failed, as a line of a file of calls: a JSON object with op and "
+        "inputs; it is planned.",
+        str | None,
+        flags="--call",
+    ),
+)
+def diagnose_command(file: File, options: Options) -> None:
+    """Read an error text or a log: code and stage in words, the operator where the text proves
+    it, the argument, and of a device exception (plog or exception dump) the tiling fields.
+    """
+    from npu_sim.failures.reader import decoded
+
+    operator, inputs = _call(options.call_line)
+    text = decoded(sys.stdin.buffer) if file == "-" else _text_or_path(file)
+    diagnosis = options.answer(text, operator=operator, **inputs)
+    print_answer("diagnosis", diagnosis, as_json=options.json)
+    if diagnosis.refusal is not None:
+        sys.exit(REFUSED)
+
+
+def _text_or_path(argument: str) -> str | Path:
+    """Return the path of a file, or the argument where it is an error text and no file."""
+    is_text = any(map(str.isspace, argument)) or argument.isdigit()
+    return argument if is_text and not os.path.lexists(argument) else Path(argument)
+
+
+def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Return operator and inputs of a call given as JSON."""
+    if text is None:
+        return None, {}
+    try:
+        call = json.loads(text)
+        operator, inputs = call.get("op"), call["inputs"]
+        if (
+            isinstance(inputs, dict)
+            and not RESERVED & inputs.keys()
+            and (operator is None or isinstance(operator, str))
+        ):
+            return operator, inputs
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        pass
+    hint = "write a JSON object with op and inputs, as a line of a file of calls"
+    raise UsageError("call", Text("call = {call} is not a call", call=shown(text)), hint)
+
+
+@command(
+    "npu_sim.dumps.reading:read_dump",
+    "against product soc release deterministic verify report json",
+    against=Option(kind=Path | None),
+    deterministic=BOTH_MODES,
+)
+def dump_command(folder: Folder, options: Options) -> None:
+    """List the calls of our operators in an msprobe dump, find values that cannot be, and the
+    calls whose outputs differ from another dump although their inputs are equal.
+    """
+    reading = options.answer(folder)
+    show_answer("dump", reading, options, reproducing_command({}))
+    if reading.failed:
+        sys.exit(DIFFERENT)

@@ -10,12 +10,13 @@ from npu_sim.framework.axes import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
 from npu_sim.language import Text, joined, say
+from npu_sim.language.quantities import calls_text
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
+from npu_sim.show.comparisons import operator_title
+from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
+from npu_sim.show.document import Block, Document, Drawing, Figure, table_report
 from npu_sim.show.layout import Table
-from npu_sim.show.reports.comparisons import operator_title
-from npu_sim.show.reports.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure, table_report
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
@@ -184,7 +185,7 @@ def sweep_report(
     """
     data = summary.as_dict()
     title = operator_title(data["sweep"]["operator"])
-    sentence = say("{title}: {data} calls planned", title=title, data=data["rows"])
+    sentence = say("{title}: {calls} planned", title=title, calls=calls_text(data["rows"]))
     tables = [
         Table((name, "calls"), tuple(counts.items()), name)
         for name, counts in data["counts"].items()

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from npu_sim import __version__
 from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure
+from npu_sim.show.document import Block, Document, Drawing, Figure
 
 PLOTTING_LIBRARY = "plotly-basic.min.js"
 """plotly.js-basic-dist-min 4.1.1 of npm, unchanged: lines and bars only, a quarter of plotly.js.
@@ -34,9 +34,7 @@ DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
 @lru_cache
 def asset(name: str) -> str:
     """Return a text file that ships with the package."""
-    return (
-        resources.files("npu_sim.show.reports").joinpath("assets", name).read_text(encoding="utf-8")
-    )
+    return resources.files("npu_sim.show").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def render(document: Document) -> str:
@@ -71,7 +69,7 @@ def block_html(block: Block) -> Markup:
 @lru_cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("npu_sim.show.reports"),
+        loader=PackageLoader("npu_sim.show"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,6 +1,6 @@
 """Data model of a report: a sentence, and sections of tables, paragraphs and pictures.
 
-:mod:`npu_sim.show.reports.html` renders it.
+:mod:`npu_sim.show.html` renders it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from npu_sim.show.layout import UNLIMITED, Paragraph, Table, render, stack
 
 @dataclass(frozen=True)
 class Picture:
-    """An inline SVG, built with :func:`npu_sim.show.reports.svg.element`."""
+    """An inline SVG, built with :func:`npu_sim.show.svg.element`."""
 
     markup: Markup
     caption: str = ""

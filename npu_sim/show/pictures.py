@@ -1,6 +1,7 @@
 """Pictures as SVG: cores, on-chip memory, workspace, order dependence, and work over time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from math import floor, log10
 from typing import Any, NamedTuple
@@ -11,10 +12,11 @@ from markupsafe import Markup
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Text, joined, say
+from npu_sim.operators.timelines import work_over_time
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Memory, Plan, WorkspacePart
-from npu_sim.show.reports import svg
-from npu_sim.show.reports.svg import BAR_HEIGHT, COLOURS, WIDTH, element, legend, picture
+from npu_sim.plans.model import Memory, Plan, Workspace, WorkspacePart
+from npu_sim.show import svg
+from npu_sim.show.svg import BAR_HEIGHT, COLOURS, WIDTH, Pictures, element, legend, picture
 from npu_sim.show.text import memory_name
 from npu_sim.show.timelines import covered_time
 
@@ -428,3 +430,36 @@ def _ticks(end: float) -> list[float]:
     power = 10.0 ** floor(log10(end / MARKS))
     step = next(step * power for step in (1, 2, 5, 10) if step * power >= end / MARKS)
     return [number * step for number in range(int(end / step) + 1)]
+
+
+# The pictures of an answer by name
+
+
+def pictures_of_plan(answer: Any) -> Pictures:
+    """Return the pictures of an answer that has a plan; none without one."""
+    return {} if answer.plan is None else plan_pictures(answer.plan)
+
+
+def plan_pictures(plan: Plan) -> Pictures:
+    """Return the pictures of a plan."""
+    pictures: dict[str, Callable[[], str]] = dict(workspace_pictures(plan.workspace))
+    if plan.memories:
+        pictures = {"memory": partial(memory_map, plan.memories), **pictures}
+    if plan.cores:
+        pictures = {"cores": partial(core_map, plan), **pictures}
+    work = work_over_time(plan)
+    if work is not None:
+        pictures["timeline"] = partial(lanes, work)
+    return pictures
+
+
+def workspace_pictures(workspace: Workspace) -> Pictures:
+    """Return the picture of a workspace."""
+    draw = partial(workspace_map, workspace.parts, workspace.total_bytes)
+    return {"workspace": draw} if workspace.parts else {}
+
+
+def result_pictures(result: Result) -> Pictures:
+    """Return the pictures of a run: those of its plan, and which parts of outputs can differ."""
+    strips = {strip["output"]: partial(order_strip, strip) for strip in order_strips(result)}
+    return {**plan_pictures(result.plan), **strips}
