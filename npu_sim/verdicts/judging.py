@@ -91,11 +91,14 @@ def judge(
     budget: Budget,
     report: Report,
     search: bool = True,
+    among: NDArray[np.bool_] | None = None,
+    initial: NDArray[np.float32] | None = None,
 ) -> dict[str, OutputVerdict]:
     """Return the verdicts on measured outputs of a call.
 
     Without ``search``, elements that depend on timing and differ from the named orders stay
-    undecided.
+    undecided; with ``among``, those outside this mask do. With ``initial``, contributions are added
+    to these values of the output's shape and not to 0.
     """
     call = call.with_options(core_order="sequential", seed=0)
     result = call.run()
@@ -110,10 +113,11 @@ def judge(
             )
         computed = result.outputs[name]
         given, misfits = measured_as(name, array, computed)
-        expected = rounded_to(given.dtype, computed)
-        output = MeasuredOutput(call, result, name, given, budget)
+        expected = rounded_to(given.dtype, computed if initial is None else computed + initial)
+        output = MeasuredOutput(call, result, name, given, budget, initial)
         timing = order_dependent(result, name)
         elements = np.zeros(expected.shape, np.uint8)
+        cut_short = np.zeros(expected.shape, np.bool_)
         order, rules = "", tuple[OpenRule, ...]()
         if _same_bytes(array, expected):
             order = "sequential" if result.order_dependent[name].count else ""
@@ -126,9 +130,11 @@ def judge(
                 elements[timing & same] = REACHABLE
                 unsettled = timing & ~same & ~misfits
                 elements[unsettled] = UNDECIDED
-                if search and unsettled.any():
-                    output.decide(unsettled, elements, report)
-            rules = _apply_rules(output, misfits, elements)
+                wanted = unsettled if among is None else unsettled & among
+                if search and wanted.any():
+                    cut_short = output.decide(wanted, elements, report)
+            if initial is None:
+                rules = _apply_rules(output, misfits, elements)
         verdicts[name] = OutputVerdict(
             output=name,
             elements=elements,
@@ -138,8 +144,9 @@ def judge(
             misfits=misfits,
             order=order,
             rules=rules,
+            cut_short=cut_short,
             examine=output.examine,
-            rounded_from="" if expected is computed else canonical_dtype(computed.dtype),
+            rounded_from="" if given.dtype == computed.dtype else canonical_dtype(computed.dtype),
         )
     return verdicts
 
@@ -157,7 +164,7 @@ def _named_order(output: MeasuredOutput, runs: dict[str, Mapping[str, NDArray[An
 
     ``runs`` keeps the outputs in these orders for the other outputs of the call.
     """
-    for order in NAMED_ORDERS:
+    for order in NAMED_ORDERS if output.initial is None else ():
         if order not in runs:
             runs[order] = output.call.with_options(core_order=order).run().outputs
         expected = rounded_to(output.given.dtype, runs[order][output.name])
