@@ -21,6 +21,12 @@ from npu_sim.orders.claims import LastWrites, Parts, Step
 from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined
 
 Report = Callable[[str, float], None]
+
+
+def silent(stage: str, fraction: float) -> None:
+    """Show no progress."""
+
+
 VERDICT_OF = {
     arrival_search.REACHED: REACHABLE,
     arrival_search.EXCLUDED_BY_ALL: UNREACHABLE,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,35 +95,34 @@ class _Question(NamedTuple):
         mask: NDArray[np.bool_] = self.verdict.elements == UNREACHABLE
         return mask
 
-    def of_call(
-        self, text: str, call: StudyCall, initial: NDArray[np.float32] | None = None
+    def alternative(
+        self,
+        text: str,
+        call: StudyCall | None = None,
+        results: Sequence[NDArray[Any]] = (),
+        initial: NDArray[np.float32] | None = None,
     ) -> Alternative:
-        """Return the alternative that another call gave the output, added to ``initial``."""
-        return Alternative(text, partial(self._codes, call, self.array, initial=initial))
+        """Return an alternative: another call, results of which one became the output, or both.
 
-    def of_results(self, text: str, arrays: Sequence[NDArray[Any]]) -> Alternative:
-        """Return the alternative that the output was made of one of these results of the call."""
-        return Alternative(text, partial(self._best_codes, arrays))
-
-    def _best_codes(self, arrays: Sequence[NDArray[Any]], among: Mask) -> Codes:
-        codes: Codes = np.minimum.reduce([self._codes(self.call, array, among) for array in arrays])
-        return codes
+        - ``initial``: what the memory held to which cores added.
+        """
+        judged = partial(self._codes, call or self.call, results or [self.array], initial)
+        return Alternative(text, judged)
 
     def _codes(
         self,
         call: StudyCall,
-        array: NDArray[Any],
+        results: Sequence[NDArray[Any]],
+        initial: NDArray[np.float32] | None,
         among: Mask,
-        initial: NDArray[np.float32] | None = None,
     ) -> Codes:
-        budget = self.budget.part(PART_OF_BUDGET, MOST_SUMS)
-        name = self.verdict.output
-        found = judge(call, {name: array}, budget, _silent, among=among, initial=initial)
-        return found[name].elements
-
-
-def _silent(stage: str, fraction: float) -> None:
-    """Take the progress of one alternative."""
+        name, budget = self.verdict.output, self.budget.part(PART_OF_BUDGET, MOST_SUMS)
+        verdicts = [
+            judge(call, {name: array}, budget, among=among, initial=initial)[name]
+            for array in results
+        ]
+        codes: Codes = np.minimum.reduce([verdict.elements for verdict in verdicts])
+        return codes
 
 
 def explained(
@@ -209,19 +209,24 @@ def computation_key(call: StudyCall) -> Any:
 def _alternatives(question: _Question) -> Alternatives:
     """Yield what may have happened: to the call, to its inputs, and to its result."""
     call, verdict = question.call, question.verdict
-    changed = [*_devices(question), *_formats(question), *_inputs(call), *_attributes(call)]
-    if call.operator.has_hook(hooks.MISCOUNTED):
-        index = next(at for at in verdict.worst if verdict.elements[at] == UNREACHABLE)
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference = verdict.given.astype(np.float64) - verdict.expected.astype(np.float64)
-        changed += call.operator.hook(hooks.MISCOUNTED)(call, verdict.output, index, difference)
-    for text, other in changed:
-        yield question.of_call(text, other)
+    changes = (_devices(question), _formats(question), _inputs(call), _attributes(call))
+    for text, changed in chain(*changes, _miscounted(question)):
+        yield question.alternative(text, changed)
     if verdict.given.dtype.kind not in "iu":
         yield from _rounded_results(question)
         yield from _scaled_results(question)
         yield from _halves(question)
         yield from _memory_not_cleared(question)
+
+
+def _miscounted(question: _Question) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call with a sample added twice, or missing."""
+    call, verdict = question.call, question.verdict
+    if call.operator.has_hook(hooks.MISCOUNTED):
+        index = next(at for at in verdict.worst if verdict.elements[at] == UNREACHABLE)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = verdict.given.astype(np.float64) - verdict.expected.astype(np.float64)
+        yield from call.operator.hook(hooks.MISCOUNTED)(call, verdict.output, index, difference)
 
 
 def _devices(question: _Question) -> Iterator[tuple[str, StudyCall]]:
@@ -350,7 +355,7 @@ def _rounded_results(question: _Question) -> Alternatives:
     for dtype in ("bfloat16", "float16"):
         if representable(given, dtype):
             text = Text("result rounded to {dtype} and stored as fp32", dtype=dtype)
-            yield question.of_results(text, [narrow_array(given, dtype)])
+            yield question.alternative(text, results=[narrow_array(given, dtype)])
 
 
 def _scaled_results(question: _Question) -> Alternatives:
@@ -368,7 +373,7 @@ def _scaled_results(question: _Question) -> Alternatives:
         return
     text = "result multiplied by {number}" if ratio > 1 else "result divided by {number}"
     results = _unscaled(verdict.given, number, ratio > 1)
-    yield question.of_results(Text(text, number=number), results)
+    yield question.alternative(Text(text, number=number), results=results)
 
 
 def _unscaled(given: NDArray[Any], number: int, multiplied: bool) -> list[NDArray[Any]]:
@@ -460,7 +465,7 @@ def _memory_not_cleared(question: _Question) -> Alternatives:
         name = Text("added to {value} in memory that was not cleared", value=f"{value:g}")
         held.setdefault(name, np.full(verdict.given.shape, value, np.float32))
     for text, initial in held.items():
-        yield question.of_call(text, call, initial)
+        yield question.alternative(text, initial=initial)
 
 
 def _common_offsets(question: _Question) -> list[np.float32]:

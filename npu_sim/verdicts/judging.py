@@ -23,6 +23,7 @@ from npu_sim.verdicts.arrivals import (
     bits_of,
     equal_bits,
     rounded_to,
+    silent,
 )
 
 NAMED_ORDERS = ("reverse", "round_robin")
@@ -89,7 +90,7 @@ def judge(
     call: StudyCall,
     measured: Mapping[str, NDArray[Any]],
     budget: Budget,
-    report: Report,
+    report: Report = silent,
     search: bool = True,
     among: NDArray[np.bool_] | None = None,
     initial: NDArray[np.float32] | None = None,

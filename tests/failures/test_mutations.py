@@ -13,8 +13,27 @@ from tests.failures.test_unseen_texts import UNSEEN
 CALL = {"dy": "64x4096:bf16", "gamma": "4096:bf16"}
 ODD = (
     *("0x", "0xZZ", "-1", "9" * 400, "1e999", "NaN", "\x00", "\ud800", "\u200b", "\r", "^[[0;36m"),
-    *("[", "]", "(", ")", "{}", "%s", "\\n", "error code is", "args(0 to 1) after execute:", "aclnn"),
-    *("core id is ", "totalLen=(", "tilingKey = ", "fault kernel_name=", "[FILE:", "RankID:"),
+    *(
+        "[",
+        "]",
+        "(",
+        ")",
+        "{}",
+        "%s",
+        "\\n",
+        "error code is",
+        "args(0 to 1) after execute:",
+        "aclnn",
+    ),
+    *(
+        "core id is ",
+        "totalLen=(",
+        "tilingKey = ",
+        "fault kernel_name=",
+        "[FILE:",
+        "RankID:",
+        "aclnn",
+    ),
 )
 """Pieces that change the meaning of what stands beside them."""
 
