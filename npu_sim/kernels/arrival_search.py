@@ -525,7 +525,8 @@ def search(
         With one element that was reached: the order, as places among the part's contributions.
     """
     elements, threads = len(targets), min(thread_count(), len(targets))
-    most = int(np.diff(contributions.starts)[places[:, 0]].max(initial=1))
+    # Of all parts: the effort for an element must not depend on those searched with it.
+    most = int(np.diff(contributions.starts).max(initial=1))
     size = max(budget, most)
     # The beam is used where contributions times cores are at most half the budget.
     cores = min(most, math.isqrt(budget)) + 1

@@ -222,7 +222,8 @@ class MeasuredOutput:
         """
         dtype, initial = self.given.dtype, self.initial
         largest = float(FORMATS[canonical_dtype(dtype)].largest_finite)
-        sums = min(self.budget.sums, FEW_SUMS) if self.budget.is_spent else self.budget.sums
+        few = prove and self.budget.is_spent
+        sums = min(self.budget.sums, FEW_SUMS) if few else self.budget.sums
         return arrival_search.search(
             Contributions(parts.values, parts.starts, parts.cores, parts.keys, parts.factors),
             places,

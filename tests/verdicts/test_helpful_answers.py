@@ -8,6 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.verdicts.answers import STATUSES
 from tests.studies import calls
 from tests.verdicts.test_verify import devices, unpermute_call, verified
 
@@ -290,6 +291,17 @@ def test_the_budget_of_the_whole_call_leaves_elements_undecided_in_words():
     assert "raise total_budget" in few.next_steps[0]
     decided = ~few.cut_short & ~more.cut_short
     assert np.array_equal(few.elements[decided], more.elements[decided])
+
+
+@pytest.mark.parametrize("budgets", [{"budget": 3}, {"budget": 100}, {"total_budget": 1}])
+def test_no_reason_contradicts_its_verdict_at_a_small_budget(budgets):
+    call = devices(calls.embedding(400, 16, 40))
+    values = measured(EMBEDDING, call, "grad_weight") * np.float32(1 + 2**-21)
+    verdict = weight_verdict(call, values, explain=False, **budgets)
+    proved = np.argwhere(verdict.elements == STATUSES.index("unreachable"))
+    assert len(proved)
+    reasons = [verdict.reason(place) for place in proved[:12]]
+    assert not any("no proof" in reason for reason in reasons)
 
 
 def test_two_results_are_compared_by_row(embedding):
