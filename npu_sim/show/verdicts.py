@@ -250,6 +250,8 @@ BINS = 200
 """Bars of a strip."""
 ROW = svg.BAR_HEIGHT + 24
 LEAST_OPACITY = 0.25
+ORIGIN = "The outputs were given; what they are compared with is simulated."
+"""Footer of a report."""
 
 
 def verification_report(answer: Verification, call: str = "") -> Document:
@@ -271,7 +273,7 @@ def verification_report(answer: Verification, call: str = "") -> Document:
     sections.append(Section("Device", (lines_table(place_lines(answer)),)))
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
-    return Document(headline, headline, tuple(sections), call, outcome)
+    return Document(headline, headline, tuple(sections), call, outcome, ORIGIN)
 
 
 def element_map(verdict: OutputVerdict) -> Markup:

@@ -79,6 +79,8 @@ def test_the_report_draws_every_verdict(files, cli):
     page = report.read_text(encoding="utf-8")
     assert "verdicts of grad_weight" in page
     assert "unreachable: 1" in page
+    assert "The outputs were given" in page
+    assert "not measured on a device" not in page
     answer = npu_sim.verify(
         "embedding_dense_backward", soc="910B3", grad_weight=np.load("right.npy"), **CALL
     )
