@@ -432,13 +432,7 @@ class ResultDifference:
     @cached_property
     def differing(self) -> NDArray[np.bool_]:
         """Which elements differ in their bits or, if nan, in being nan."""
-        first, second = self.first.given, self.second.given
-        if first.dtype.kind in "iu":
-            return np.asarray(first != second)
-        bits = [np.ascontiguousarray(side).view(f"u{side.itemsize}") for side in (first, second)]
-        different: NDArray[np.bool_] = bits[0] != bits[1]
-        both_nan: NDArray[np.bool_] = np.isnan(first) & np.isnan(second)
-        return different.reshape(first.shape) & ~both_nan
+        return ~equal_bits(self.first.given, self.second.given)
 
     @cached_property
     def rows(self) -> tuple[dict[str, Any], ...]:
@@ -569,3 +563,19 @@ def allows(rule: OpenRule, given: NDArray[Any]) -> NDArray[np.bool_]:
     anything = np.isneginf(rule.lowest) & np.isposinf(rule.highest)
     allowed: NDArray[np.bool_] = ((values >= rule.lowest) & (values <= rule.highest)) | anything
     return allowed
+
+
+def equal_bits(array: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where two arrays of a dtype have equal bits; every nan equals every nan."""
+    if array.dtype.kind in "iu":
+        integers: NDArray[np.bool_] = array == other
+        return integers
+    same: NDArray[np.bool_] = bits_of(array) == bits_of(other)
+    if not same.all():
+        same |= np.isnan(array) & np.isnan(other)
+    return same.reshape(array.shape)
+
+
+def bits_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the bits of an array as unsigned integers."""
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")

@@ -18,7 +18,7 @@ from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import LastWrites, Parts, Step
-from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined
+from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined, equal_bits
 
 Report = Callable[[str, float], None]
 
@@ -75,22 +75,6 @@ def rounded_to(dtype: np.dtype[Any], values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype == dtype:
         return values
     return narrow_array(values.astype(np.float32), canonical_dtype(dtype))
-
-
-def equal_bits(array: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where two arrays of a dtype have equal bits; every nan equals every nan."""
-    if array.dtype.kind in "iu":
-        integers: NDArray[np.bool_] = array == other
-        return integers
-    same: NDArray[np.bool_] = bits_of(array) == bits_of(other)
-    if not same.all():
-        same |= np.isnan(array) & np.isnan(other)
-    return same.reshape(array.shape)
-
-
-def bits_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the bits of an array as unsigned integers."""
-    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,15 @@ from npu_sim.operators.shared.study import StudyCall
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, NpuSimError
-from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Explanation, OutputVerdict
-from npu_sim.verdicts.arrivals import Budget, Report, equal_bits, rounded_to
+from npu_sim.verdicts.answers import (
+    REACHABLE,
+    UNDECIDED,
+    UNREACHABLE,
+    Explanation,
+    OutputVerdict,
+    equal_bits,
+)
+from npu_sim.verdicts.arrivals import Budget, Report, rounded_to
 from npu_sim.verdicts.judging import judge, order_dependent
 from npu_sim.verdicts.patterns import (
     LEAST_ELEMENTS,

@@ -15,16 +15,16 @@ from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import OpenRule
 from npu_sim.status import UsageError
-from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, OutputVerdict, allows
-from npu_sim.verdicts.arrivals import (
-    Budget,
-    MeasuredOutput,
-    Report,
+from npu_sim.verdicts.answers import (
+    REACHABLE,
+    UNDECIDED,
+    UNREACHABLE,
+    OutputVerdict,
+    allows,
     bits_of,
     equal_bits,
-    rounded_to,
-    silent,
 )
+from npu_sim.verdicts.arrivals import Budget, MeasuredOutput, Report, rounded_to, silent
 
 NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""

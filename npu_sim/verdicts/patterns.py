@@ -11,8 +11,7 @@ from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.verdicts.answers import UNREACHABLE, OutputVerdict
-from npu_sim.verdicts.arrivals import bits_of, equal_bits
+from npu_sim.verdicts.answers import UNREACHABLE, OutputVerdict, bits_of, equal_bits
 
 LEAST_ELEMENTS = 4
 """Elements from which a common ratio, offset or format is no coincidence."""
