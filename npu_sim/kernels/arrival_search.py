@@ -487,6 +487,28 @@ def _search_chunk(
         )
 
 
+def _scratch(contributions: Contributions, most: int, budget: int, threads: int) -> Scratch:
+    """Return memory for some threads, in which every array has one more axis in front.
+
+    - ``most``: largest number of contributions of an element.
+    """
+    size = max(budget, most)
+    # The beam is used where contributions times cores are at most half the budget.
+    cores = min(most, math.isqrt(budget)) + 1
+    return Scratch(
+        contributions.values,
+        thread_scratch(threads, most),
+        thread_scratch(threads, 4, most, dtype=np.int64),
+        thread_scratch(threads, most, dtype=np.int64),
+        thread_scratch(threads, size, dtype=np.int32),
+        np.empty((threads, size), np.int32),
+        thread_scratch(threads, size + 1, dtype=np.int64),
+        thread_scratch(threads, 4, BEAM_WIDTH * cores, dtype=np.float64),
+        thread_scratch(threads, 2, BEAM_WIDTH * cores, dtype=np.int64),
+        thread_scratch(threads, 2, size, dtype=np.int64),
+    )
+
+
 def search(
     contributions: Contributions,
     places: Integers,
@@ -527,21 +549,7 @@ def search(
     elements, threads = len(targets), min(thread_count(), len(targets))
     # Of all parts: the effort for an element must not depend on those searched with it.
     most = int(np.diff(contributions.starts).max(initial=1))
-    size = max(budget, most)
-    # The beam is used where contributions times cores are at most half the budget.
-    cores = min(most, math.isqrt(budget)) + 1
-    scratch = Scratch(
-        contributions.values,
-        thread_scratch(threads, most),
-        thread_scratch(threads, 4, most, dtype=np.int64),
-        thread_scratch(threads, most, dtype=np.int64),
-        thread_scratch(threads, size, dtype=np.int32),
-        np.empty((threads, size), np.int32),
-        thread_scratch(threads, size + 1, dtype=np.int64),
-        thread_scratch(threads, 4, BEAM_WIDTH * cores, dtype=np.float64),
-        thread_scratch(threads, 2, BEAM_WIDTH * cores, dtype=np.int64),
-        thread_scratch(threads, 2, size, dtype=np.int64),
-    )
+    scratch = _scratch(contributions, most, budget, threads)
     outcome = Outcome(
         np.empty(elements, np.uint8),
         *(np.empty(elements, np.float32) for _ in range(3)),

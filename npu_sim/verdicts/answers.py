@@ -118,7 +118,7 @@ class OutputVerdict(Printed):
     explanations
         Alternatives that explain unreachable elements, the best first.
     patterns
-        What the unreachable elements have in common: places, bits, ratio ...
+        Common properties of the unreachable elements: places, bits, ratio ...
     rounded_from
         dtype of the output when it is given in a narrower one, to which computed values are
         rounded; else empty.

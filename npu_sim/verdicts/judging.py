@@ -127,10 +127,7 @@ def judge(
             if timing.any() and (same | timing).all() and not misfits.any():
                 order = "sequential" if same.all() else _named_order(output, named)
             if not order:
-                elements[~same] = UNREACHABLE
-                elements[timing & same] = REACHABLE
-                unsettled = timing & ~same & ~misfits
-                elements[unsettled] = UNDECIDED
+                unsettled = _settle(same, timing, misfits, elements)
                 wanted = unsettled if among is None else unsettled & among
                 if search and wanted.any():
                     cut_short = output.decide(wanted, elements, report)
@@ -150,6 +147,20 @@ def judge(
             rounded_from="" if given.dtype == computed.dtype else canonical_dtype(computed.dtype),
         )
     return verdicts
+
+
+def _settle(
+    same: NDArray[np.bool_],
+    timing: NDArray[np.bool_],
+    misfits: NDArray[np.bool_],
+    elements: NDArray[np.uint8],
+) -> NDArray[np.bool_]:
+    """Write the verdicts that need no search; return which elements need one."""
+    unsettled = timing & ~same & ~misfits
+    elements[~same] = UNREACHABLE
+    elements[timing & same] = REACHABLE
+    elements[unsettled] = UNDECIDED
+    return unsettled
 
 
 def _same_bytes(array: NDArray[Any], other: NDArray[Any]) -> bool:

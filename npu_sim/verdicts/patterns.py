@@ -1,4 +1,4 @@
-"""What the impossible elements of an output have in common: places, bits, ratio, offset, format."""
+"""Common properties of the impossible elements of an output: places, bits, ratio, format ..."""
 
 from collections.abc import Iterator
 from math import prod
@@ -31,7 +31,7 @@ TOLERANCE = {"float32": 2.0**-17, "float16": 2.0**-8, "bfloat16": 2.0**-5}
 
 
 def patterns(call: StudyCall, verdict: OutputVerdict) -> tuple[str, ...]:
-    """Return what the impossible elements of an output have in common, in words."""
+    """Return the common properties of the impossible elements of an output, as sentences."""
     wrong = verdict.elements == UNREACHABLE
     if not wrong.any() or verdict.given.ndim == 0:
         return ()
@@ -97,7 +97,7 @@ def _named(places: NDArray[Any]) -> str:
 
 
 def _values(verdict: OutputVerdict, wrong: NDArray[np.bool_]) -> Iterator[str]:
-    """Yield what the values of the impossible elements have in common."""
+    """Yield the common properties of the values of impossible elements."""
     given, expected = verdict.given[wrong], verdict.expected[wrong]
     bits = np.unique(bits_of(given) ^ bits_of(expected))
     if bits.size == 1 and int(bits[0]).bit_count() == 1:

@@ -63,7 +63,7 @@ class _Group:
     def rank(self) -> tuple[bool, int]:
         """Order of groups, the best first: without unreachable elements, then by their number.
 
-        An element that the bound of an unpublished rule allows does not speak for its device.
+        An element that the bound of an unpublished rule allows is no evidence for its device.
         """
         assert self.verdicts is not None
         allowed = sum(
