@@ -49,6 +49,13 @@ class Finish(NamedTuple):
     """Largest finite value of the output's dtype, with saturation mode; 0 without."""
 
 
+class Effort(NamedTuple):
+    """Effort of a search: partial sums for an element, and the seed of its random orders."""
+
+    sums: int
+    seed: int
+
+
 class Goal(NamedTuple):
     """The value to reach, and how a sum becomes a value."""
 
@@ -514,8 +521,7 @@ def search(
     places: Integers,
     targets: Floats,
     finish: Finish,
-    budget: int,
-    seed: int,
+    effort: Effort,
     prove: bool = True,
     initial: Floats | None = None,
 ) -> tuple[Outcome, Integers]:
@@ -531,8 +537,8 @@ def search(
         Their measured values.
     finish
         Conversion of sums to the output.
-    budget, seed
-        Partial sums that may be computed for an element, and seed of the random orders.
+    effort
+        Effort for every element.
     prove
         Whether to end at an order that was found, and at a value outside the interval, without a
         nearest value; otherwise all orders are enumerated where the budget allows it.
@@ -549,7 +555,7 @@ def search(
     elements, threads = len(targets), min(thread_count(), len(targets))
     # Of all parts: the effort for an element must not depend on those searched with it.
     most = int(np.diff(contributions.starts).max(initial=1))
-    scratch = _scratch(contributions, most, budget, threads)
+    scratch = _scratch(contributions, most, effort.sums, threads)
     outcome = Outcome(
         np.empty(elements, np.uint8),
         *(np.empty(elements, np.float32) for _ in range(3)),
@@ -557,7 +563,7 @@ def search(
     )
     initial = np.zeros(elements, np.float32) if initial is None else initial
     _search_chunk.over(
-        *(threads, threads, contributions, places, targets, initial, finish, seed, prove),
+        *(threads, threads, contributions, places, targets, initial, finish, effort.seed, prove),
         *(scratch, outcome),
     )
     return outcome, scratch.trail[0, :most]

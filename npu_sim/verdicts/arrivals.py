@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.kernels import arrival_search
-from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Finish
+from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.kernels.order_study import Contributions, arrival_of
 from npu_sim.kernels.random_order import REVERSE, ROUND_ROBIN, SEQUENTIAL
@@ -215,8 +215,7 @@ class MeasuredOutput:
             Finish(
                 storage_view(np.empty(0, dtype)), largest if self.call.profile.saturates else 0.0
             ),
-            sums,
-            self.budget.seed,
+            Effort(sums, self.budget.seed),
             prove=prove,
             initial=None if initial is None else initial.reshape(-1)[positions],
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npu_sim.kernels import arrival_search
-from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Finish
+from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Effort, Finish
 from npu_sim.kernels.order_study import Contributions
 from npu_sim.numbers.storage import STORAGE
 
@@ -24,7 +24,7 @@ def searched(values, cores, targets, finish=FP32, factor=1.0, budget=1 << 20, **
     )
     places = np.zeros((len(targets), 2), np.int64)
     targets = np.asarray(targets, np.float32)
-    return arrival_search.search(contributions, places, targets, finish, budget, 0, **more)
+    return arrival_search.search(contributions, places, targets, finish, Effort(budget, 0), **more)
 
 
 def brute_force(values, cores):
