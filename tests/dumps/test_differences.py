@@ -362,9 +362,10 @@ def test_arguments_of_another_kind_are_listed(tmp_path, entry, change):
 )
 def test_an_odd_epsilon_ends_nothing(tmp_path, value):
     write_model(tmp_path / "d", "statistics")
+    calls = len(read_dump(tmp_path, verify=False).calls)
     entry = "NPU.npu_rms_norm.0.forward"
     edited(tmp_path, lambda data: data[entry]["input_args"].__setitem__(2, value))
-    assert len(read_dump(tmp_path, verify=False).calls) == 9
+    assert len(read_dump(tmp_path, verify=False).calls) == calls
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
