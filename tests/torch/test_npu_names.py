@@ -174,3 +174,10 @@ def test_swiglu_and_its_gradient(dim):
     (theirs,) = torch.autograd.grad(expected.square().sum(), x)
     assert torch.allclose(result, expected)
     assert torch.allclose(ours, theirs)
+
+
+def test_a_function_of_an_operator_leaves_its_gradient():
+    x = torch.randn(4, 8, requires_grad=True)
+    assert simulated.swi_glu(x.detach()).shape == (4, 4)
+    simulated.npu_swiglu(x).sum().backward()
+    assert x.grad.shape == x.shape
