@@ -5,7 +5,7 @@ whole. A row that does not start or end with a line writes its elements of that 
 stores.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -271,14 +271,25 @@ def write_row(inputs: Any, out: Stored, streams: bool, line_of: Any, part_of: An
     write_ends(inputs, out, first, end, part_of)
 
 
-@device_function
-def _line_of(inputs: Any, column: int) -> Any:
-    return load_like(inputs[0], column, inputs[1])
+class _Rounded(NamedTuple):
+    """fp32 numbers, and the array that says their storage type.
+
+    Numba compiles ``inputs[0]`` of a plain tuple of two types as a function that returns an array,
+    which kernels cannot.
+    """
+
+    values: Floats
+    out: Stored
 
 
 @device_function
-def _part_of(inputs: Any, column: int, begin: int, stop: int) -> Any:
-    return load_some(inputs[0], column, begin, stop, inputs[1])
+def _line_of(inputs: _Rounded, column: int) -> Any:
+    return load_like(inputs.values, column, inputs.out)
+
+
+@device_function
+def _part_of(inputs: _Rounded, column: int, begin: int, stop: int) -> Any:
+    return load_some(inputs.values, column, begin, stop, inputs.out)
 
 
 @device_function
@@ -287,4 +298,4 @@ def store_rounded(values: Floats, out: Stored, streams: bool) -> None:
 
     With ``streams``, `npu_sim.kernels.vectors.lanes.end_streams` must follow.
     """
-    write_row((values, out), out, streams, _line_of, _part_of)
+    write_row(_Rounded(values, out), out, streams, _line_of, _part_of)
