@@ -152,6 +152,8 @@ def check_shapes(call: Inspection) -> None:
     """Check mode and shapes in the order of the planner (page, "Contract" 4 and 5)."""
     shapes: list[Shape] = [call.specs[name].shape for name in ("x", "cos", "sin")]
     rule = tiler.shape_refusal(shapes[0], shapes[1], shapes[2], int(call.arguments.mode))
+    if not rule and call.limits == "documented" and call.size("mode") > tiler.INTERLEAVE:
+        rule = "mode"
     if rule:
         raise refuse_shape(call, rule, "x", refused_status(call))
 
