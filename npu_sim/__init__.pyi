@@ -13,7 +13,7 @@ from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation
 from npu_sim.questions.limits import LimitTable
 from npu_sim.studies import functions as study
-from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural
+from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural, RotaryPositionEmbeddingDescribed, RotaryPositionEmbeddingComputed, RotaryPositionEmbeddingNatural, RotaryPositionEmbeddingGradDescribed, RotaryPositionEmbeddingGradComputed, RotaryPositionEmbeddingGradNatural
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
 from npu_sim.framework.execution import OrderMask as OrderMask
@@ -101,6 +101,16 @@ def compare(
 ) -> Comparison: ...
 
 @overload
+def compare(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
+) -> Comparison: ...
+
+@overload
+def compare(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
+) -> Comparison: ...
+
+@overload
 def diff(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Comparison: ...
@@ -156,6 +166,16 @@ def diff(
 ) -> Comparison: ...
 
 @overload
+def diff(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
+) -> Comparison: ...
+
+@overload
+def diff(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
+) -> Comparison: ...
+
+@overload
 def explain(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Explanation: ...
@@ -208,6 +228,16 @@ def explain(
 @overload
 def explain(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
 ) -> Explanation: ...
 
 @overload
@@ -266,6 +296,16 @@ def limits(
 ) -> LimitTable: ...
 
 @overload
+def limits(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RotaryPositionEmbeddingNatural]
+) -> LimitTable: ...
+
+@overload
+def limits(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RotaryPositionEmbeddingGradNatural]
+) -> LimitTable: ...
+
+@overload
 def plan(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Plan: ...
@@ -318,6 +358,16 @@ def plan(
 @overload
 def plan(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
 ) -> Plan: ...
 
 @overload
@@ -376,6 +426,16 @@ def prepare(
 ) -> Prepared: ...
 
 @overload
+def prepare(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingDescribed]
+) -> Prepared: ...
+
+@overload
+def prepare(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
+) -> Prepared: ...
+
+@overload
 def run(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> Result: ...
@@ -428,6 +488,16 @@ def run(
 @overload
 def run(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[SwiGluGradComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[RotaryPositionEmbeddingComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
 ) -> Result: ...
 
 def embedding_dense_backward(
@@ -484,3 +554,13 @@ def swi_glu_grad(
     y_grad: Array, x: Array, dim: SupportsIndex = ...,
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
 ) -> NDArray[Any]: ...
+
+def rotary_position_embedding(
+    x: Array, cos: Array, sin: Array, mode: SupportsIndex = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> NDArray[Any]: ...
+
+def rotary_position_embedding_grad(
+    dy: Array, cos: Array, sin: Array, x: Array | None = ..., mode: SupportsIndex = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]: ...

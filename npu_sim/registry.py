@@ -133,6 +133,14 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         ("swi_glu_grad",),
         kernels_of_families=((ASCEND_950, ("swi_glu_grad",)),),
     ),
+    OperatorEntry(
+        "rotary_position_embedding", "RotaryPositionEmbedding", ("rotary_position_embedding",)
+    ),
+    OperatorEntry(
+        "rotary_position_embedding_grad",
+        "RotaryPositionEmbeddingGrad",
+        ("rotary_position_embedding_grad",),
+    ),
 )
 """The operators of the package."""
 

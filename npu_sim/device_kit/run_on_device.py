@@ -151,6 +151,21 @@ def moe_token_unpermute_grad(torch, npu, t, a):
     return dict(zip(wanted, gradients))
 
 
+def rotary_position_embedding(torch, npu, t, a):
+    mode = ("half", "interleave")[a["mode"]]
+    return {"y": npu.npu_rotary_mul(t["x"], t["cos"], t["sin"], mode)}
+
+
+def rotary_position_embedding_grad(torch, npu, t, a):
+    names = ("x", "cos", "sin") if "x" in t else ("x",)
+    wanted = {**t, "x": t["x"] if "x" in t else torch.zeros_like(t["dy"])}
+    for name in names:
+        wanted[name].requires_grad_()
+    y = rotary_position_embedding(torch, npu, wanted, a)["y"]
+    gradients = torch.autograd.grad(y, [wanted[name] for name in names], t["dy"])
+    return dict(zip(("dx", "dcos", "dsin"), gradients))
+
+
 class Call:
     """How torch reaches an operator.
 
@@ -211,6 +226,10 @@ CALLS = {
     "moe_token_unpermute": Call(moe_token_unpermute, {"sorted_indices": "permutation"}),
     "moe_token_unpermute_grad": Call(
         moe_token_unpermute_grad, {"sorted_indices": "permutation"}, reach={"has_tokens": (True,)}
+    ),
+    "rotary_position_embedding": Call(rotary_position_embedding, reach={"mode": (0, 1)}),
+    "rotary_position_embedding_grad": Call(
+        rotary_position_embedding_grad, reach={"mode": (0, 1)}, by_gradient=True
     ),
 }
 """Operators that torch_npu reaches."""

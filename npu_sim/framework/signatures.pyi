@@ -318,3 +318,67 @@ class SwiGluGradNatural(TypedDict):
     dtype: NotRequired[Any]
     col: NotRequired[Any]
     row: NotRequired[Any]
+
+class RotaryPositionEmbeddingDescribed(TypedDict):
+    x: Described
+    cos: NotRequired[Described]
+    sin: NotRequired[Described]
+    mode: NotRequired[SupportsIndex]
+    out: NotRequired[Described]
+
+class RotaryPositionEmbeddingComputed(TypedDict):
+    x: Array
+    cos: Array
+    sin: Array
+    mode: NotRequired[SupportsIndex]
+
+class RotaryPositionEmbeddingNatural(TypedDict):
+    x: NotRequired[Any]
+    cos: NotRequired[Any]
+    sin: NotRequired[Any]
+    mode: NotRequired[Any]
+    out: NotRequired[Any]
+    dtype: NotRequired[Any]
+    x0: NotRequired[Any]
+    x1: NotRequired[Any]
+    x2: NotRequired[Any]
+    cos0: NotRequired[Any]
+    cos1: NotRequired[Any]
+    cos2: NotRequired[Any]
+    dim: NotRequired[Any]
+
+class RotaryPositionEmbeddingGradDescribed(TypedDict):
+    dy: Described
+    cos: NotRequired[Described]
+    sin: NotRequired[Described]
+    x: NotRequired[Described]
+    mode: NotRequired[SupportsIndex]
+    dx: NotRequired[Described]
+    dcos: NotRequired[Described]
+    dsin: NotRequired[Described]
+
+class RotaryPositionEmbeddingGradComputed(TypedDict):
+    dy: Array
+    cos: Array
+    sin: Array
+    x: NotRequired[Array | None]
+    mode: NotRequired[SupportsIndex]
+
+class RotaryPositionEmbeddingGradNatural(TypedDict):
+    dy: NotRequired[Any]
+    cos: NotRequired[Any]
+    sin: NotRequired[Any]
+    x: NotRequired[Any]
+    mode: NotRequired[Any]
+    dx: NotRequired[Any]
+    dcos: NotRequired[Any]
+    dsin: NotRequired[Any]
+    dtype: NotRequired[Any]
+    x0: NotRequired[Any]
+    x1: NotRequired[Any]
+    x2: NotRequired[Any]
+    cos0: NotRequired[Any]
+    cos1: NotRequired[Any]
+    cos2: NotRequired[Any]
+    dim: NotRequired[Any]
+    has_x: NotRequired[Any]

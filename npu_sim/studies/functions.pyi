@@ -11,7 +11,7 @@ from npu_sim.studies.determinism import DeterminismStudy
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import PrecisionStudy
 
-from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed, SwiGluComputed, SwiGluGradComputed
+from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed, SwiGluComputed, SwiGluGradComputed, RotaryPositionEmbeddingComputed, RotaryPositionEmbeddingGradComputed
 
 __all__: list[str]
 
@@ -71,6 +71,16 @@ def certificate(
 ) -> list[Certificate]: ...
 
 @overload
+def certificate(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingComputed]
+) -> list[Certificate]: ...
+
+@overload
+def certificate(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
+) -> list[Certificate]: ...
+
+@overload
 def determinism(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> DeterminismStudy: ...
@@ -126,6 +136,16 @@ def determinism(
 ) -> DeterminismStudy: ...
 
 @overload
+def determinism(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingComputed]
+) -> DeterminismStudy: ...
+
+@overload
+def determinism(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
+) -> DeterminismStudy: ...
+
+@overload
 def invariance(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> InvarianceStudy: ...
@@ -181,6 +201,16 @@ def invariance(
 ) -> InvarianceStudy: ...
 
 @overload
+def invariance(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingComputed]
+) -> InvarianceStudy: ...
+
+@overload
+def invariance(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
+) -> InvarianceStudy: ...
+
+@overload
 def precision(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> PrecisionStudy: ...
@@ -233,4 +263,14 @@ def precision(
 @overload
 def precision(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["rotary_position_embedding", "RotaryPositionEmbedding", "aclnnRotaryPositionEmbedding"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
 ) -> PrecisionStudy: ...

@@ -183,6 +183,8 @@ class Estimator:
             )
             return None, reason
         lists = self.instructions(self.plan)
+        if not lists.cores:
+            return None, "The page of this kernel does not state where its operands lie."
         mhz = self.mhz or (self.calibration and self.calibration.clock_mhz)
         mhz = mhz or clock_mhz(self.profile)
         return vector_estimate(lists, self.profile, mhz, self.calibration), ""

@@ -117,6 +117,29 @@ def rms_norm(
     }
 
 
+def rotary(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
+    return {
+        "x": tensor(rows, 1, 4, columns, kind=kind),
+        "cos": tensor(rows, 1, 1, columns, kind=kind),
+        "sin": tensor(rows, 1, 1, columns, kind=kind),
+        "mode": 0,
+        "out": tensor(rows, 1, 4, columns, kind=kind),
+    }
+
+
+def rotary_grad(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
+    turns = {name: tensor(rows, 1, 1, columns, kind=kind) for name in ("cos", "sin")}
+    return {
+        "dy": tensor(rows, 1, 4, columns, kind=kind),
+        **turns,
+        "xOptional": tensor(rows, 1, 4, columns, kind=kind),
+        "mode": 0,
+        "dxOut": tensor(rows, 1, 4, columns, kind=kind),
+        "dcosOut": tensor(rows, 1, 1, columns, kind=kind),
+        "dsinOut": tensor(rows, 1, 1, columns, kind=kind),
+    }
+
+
 def swi_glu(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
     return {
         "x": tensor(rows, 2 * columns, kind=kind),
@@ -229,6 +252,8 @@ CALLS = {
     "moe_token_unpermute_grad": unpermute_grad,
     "swi_glu": swi_glu,
     "swi_glu_grad": swi_glu_grad,
+    "rotary_position_embedding": rotary,
+    "rotary_position_embedding_grad": rotary_grad,
 }
 
 

@@ -49,6 +49,8 @@ PROTOTYPES = {
     "rms_norm": "x gamma epsilon yOut rstdOut",
     "swi_glu": "x dim out",
     "swi_glu_grad": "yGrad x dim out",
+    "rotary_position_embedding": "x cos sin mode out",
+    "rotary_position_embedding_grad": "dy cos sin xOptional mode dxOut dcosOut dsinOut",
     "rms_norm_grad": "dy x rstd gamma dxOut dgammaOut",
     "cross_entropy_loss_grad": (
         "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction "

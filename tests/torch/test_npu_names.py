@@ -16,6 +16,7 @@ from npu_sim.torch import (  # noqa: E402
     npu_moe_token_permute,
     npu_moe_token_unpermute,
     npu_rms_norm,
+    npu_rotary_mul,
     npu_swiglu,
 )
 from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
@@ -23,6 +24,7 @@ from npu_sim.torch.library import array_as_tensor, tensor_as_array  # noqa: E402
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",
     npu_swiglu: "self dim=-1",
+    npu_rotary_mul: "input r1 r2 rotary_mode=half rotate=None",
     npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
     npu_moe_token_unpermute: (
         "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None"
@@ -178,6 +180,40 @@ def test_swiglu_and_its_gradient(dim):
 
 def test_a_function_of_an_operator_leaves_its_gradient():
     x = torch.randn(4, 8, requires_grad=True)
-    assert simulated.swi_glu(x.detach()).shape == (4, 4)
-    simulated.npu_swiglu(x).sum().backward()
+    assert npu_sim.torch.swi_glu(x.detach()).shape == (4, 4)
+    npu_sim.torch.npu_swiglu(x).sum().backward()
     assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("mode", ["half", "interleave"])
+@pytest.mark.parametrize("needed", [0, 1, 2])
+def test_rotary_mul_and_its_gradients(mode, needed):
+    """Cosines and sines are cast to the dtype of x, and have gradients where they are needed."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 3, 8, generator=random, requires_grad=True)
+    turns = torch.randn(2, 1, 5, 1, 8, generator=random, dtype=torch.float64)
+    cos, sin = (one.requires_grad_(needed > number) for number, one in enumerate(turns.unbind()))
+    asked = (x, cos, sin)[: needed + 1]
+    result = npu_rotary_mul(x, cos, sin, mode)
+    ours = torch.autograd.grad(result.square().sum(), asked)
+    if mode == "half":
+        low, high = x.chunk(2, -1)
+        turned = torch.cat((-high, low), -1)
+    else:
+        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    expected = x * cos + turned * sin
+    theirs = torch.autograd.grad(expected.square().sum(), asked)
+    assert torch.allclose(result.double(), expected, atol=1e-5)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one.double(), other.double(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "argument"),
+    [({"rotary_mode": "quarter"}, "rotary_mode"), ({"rotate": torch.eye(8)}, "rotate")],
+)
+def test_what_rotary_mul_does_not_take(changed, argument):
+    x = torch.randn(1, 2, 3, 8)
+    with pytest.raises(npu_sim.UsageError) as raised:
+        npu_rotary_mul(x, x, x, **changed)
+    assert raised.value.argument == argument

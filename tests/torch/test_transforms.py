@@ -39,6 +39,11 @@ def normalised(x, gamma):
     return rms_norm(x, (16,), gamma, 1e-6)
 
 
+def rotated(x, cos, sin):
+    low, high = x.chunk(2, -1)
+    return x * cos + torch.cat((-high, low), -1) * sin
+
+
 def gated(x):
     a, b = x.chunk(2, -1)
     return silu(a) * b
@@ -92,6 +97,11 @@ FUNCTIONS = {
         ROWS,
     ),
     "npu_swiglu": (simulated.npu_swiglu, gated, (normal(3, 8),)),
+    "npu_rotary_mul": (
+        simulated.npu_rotary_mul,
+        rotated,
+        (normal(1, 3, 2, 8), *normal(2, 1, 3, 1, 8)),
+    ),
 }
 
 
@@ -185,6 +195,7 @@ def test_a_derivative_is_right_or_refused_by_name(name, transform):
         message = str(error)
     if value is None:
         operator = name.removeprefix("npu_").removesuffix("_loss").replace("swiglu", "swi_glu")
+        operator = operator.replace("rotary_mul", "rotary_position_embedding")
         assert f"npu_sim::{operator}" in message
     else:
         assert_close(value, MAY_BE_REFUSED[transform](theirs, tensors))

@@ -1,0 +1,1 @@
+"""RotaryPositionEmbedding: declaration, plan, computation, timeline and studies."""

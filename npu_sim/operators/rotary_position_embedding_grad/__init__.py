@@ -1,0 +1,1 @@
+"""RotaryPositionEmbeddingGrad: declaration, plan, computation, timeline and studies."""

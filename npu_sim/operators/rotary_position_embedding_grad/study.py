@@ -1,0 +1,53 @@
+"""Studies of RotaryPositionEmbeddingGrad: the trees of dcos and dsin, and dumps.
+
+Every order is fixed; dx has no sums of more than two terms.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from npu_sim.operators.rotary_position_embedding.compute import four_axes, rotated
+from npu_sim.operators.rotary_position_embedding.study import FP64, FUNCTION, attributes_of
+from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.orders.claims import Claim
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield nothing: the trees of dcos and dsin are not declared for probes."""
+    yield from ()
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an element in float64: products of x and dy, or both of dx."""
+    mode = int(call.arguments.mode)
+    dy, cos, sin = (call.tensors[name].astype(FP64) for name in ("dy", "cos", "sin"))
+    if output == "dx":
+        products = np.broadcast_arrays(dy * cos, -rotated(dy * sin, mode))
+        return [
+            (name, float(product[index]))
+            for name, product in zip(("cos*dy", "sin*dy"), products, strict=True)
+        ]
+    x = call.tensors["x"].astype(FP64)
+    product = four_axes((x if output == "dcos" else rotated(x, mode)) * dy)
+    axes, place = four_axes(cos).shape, ((0,) * (4 - len(index))) + tuple(index)
+    chosen = tuple(
+        slice(None) if axis == 1 and size > 1 else slice(at, at + 1)
+        for axis, size, at in zip(axes, product.shape, place, strict=True)
+    )
+    values = product[chosen].reshape(-1)
+    return [(f"row {number}", float(value)) for number, value in enumerate(values)]
+
+
+def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
+    arguments = {
+        "dy": wrapped.output_gradient(),
+        "cos": wrapped.tensor("r1"),
+        "sin": wrapped.tensor("r2"),
+        **attributes_of(wrapped),
+    }
+    return arguments, {"dx": wrapped.gradients.get("input")}
+
+
+IN_DUMPS = InDumps((FUNCTION,), _in_dump)
