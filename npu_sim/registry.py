@@ -133,6 +133,12 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         ("swi_glu_grad",),
         kernels_of_families=((ASCEND_950, ("swi_glu_grad",)),),
     ),
+    OperatorEntry(
+        "apply_adam_w_v2",
+        "ApplyAdamWV2",
+        ("apply_adam_w_v2",),
+        kernels_of_families=((ASCEND_950, ("apply_adam_w_v2",)),),
+    ),
 )
 """The operators of the package."""
 
