@@ -95,8 +95,8 @@ class Operator:
         ``parts(call, result, output)`` yields the contributions of every core (determinism,
         verify).
     writes
-        ``writes(call, result, output)`` yields an index of some output elements, and the values
-        (writes, ...) of which one survives, for outputs that several cores overwrite (verify).
+        ``writes(call, result, output)`` yields the values of which one survives, for outputs that
+        several cores overwrite, as :class:`~npu_sim.orders.claims.LastWrites` (verify).
     open_rules
         ``open_rules(call, result)`` yields the values that are possible where part of the rule is
         not published, as :class:`~npu_sim.orders.claims.OpenRule` (verify).

@@ -3,7 +3,10 @@
 DTYPES = "fp32,fp16,bf16"
 MODES = {"deterministic": "true,false", "limits": "documented,hardware"}
 
+SWI_GLU = {"row": "0..1000000:log", "col": "0..100000:log", "dtype": DTYPES, **MODES}
 WIDE_GRIDS = {
+    "swi_glu": SWI_GLU,
+    "swi_glu_grad": SWI_GLU,
     "embedding_dense_backward": {
         "rows": "0..10000000:log",
         "dim": "0..40000:log",

@@ -273,12 +273,14 @@ def write_row(inputs: Any, out: Stored, streams: bool, line_of: Any, part_of: An
 
 @device_function
 def _line_of(inputs: Any, column: int) -> Any:
-    return load_like(inputs[0], column, inputs[1])
+    values, out = inputs  # without reference counts, Numba indexes no tuple of arrays
+    return load_like(values, column, out)
 
 
 @device_function
 def _part_of(inputs: Any, column: int, begin: int, stop: int) -> Any:
-    return load_some(inputs[0], column, begin, stop, inputs[1])
+    values, out = inputs
+    return load_some(values, column, begin, stop, out)
 
 
 @device_function
