@@ -5,24 +5,72 @@ Rates of vector instructions are not published for this product: the bound is th
 Source: specification page ``apply_adam_w_v2_950``.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import Description, core_works, counted, vector_plan
+from npu_sim.language import Text
 from npu_sim.operators.apply_adam_w_v2.compute import (
-    F,
     ONE,
+    F,
     compute_step,
     power_950,
     powers_of,
     scalar_caveats,
     scalars_of,
 )
-from npu_sim.tiling.apply_adam_w_v2 import rounded
+from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
+from npu_sim.operators.shared.normalised_rows import SYSTEM
+from npu_sim.plans.model import Caveat, caveat
+from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    tiling, is_cast = case.tiling, path_of(case.row) == CAST
+    parts = [tiler.range_of_core(tiling, core) for core in range(tiling.block_dim)]
+    ranges = [(part.start, part.stop) for part in parts]
+    description = vector_plan(
+        case,
+        path=PATHS[path_of(case.row)],
+        path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),
+        buffers={"pool": tiler.pool_bytes(case.row, tiling)},
+        ranges=ranges,
+        unit="element",
+        cores=lambda: core_works({"elements": ranges}),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=(SYSTEM,),
+        launches=launches(case) if is_cast else None,
+        conditions=lambda: decisions(case),
+        caveats=(*caveats(case), *_idle_cores(case)),
+    )
+    return replace(description, launches=launches(case))
+
+
+def _idle_cores(case: Case) -> Iterator[Caveat]:
+    used, cores = case.tiling.block_dim, case.device.vector_cores
+    if used < cores:
+        step = tiler.CORE_STEP * cores
+        yield caveat(
+            "cores_idle",
+            "var",
+            "{used} of {cores} cores work; {elements} elements use all of them, as the elements "
+            "of a core are a multiple of {step}",
+            used=used,
+            cores=cores,
+            elements=max(
+                tiler.elements_for_all(case.row, cores), -(-case.row.elements // step) * step
+            ),
+            step=tiler.CORE_STEP,
+        )
 
 
 def flushed(value: np.float32) -> np.float32:

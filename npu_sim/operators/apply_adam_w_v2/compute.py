@@ -85,7 +85,7 @@ def scalars_of(arguments: Any, powers: Powers, v_dtype: str) -> "Scalars":
 
 def compute(run: "Run") -> None:
     """Compute the state after the step in the order of operations of A2 and A3."""
-    from npu_sim.kernels.apply_adam_w_v2 import LARGEST, M, V, VAR
+    from npu_sim.kernels.apply_adam_w_v2 import LARGEST, VAR, M, V
 
     row, specs = run.case.row, run.case.specs
     powers = powers_of(run.case.arguments, run.tensors["step"], power)

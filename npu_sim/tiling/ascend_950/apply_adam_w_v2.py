@@ -62,6 +62,17 @@ def narrow_bytes(problem: Problem) -> int:
     return 4 if problem.dtype == FP32 and problem.grad_dtype == FP32 else 2
 
 
+def elements_for_all(row: Any, cores: int) -> int:
+    """Return the elements from which on the planner wants all cores."""
+    return cores * CORE_BYTES // (TENSORS * narrow_bytes(base.kernel_problem(row)))
+
+
+def pool_bytes(row: Any, tiling: Any) -> int:
+    """Return the bytes in the Unified Buffer of one core: one pool of all buffers of a tile."""
+    slots = AMSGRAD_SLOTS if row.amsgrad else SLOTS
+    return int(slots * (8 if row.step_dtype else 4) * tiling.tile_elements)
+
+
 def tile_elements(problem: Problem, ub_bytes: int) -> int:
     """Return the elements of a tile; 0 where the Unified Buffer is too small."""
     slots = AMSGRAD_SLOTS if problem.amsgrad else SLOTS
