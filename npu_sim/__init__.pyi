@@ -13,7 +13,7 @@ from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation
 from npu_sim.questions.limits import LimitTable
 from npu_sim.studies import functions as study
-from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural
+from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural, ApplyAdamWV2Described, ApplyAdamWV2Computed, ApplyAdamWV2Natural
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
 from npu_sim.framework.execution import OrderMask as OrderMask
@@ -101,6 +101,11 @@ def compare(
 ) -> Comparison: ...
 
 @overload
+def compare(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+) -> Comparison: ...
+
+@overload
 def diff(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Comparison: ...
@@ -156,6 +161,11 @@ def diff(
 ) -> Comparison: ...
 
 @overload
+def diff(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+) -> Comparison: ...
+
+@overload
 def explain(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Explanation: ...
@@ -208,6 +218,11 @@ def explain(
 @overload
 def explain(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
 ) -> Explanation: ...
 
 @overload
@@ -266,6 +281,11 @@ def limits(
 ) -> LimitTable: ...
 
 @overload
+def limits(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[ApplyAdamWV2Natural]
+) -> LimitTable: ...
+
+@overload
 def plan(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Plan: ...
@@ -318,6 +338,11 @@ def plan(
 @overload
 def plan(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[SwiGluGradDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
 ) -> Plan: ...
 
 @overload
@@ -376,6 +401,11 @@ def prepare(
 ) -> Prepared: ...
 
 @overload
+def prepare(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+) -> Prepared: ...
+
+@overload
 def run(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> Result: ...
@@ -428,6 +458,11 @@ def run(
 @overload
 def run(
     operator: Literal["swi_glu_grad", "SwiGluGrad", "aclnnSwiGluGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[SwiGluGradComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[ApplyAdamWV2Computed]
 ) -> Result: ...
 
 def embedding_dense_backward(
@@ -484,3 +519,8 @@ def swi_glu_grad(
     y_grad: Array, x: Array, dim: SupportsIndex = ...,
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
 ) -> NDArray[Any]: ...
+
+def apply_adam_w_v2(
+    var: Array, m: Array, v: Array, grad: Array, step: Array, max_grad_norm: Array | None = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., weight_decay: float = ..., eps: float = ..., amsgrad: bool = ..., maximize: bool = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None]: ...

@@ -67,11 +67,21 @@ def check_step_shape(call: Inspection) -> None:
         raise AclnnError(TILING_FAILURE, "step", message, Text("step of shape 1"))
 
 
+def document_of(name: str) -> str:
+    """Return the parameter of a tensor of the state, which is input and output."""
+    return {"max_grad_norm": "maxGradNormOptionalRef"}.get(name, f"{name}Ref")
+
+
 def state(name: str, dtype: str, help_text: str) -> Tensor:
     """Return a tensor of the state, which the call reads and writes."""
-    document = {"max_grad_norm": "maxGradNormOptionalRef"}.get(name, f"{name}Ref")
-    optional = name == "max_grad_norm"
-    return Tensor(name, "elements*", help_text, dtype, document=document, optional=optional)
+    return Tensor(
+        name,
+        "elements*",
+        help_text,
+        dtype,
+        document=document_of(name),
+        optional=name == "max_grad_norm",
+    )
 
 
 def updated(name: str, dtype: str, help_text: str) -> Output:
@@ -82,6 +92,7 @@ def updated(name: str, dtype: str, help_text: str) -> Output:
         "elements*",
         help_text,
         dtype,
+        document=document_of(name),
         parts="element",
         given_with=given_with,
         in_place=name,
