@@ -130,8 +130,13 @@ def apply_adam_w_v2(kind: int = FP32, rows: int = 60, columns: int = 128) -> dic
     return {
         **{name: tensor(rows, columns, kind=kind) for name in names},
         "step": tensor(1, kind=FP32),
-        "lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "weightDecay": 0.01, "eps": 1e-8,
-        "amsgrad": False, "maximize": False,
+        "lr": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "weightDecay": 0.01,
+        "eps": 1e-8,
+        "amsgrad": False,
+        "maximize": False,
     }
 
 

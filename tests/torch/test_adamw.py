@@ -1,5 +1,7 @@
 """AdamW in PyTorch: the function, recorded steps of optimizers, and models with an optimizer."""
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip(
@@ -7,6 +9,7 @@ torch = pytest.importorskip(
 )
 
 import npu_sim.torch  # noqa: E402
+from npu_sim.torch.models import _recorded  # noqa: E402
 
 ARGUMENTS = ("var", "m", "v", "max_grad_norm")
 
@@ -70,3 +73,30 @@ def test_an_unfused_step_is_a_remark():
     assert len(recording) == 0
     (remark,) = recording.not_covered()["remarks"]
     assert "fused=True" in remark["why"]
+
+
+class Small(torch.nn.Module):
+    """A model as transformers makes them, in as far as its loss is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.last = torch.nn.Linear(4, 1, bias=False, dtype=torch.float32)
+
+    def forward(self, input_ids, labels, attention_mask):
+        hidden = input_ids.unsqueeze(-1).expand(-1, -1, 4).float()
+        return SimpleNamespace(loss=self.last(self.layer(hidden)).sum())
+
+
+@pytest.mark.parametrize("optimizer", [None, "adamw"])
+def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
+    model = Small().to("meta")
+    recording = _recorded(model, {model.layer: 3}, 1, 16, False, optimizer)
+    assert recording.count("apply_adam_w_v2") == (7 if optimizer else 0)
+    elements = [line["inputs"]["var"] for line in recording if line["op"] == "apply_adam_w_v2"]
+    assert sorted(elements) == (["16:fp32", "4:fp32"] if optimizer else [])
+
+
+def test_another_optimizer_is_an_error():
+    with pytest.raises(npu_sim.UsageError, match="optimizer"):
+        npu_sim.model("llama", optimizer="sgd")

@@ -13,7 +13,7 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.torch.library import compute
 from npu_sim.torch.recorder import Span
 
-__all__ = ["fused_adamw_"]
+__all__: list[str] = []
 
 OPERATOR = "apply_adam_w_v2"
 STEP_LAUNCH = "each parameter takes one further launch, which subtracts 1 from its step"
