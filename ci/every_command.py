@@ -154,7 +154,10 @@ def explorer() -> None:
                 if not line:
                     sys.exit("the explorer ended")
                 address = re.search(r"http://\S+", line)
-            with urllib.request.urlopen(address[0], timeout=60) as answer:
+            cookies = urllib.request.HTTPCookieProcessor()  # the address grants access by a cookie
+            direct = urllib.request.ProxyHandler({})
+            opener = urllib.request.build_opener(cookies, direct)
+            with opener.open(address[0], timeout=60) as answer:
                 if b"<html" not in answer.read():
                     sys.exit("the explorer has no page")
             print("  0  npu-sim explore")

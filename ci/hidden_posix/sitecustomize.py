@@ -1,7 +1,7 @@
 """Hides from Python what Windows does not have, in every process whose PYTHONPATH has this folder.
 
-A simulation: file names, line ends, locks and signals stay those of Linux, and libraries that look
-at ``sys.platform`` do as on Linux.
+A simulation: file names, line ends and signals stay those of Linux. Libraries that choose by
+``sys.platform`` what they use, and need it on Linux, still see it; filelock uses its soft locks.
 """
 
 import multiprocessing.context
@@ -10,11 +10,23 @@ import sys
 
 for module in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[module] = None  # importing it is an ImportError
+HIDDEN = {}
 for name in (
     *("fork", "forkpty", "register_at_fork", "sched_getaffinity", "mkfifo", "fchmod", "chown"),
     *("getuid", "geteuid", "getgid", "getegid", "O_NOFOLLOW", "O_NONBLOCK", "O_TMPFILE"),
 ):
-    delattr(os, name)
+    HIDDEN[name] = os.__dict__.pop(name)
+
+
+def hidden(name):
+    """Return what is hidden to the libraries that need it, which read it in their own frame."""
+    package = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+    if name in HIDDEN and package in ("platformdirs", "torch"):
+        return HIDDEN[name]
+    raise AttributeError(f"module 'os' has no attribute {name!r}")
+
+
+os.__getattr__ = hidden
 os.supports_dir_fd.clear()
 os.supports_follow_symlinks.discard(os.chmod)
 
