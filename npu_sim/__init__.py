@@ -7,11 +7,12 @@ package costs nothing.
 """
 
 import _frozen_importlib
-import os
 import sys
 from _thread import get_ident
 from importlib import import_module
 from types import ModuleType
+
+from npu_sim.system import at_fork
 
 TYPE_CHECKING = False  # type checkers read __init__.pyi; importing typing is slow
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def _replace_half_imported() -> None:
             sys.modules[name] = _HalfImported(name)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_half_imported)
+at_fork(after_in_child=_replace_half_imported)
 
 
 if not getattr(sys, "_is_gil_enabled", lambda: True)():  # another thread could change an array

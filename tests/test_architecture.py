@@ -244,3 +244,37 @@ def test_the_page_lists_modules_in_the_order_of_the_call(way):
 def test_the_page_names_modules_that_exist():
     named = re.findall(r"`(npu_sim\.[a-z_.]+)`", ARCHITECTURE)
     assert set(named) - {"npu_sim.prepare"} <= FILES.keys()
+
+
+POSIX_MODULES = {"fcntl", "grp", "posix", "pwd", "resource", "termios"}
+POSIX_NAMES = {
+    *("fork", "register_at_fork", "sched_getaffinity", "mkfifo", "fchmod", "chown", "umask"),
+    *("getuid", "geteuid", "O_NOFOLLOW", "O_NONBLOCK", "O_TMPFILE"),
+    *("dir_fd", "src_dir_fd", "dst_dir_fd"),
+}
+
+
+def posix_only(tree):
+    """Names and paths in a module that not every system has, or that mean nothing on some."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name.partition(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Attribute):
+            names = [node.attr] if ast.unparse(node.value) == "os" else []
+        elif isinstance(node, ast.keyword):
+            names = [node.arg]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value]
+        yield from (name for name in names if name in POSIX_MODULES | POSIX_NAMES)
+        yield from (name for name in names if name and name.startswith("/proc"))
+
+
+def test_one_module_uses_what_only_some_systems_have():
+    """It imports nothing that some systems lack; where it uses more, it first asks for it."""
+    found = {name: set(posix_only(tree)) for name, tree in TREES.items()}
+    found["npu_sim.device_kit.run_on_device"].clear()  # a script for the device, which has Linux
+    assert {name for name, names in found.items() if names} == {"npu_sim.system"}
+    assert not found["npu_sim.system"] & POSIX_MODULES

@@ -20,6 +20,7 @@ import numpy as np
 
 from npu_sim import cli
 from npu_sim.sweeps import runner
+from npu_sim.system import HIDDEN
 
 LOADED = (
     "numba",
@@ -229,8 +230,12 @@ def _killed(command: Interrupted, folder: Path, seconds: float) -> bool:
 
 
 def _contents(folder: Path) -> Contents:
-    """Return the content of every file; only names for files of compiler caches."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    """Return the content of every file; only names for files of compiler caches.
+
+    Hidden files of a killed writer do not count: the next writer of the same file removes them.
+    """
+    paths = (path for path in sorted(folder.rglob("*")) if not path.name.startswith(HIDDEN))
+    files = (path for path in paths if path.is_file())
     return {
         str(path.relative_to(folder)): b"" if "cache" in path.parts else path.read_bytes()
         for path in files

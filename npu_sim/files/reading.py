@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from npu_sim.language import Text
 from npu_sim.status import InvalidKeyError, UsageError, closest, shown
+from npu_sim.system import open_without_waiting
 
 CONFIG_BYTES = 1 << 20
 """Largest configuration file, of a product or a model; shipped ones have some 10,000 bytes."""
@@ -33,7 +34,7 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     Raises UsageError for any other kind of file, and for one that cannot be read.
     """
     try:
-        file = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115  (returned open)
+        file = open(path, "rb", opener=open_without_waiting)  # noqa: SIM115  (returned open)
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file
         file.close()
@@ -47,10 +48,6 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     raise UsageError(
         argument, Text("{path}: cannot be read: it is not a plain file", path=path), hint
     )
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:

@@ -11,18 +11,15 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
 from npu_sim.language import Text, Verbatim
 from npu_sim.status import UsageError
+from npu_sim.system import HIDDEN, is_open_stream, is_reserved, replacing
 
 HINT = "name a file in a folder you may write to"
-UNNAMED = getattr(os, "O_TMPFILE", 0)
-"""Linux creates files without a name; a killed process leaves none of them behind."""
 
 
 def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> UsageError:
@@ -58,7 +55,14 @@ def require_target(path: Path, argument: str = "out") -> None:
                 ),
                 HINT,
             )
-        if (path.exists() and not path.is_file()) or _is_open_stream(path):
+        if is_reserved(path):
+            raise UsageError(
+                argument,
+                "{path}: Windows reserves this name for a device",
+                "name another file",
+                path=_shown(path),
+            )
+        if (path.exists() and not path.is_file()) or is_open_stream(path):
             raise UsageError(argument, Text("{path} is not a plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -66,13 +70,6 @@ def require_target(path: Path, argument: str = "out") -> None:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise cannot_write(argument, path, error) from None
-
-
-def _is_open_stream(path: Path) -> bool:
-    """Return whether a path names an open file, such as ``/dev/stdout``; it is not replaced."""
-    if not os.path.islink(path):  # noqa: PTH114 - False where is_symlink raises: a name too long
-        return False
-    return "/proc" in (os.path.realpath(path.parent)[:5], str(path.readlink())[:5])
 
 
 def require_separate(outputs: Mapping[str, Path], inputs: Iterable[Path]) -> None:
@@ -142,20 +139,10 @@ def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
     require_target(path, argument)
     target = link_target(path)
     try:
-        mode = _mode_of(target)
-        # The system applies the umask to the mode of a new file.
-        file, temporary = _open_nameless(target.parent, 0o666 if mode is None else 0o600)
-        try:
-            with file:
-                yield file
-                file.flush()
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())  # or a crash could leave an empty file at the path
-                _publish(file, temporary, target)
-        finally:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
+        with replacing(target, _mode_of(target)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a crash could leave an empty file at the path
     except OSError as error:
         raise cannot_write(argument, path, error) from None
 
@@ -175,11 +162,12 @@ def write_text(path: Path, text: str, argument: str = "out") -> None:
 def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
     """Return the name of an entry that npu_sim did not write into a folder; None without one.
 
-    Own files are regular files whose name ``is_own`` accepts. Links, folders and special files are
-    foreign.
+    Own files are regular files whose name ``is_own`` accepts, and what a killed writer left. Links,
+    folders and special files are foreign.
     """
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if not entry.is_file(follow_symlinks=False) or not is_own(entry.name):
+        own = is_own(entry.name) or entry.name.startswith(HIDDEN)
+        if not own or not entry.is_file(follow_symlinks=False):
             return entry.name
     return None
 
@@ -218,55 +206,6 @@ def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "") -> No
         )
     for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
         path.unlink()
-
-
-def _open_nameless(folder: Path, mode: int) -> tuple[IO[bytes], Path | None]:
-    """Return a file without a name and None, or a temporary file and its path."""
-    if UNNAMED and Path("/proc/self/fd").is_dir():
-        with suppress(OSError):
-            return os.fdopen(os.open(folder, UNNAMED | os.O_WRONLY, mode), "wb"), None
-    path = folder / f".npu_sim-{os.urandom(8).hex()}"
-    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb"), path
-
-
-def _publish(file: IO[bytes], temporary: Path | None, path: Path) -> None:
-    """Move a file to its path, replacing an older one."""
-    if temporary is not None:
-        temporary.replace(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    # With a folder descriptor, Python calls linkat, which follows the link under /proc.
-    link = partial(os.link, f"/proc/self/fd/{file.fileno()}", src_dir_fd=folder, dst_dir_fd=folder)
-    try:
-        try:
-            link(path.name)
-        except FileExistsError:
-            _replace_linked(link, path.name, folder)
-    finally:
-        os.close(folder)
-
-
-def _replace_linked(link: Callable[[str], None], name: str, folder: int) -> None:
-    """Replace a file by one without a name, through a temporary name that is always the same.
-
-    A file found at the temporary name is complete: its process was killed at this point, or is
-    writing the same file now. It is moved to its place first.
-    """
-    fresh = f".npu_sim-{sha256(os.fsencode(name)).hexdigest()[:16]}"
-    move = partial(os.replace, fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-    while True:
-        try:
-            link(fresh)
-            break
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                move()
-    try:
-        with suppress(FileNotFoundError):  # another writer moved it already
-            move()
-    except OSError:
-        os.unlink(fresh, dir_fd=folder)
-        raise
 
 
 def _mode_of(path: Path) -> int | None:

@@ -5,7 +5,6 @@ chunk, ``rows`` at a time, from a chunk on. With ``out``, an array of all record
 array and yields its parts.
 """
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space, places_of
+from npu_sim.system import usable_cores
 
 Engine = Literal["local", "dask"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -72,11 +72,6 @@ def open_engine(
 def record_dtype(columns: tuple[RecordColumn, ...]) -> np.dtype[Any]:
     """Return the structured dtype of the records."""
     return np.dtype([(column.name, column.dtype) for column in columns])
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim import UsageError
+from npu_sim import UsageError, system
 from npu_sim.cores import config_directory
 from npu_sim.files import reading, writing
 from npu_sim.files.tensors import read_tensor
@@ -237,7 +237,7 @@ def test_a_full_disk_is_one_message_and_leaves_no_files(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["calls.jsonl"]
 
 
-def test_a_killed_writer_leaves_no_files(tmp_path):
+def test_a_killed_writer_leaves_hidden_files_that_the_next_one_removes(tmp_path):
     code = (
         "import sys, os, signal; from pathlib import Path\n"
         "from npu_sim.files.writing import whole_file\n"
@@ -249,8 +249,9 @@ def test_a_killed_writer_leaves_no_files(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
-    remaining = sorted(path.name for path in tmp_path.iterdir())
-    assert remaining == [] or (not writing.UNNAMED and len(remaining) == 1)
+    assert all(path.name.startswith(".npu_sim-") for path in tmp_path.iterdir())
+    writing.write_text(tmp_path / "x", "whole")
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
 
 
 def test_the_next_write_removes_the_temporary_file_of_a_killed_writer(tmp_path):
@@ -340,10 +341,9 @@ def test_new_files_have_the_permissions_of_the_umask(tmp_path):
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("unnamed", [writing.UNNAMED, 0], ids=["no name", "temporary name"])
 @pytest.mark.parametrize("before", ["old", None], ids=["a file", "no file"])
 def test_the_data_of_a_file_are_on_disk_before_its_name_and_the_umask_stays(
-    tmp_path, monkeypatch, unnamed, before
+    tmp_path, monkeypatch, before
 ):
     path, steps = tmp_path / "x", []
     if before is not None:
@@ -356,28 +356,23 @@ def test_the_data_of_a_file_are_on_disk_before_its_name_and_the_umask_stays(
 
         return call
 
-    monkeypatch.setattr(writing, "UNNAMED", unnamed)
-    for name in ("umask", "fsync", "link", "replace"):
+    for name in ("umask", "fsync", "replace"):
         monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
     writing.write_text(path, "new")
     assert path.read_text(encoding="utf-8") == "new"
     assert steps[0] == "fsync"
-    assert {"link", "replace"} & set(steps[1:])
+    assert "replace" in steps[1:]
     assert "umask" not in steps
     assert names(tmp_path) == ["x"]
 
 
-@pytest.mark.parametrize("unnamed", [writing.UNNAMED, 0], ids=["no name", "temporary name"])
-def test_a_new_file_has_the_mode_of_the_umask_with_and_without_a_name(
-    tmp_path, monkeypatch, unnamed
-):
-    monkeypatch.setattr(writing, "UNNAMED", unnamed)
-    before = os.umask(0o027)
-    try:
-        writing.write_text(tmp_path / "x", "new")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+@pytest.mark.parametrize("name", ["aux.jsonl", "NUL", "com1.npz"])
+def test_names_that_windows_reserves_are_refused_there_alone(tmp_path, monkeypatch, name):
+    writing.require_target(tmp_path / name)
+    monkeypatch.setattr(system, "WINDOWS", True)
+    with pytest.raises(UsageError, match="Windows reserves this name"):
+        writing.require_target(tmp_path / name)
+    writing.require_target(tmp_path / f"my_{name}")
 
 
 def test_disk_space_is_checked_before_the_sweep(tmp_path, monkeypatch):
@@ -408,6 +403,14 @@ def test_a_sweep_replaces_an_earlier_sweep(tmp_path):
         "plans/status.npy",
         "plans/sweep.json",
     ]
+
+
+def test_what_a_killed_writer_left_in_a_folder_of_columns_does_not_block_the_next_sweep(tmp_path):
+    sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
+    before = names(tmp_path)
+    (tmp_path / "plans" / ".npu_sim-00000000").write_text("half", encoding="utf-8")
+    sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
+    assert names(tmp_path) == before
 
 
 OTHER_FILES = {
@@ -521,7 +524,7 @@ def test_a_sweep_killed_at_any_final_step_can_be_resumed(tmp_path, monkeypatch, 
         assert {
             name: (tmp_path / name).read_bytes()
             for name in names(tmp_path)
-            if (tmp_path / name).is_file()
+            if (tmp_path / name).is_file() and not Path(name).name.startswith(".npu_sim-")
         } == expected
     assert step > 1
 

@@ -9,16 +9,13 @@ may write to it. It begins with a checksum over the kernel's name, signature, so
 processor and code. Any other file is a cache miss. A cache that cannot be written costs a warning.
 """
 
-import fcntl
 import hashlib
 import os
 import pickle
 import stat
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -29,11 +26,11 @@ import numba
 
 from npu_sim.kernels.engine.numba_inside import CompileResult, KernelCacheBase, dumps
 from npu_sim.language import Text
+from npu_sim.system import cache_folder, is_private, replacing
 
 CACHE_VARIABLE = "NPU_SIM_CACHE_DIR"
 """Environment variable that names the cache folder; empty switches the cache off."""
 DIGEST_BYTES = 32
-OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 PRIVATE = 0o700
 COMPILED_PACKAGES = ("numbers", "kernels", "tiling", "sweeps")
 """Subpackages with functions that become part of compiled code, besides the root modules."""
@@ -163,17 +160,7 @@ def cache_directory() -> Path | None:
     name = os.environ.get(CACHE_VARIABLE)
     if name == "":
         return None
-    if name is None:
-        caches = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative: invalid, by its definition
-        name = str((caches if caches.is_absolute() else _user_cache()) / "npu_sim")
-    return Path(name) / source_digest()[:16]
-
-
-def _user_cache() -> Path:
-    """Return the user's cache folder; a temporary one for users without a home."""
-    with suppress(RuntimeError):
-        return Path.home() / ".cache"
-    return Path(tempfile.gettempdir()) / f"npu_sim-{os.getuid()}"
+    return (Path(name) if name else cache_folder()) / source_digest()[:16]
 
 
 @lru_cache(maxsize=1)
@@ -226,13 +213,11 @@ def read_kernel(path: Path, key: str) -> bytes | None:
         return None
     require_private(path.parent.parent)
     require_private(path.parent)
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or not _is_private(status):
-                return None
-            data = file.read()
+        status = path.lstat()  # a link is no kernel
+        if not stat.S_ISREG(status.st_mode) or not is_private(status):
+            return None
+        data = path.read_bytes()
     except OSError:
         return None
     payload = data[DIGEST_BYTES:]
@@ -250,31 +235,11 @@ def write_kernel(path: Path, key: str, payload: bytes) -> None:
     _make_private(path.parent)
     require_private(path.parent.parent)
     require_private(path.parent)
-    # One name for every writer: the next write replaces what a killed process leaves behind.
-    temporary = path.with_name(f"{path.name}.new")
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # another process is writing the same kernel
-        if not _is_file_at(temporary, file.fileno()):
-            return  # another process has just written it
-        try:
-            file.truncate()
-            file.write(_checksum(key, payload) + payload)
-            file.flush()
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _is_file_at(path: Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        with replacing(path, 0o600, seconds=0) as file:
+            file.write(_checksum(key, payload) + payload)
+    except TimeoutError:
+        return  # another process is writing the same kernel
 
 
 def require_private(folder: Path) -> None:
@@ -285,7 +250,7 @@ def require_private(folder: Path) -> None:
     UntrustedError
         When other users can.
     """
-    if not _is_private(folder.stat()):
+    if not is_private(folder.stat()):
         raise UntrustedError(
             1, Text("others own {folder} or may write to it", folder=folder), str(folder)
         )
@@ -297,12 +262,6 @@ def _make_private(folder: Path) -> None:
         if not folder.parent.is_dir():
             _make_private(folder.parent)
         folder.mkdir(mode=PRIVATE, exist_ok=True)
-
-
-def _is_private(status: os.stat_result) -> bool:
-    if not hasattr(os, "geteuid"):
-        return True  # such systems have no such owners and modes
-    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & OTHERS_MAY_WRITE
 
 
 def _checksum(key: str, payload: bytes) -> bytes:

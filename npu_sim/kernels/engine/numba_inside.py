@@ -21,6 +21,7 @@ import numba
 
 from npu_sim.language import Text
 from npu_sim.status import UsageError
+from npu_sim.system import at_fork
 
 PLAIN_VARIABLE = "NPU_SIM_PLAIN_NUMBA"
 """Environment variable: 1 runs kernels through Numba's public interface alone."""
@@ -79,10 +80,10 @@ BUSY_WAITS = "10000"
 several, during which these threads keep others, the next call's included, from computing."""
 BUSY_WAITS_VARIABLE = "GOMP_SPINCOUNT"
 
-if NAMES_FOUND and hasattr(os, "register_at_fork"):
+if NAMES_FOUND:
     # A child forked while another thread compiles would inherit Numba's compiler lock, held for
     # ever. A fork waits until that thread releases it.
-    os.register_at_fork(
+    at_fork(
         before=global_compiler_lock.acquire,
         after_in_parent=global_compiler_lock.release,
         after_in_child=global_compiler_lock.release,

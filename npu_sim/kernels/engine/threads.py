@@ -5,7 +5,6 @@ data loaders fork. After parallel loops in the parent, a forked child computes o
 instead. Results do not depend on which thread computes a chunk.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import address_of
 from npu_sim.status import UsageError
+from npu_sim.system import at_fork
 
 ALONE_BYTES = 1 << 19
 """The calling thread alone processes arrays of fewer bytes: waking other threads gains little."""
@@ -90,8 +90,7 @@ class _NumbaThreads:
     def __init__(self) -> None:
         self._used = False
         self._lost = False
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
         self._lost = self._used
