@@ -13,7 +13,7 @@ from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation
 from npu_sim.questions.limits import LimitTable
 from npu_sim.studies import functions as study
-from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural, RotaryPositionEmbeddingDescribed, RotaryPositionEmbeddingComputed, RotaryPositionEmbeddingNatural, RotaryPositionEmbeddingGradDescribed, RotaryPositionEmbeddingGradComputed, RotaryPositionEmbeddingGradNatural
+from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural, SwiGluDescribed, SwiGluComputed, SwiGluNatural, SwiGluGradDescribed, SwiGluGradComputed, SwiGluGradNatural, RotaryPositionEmbeddingDescribed, RotaryPositionEmbeddingComputed, RotaryPositionEmbeddingNatural, RotaryPositionEmbeddingGradDescribed, RotaryPositionEmbeddingGradComputed, RotaryPositionEmbeddingGradNatural, ApplyAdamWV2Described, ApplyAdamWV2Computed, ApplyAdamWV2Natural
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
 from npu_sim.framework.execution import OrderMask as OrderMask
@@ -111,6 +111,11 @@ def compare(
 ) -> Comparison: ...
 
 @overload
+def compare(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+) -> Comparison: ...
+
+@overload
 def diff(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Comparison: ...
@@ -176,6 +181,11 @@ def diff(
 ) -> Comparison: ...
 
 @overload
+def diff(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Sequence[str | Path] | None = ..., soc: str | Sequence[str] | None = ..., release: str | Sequence[str] | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+) -> Comparison: ...
+
+@overload
 def explain(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Explanation: ...
@@ -238,6 +248,11 @@ def explain(
 @overload
 def explain(
     operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
+) -> Explanation: ...
+
+@overload
+def explain(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
 ) -> Explanation: ...
 
 @overload
@@ -306,6 +321,11 @@ def limits(
 ) -> LimitTable: ...
 
 @overload
+def limits(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[ApplyAdamWV2Natural]
+) -> LimitTable: ...
+
+@overload
 def plan(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardDescribed]
 ) -> Plan: ...
@@ -368,6 +388,11 @@ def plan(
 @overload
 def plan(
     operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradDescribed]
+) -> Plan: ...
+
+@overload
+def plan(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
 ) -> Plan: ...
 
 @overload
@@ -436,6 +461,11 @@ def prepare(
 ) -> Prepared: ...
 
 @overload
+def prepare(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Described]
+) -> Prepared: ...
+
+@overload
 def run(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> Result: ...
@@ -498,6 +528,11 @@ def run(
 @overload
 def run(
     operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
+) -> Result: ...
+
+@overload
+def run(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ..., **arguments: Unpack[ApplyAdamWV2Computed]
 ) -> Result: ...
 
 def embedding_dense_backward(
@@ -564,3 +599,8 @@ def rotary_position_embedding_grad(
     dy: Array, cos: Array, sin: Array, x: Array | None = ..., mode: SupportsIndex = ...,
     *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]: ...
+
+def apply_adam_w_v2(
+    var: Array, m: Array, v: Array, grad: Array, step: Array, max_grad_norm: Array | None = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., weight_decay: float = ..., eps: float = ..., amsgrad: bool = ..., maximize: bool = ...,
+    *, product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., out: Any = ...,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None]: ...

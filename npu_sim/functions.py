@@ -194,6 +194,7 @@ def model(
     batch: int = 1,
     sequence: int = 4096,
     dtype: str = "bf16",
+    optimizer: str | None = None,
     deterministic: bool = False,
     products: Names = None,
     soc: Names = None,
@@ -216,6 +217,8 @@ def model(
         Tokens of a sequence.
     dtype
         Dtype of weights and activations: bf16, fp16 or fp32.
+    optimizer
+        adamw: also the fused AdamW of every parameter, with a state of its dtype; none without it.
     deterministic
         As for :func:`npu_sim.plan`.
     products, soc, release
@@ -240,6 +243,7 @@ def model(
         batch=batch,
         sequence=sequence,
         dtype=dtype,
+        optimizer=optimizer,
         deterministic=deterministic,
         sizes=sizes,
     )

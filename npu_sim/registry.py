@@ -141,6 +141,12 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         "RotaryPositionEmbeddingGrad",
         ("rotary_position_embedding_grad",),
     ),
+    OperatorEntry(
+        "apply_adam_w_v2",
+        "ApplyAdamWV2",
+        ("apply_adam_w_v2",),
+        kernels_of_families=((ASCEND_950, ("apply_adam_w_v2",)),),
+    ),
 )
 """The operators of the package."""
 

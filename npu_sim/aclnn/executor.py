@@ -81,7 +81,7 @@ class AclOpExecutor:
         self._check_workspace(workspace, workspace_size)
         inputs = {name: self._require_memory(name, array) for name, array in self.inputs.items()}
         outputs = tuple(
-            self._require_memory(output.output, array)
+            self._require_memory(output.output, array) if output in self.case.outputs else None
             for output, array in zip(self.operator.outputs, self.outputs, strict=True)
         )
         self._release_unless_repeatable()
@@ -314,14 +314,20 @@ class Prototype:
         inputs = {
             name: tensors[name].array for name in self.operator.input_names if name in tensors
         }
-        outputs = {output.name: tensors[output.name].array for output in self.operator.outputs}
+        outputs = {
+            output.name: tensors[source].array if source in tensors else None
+            for output in self.operator.outputs
+            for source in (output.in_place or output.name,)
+        }
         self._check_memory(inputs, outputs)
         return AclOpExecutor(case, inputs, tuple(outputs.values()), plan)
 
     def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Raise an error for an output that is read-only or shares memory with another tensor."""
         others = dict(inputs)
-        for name, array in outputs.items():
+        for output in self.operator.outputs:
+            name, array = output.in_place or output.name, outputs[output.name]
+            others.pop(output.in_place, None)
             documented = self._documented[name]
             if array is not None and not array.flags.writeable:
                 raise AclnnError(

@@ -458,12 +458,15 @@ class _JudgedCall:
         """Read the results of a run; raises UsageError for one that is damaged."""
         results = {}
         for name, digest in run["results"].items():
-            array = read_tensor("folder", str(folder / f"{name}.npy"))
-            if checksum(array) != digest:
+            output, _, dtype = name.partition(".")
+            array = read_tensor(
+                "folder", str(folder / f"{name}.npy") + (f":{dtype}" if dtype else "")
+            )
+            stored = array.view(np.uint16) if dtype else array
+            if checksum(stored) != digest:
                 message = Text("{path}: not what the script wrote", path=folder / f"{name}.npy")
                 raise UsageError("folder", message, "copy the results again")
-            output, _, dtype = name.partition(".")
-            results[output] = array.view(numpy_dtype(dtype)) if dtype else array
+            results[output] = array
         return results
 
     def _tensors(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

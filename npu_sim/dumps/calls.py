@@ -220,7 +220,10 @@ def contradictions(call: DumpedCall) -> tuple[str, ...]:
         if isinstance(arguments.get(name), StoredTensor)
     )
     found = tuple(text for text in outside if text)
-    return (*found, *call.hook.contradictions(arguments, results))
+    try:
+        return (*found, *call.hook.contradictions(arguments, results))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return found  # arguments of another kind, which statistics contradict in nothing
 
 
 def _outside(name: str, indices: StoredTensor, size: int, others: tuple[int, ...]) -> str:

@@ -12,6 +12,7 @@ from npu_sim.dumps.calls import arguments_of
 from npu_sim.dumps.folder import MODULE, Dump, Entry, StoredTensor
 from npu_sim.language import Text, joined
 from npu_sim.status import UsageError, shown
+from npu_sim.verdicts.answers import bits_of
 
 
 class Comparison(IntEnum):
@@ -332,9 +333,5 @@ def _step(dump: Dump) -> str:
 
 def differing_elements(first: StoredTensor, second: StoredTensor) -> np.ndarray:
     """Return the mask of elements whose bits differ; raises UsageError for damaged files."""
-    bits = [
-        np.ascontiguousarray(values).view(f"u{values.itemsize}")
-        for values in (first.values(), second.values())
-    ]
-    mask: np.ndarray = bits[0] != bits[1]
+    mask: np.ndarray = bits_of(first.values()) != bits_of(second.values())
     return mask.reshape(first.shape)

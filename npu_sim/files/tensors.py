@@ -21,9 +21,13 @@ def names_tensor_file(value: object) -> bool:
 
 
 def read_tensor(name: str, text: str) -> np.ndarray:
-    """Return the tensor in ``file.npy``; with ``file.npy:bf16`` its integers are bits of bfloat16.
+    """Return the tensor in ``file.npy``.
 
-    Raises UsageError when the file cannot be read as an array of a known dtype.
+    With ``file.npy:bf16`` integers are bits of bfloat16, and floating-point numbers of another
+    dtype, as which other tools save them, are bfloat16 numbers.
+
+    Raises UsageError when the file cannot be read as an array of a known dtype, or its numbers are
+    none of the given one.
     """
     path, _, dtype = text.partition(".npy:")
     path = path + ".npy" if dtype else path
@@ -45,8 +49,12 @@ def read_tensor(name: str, text: str) -> np.ndarray:
             ) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # numpy.save stores ml_dtypes as void
+    if array.dtype == np.uint16 and not dtype:
+        message = Text("{name} = {text}: uint16 is no dtype of a tensor", name=name, text=text)
+        hint = Text("for bits of bfloat16 write {text}:bf16, of float16 {text}:fp16", text=text)
+        raise UsageError(name, message, hint)
     try:
-        return array.view(numpy_dtype(dtype)) if dtype else array
+        return _taken_as(array, numpy_dtype(dtype)) if dtype else array
     except (ValueError, TypeError) as error:
         raise UsageError(
             name,
@@ -57,6 +65,23 @@ def read_tensor(name: str, text: str) -> np.ndarray:
             dtype=dtype,
             error=error,
         ) from None
+
+
+def _taken_as(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return bits (integers) or numbers of another dtype in a dtype.
+
+    Raises ValueError when the bits have another size, or a number is not exact.
+    """
+    if array.dtype.kind in "iu":
+        if array.itemsize != dtype.itemsize:
+            raise ValueError(Text("it holds {given}", given=str(array.dtype)))
+        return array.view(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = array.astype(dtype)
+        same = np.array_equal(numbers.astype(np.float64), array.astype(np.float64), equal_nan=True)
+    if not same:
+        raise ValueError(Text("not all its numbers are exact in {dtype}", dtype=str(dtype)))
+    return numbers
 
 
 def _require_whole(file: IO[bytes]) -> None:

@@ -94,11 +94,15 @@ class Output(Tensor):
     given_with
         The optional input without which it is not written: its shape is then not checked, and the
         result is None.
+    in_place
+        The input whose memory the product writes: the C function has no parameter for the output,
+        and a call may pass that input as its memory.
     """
 
     result: str = ""
     parts: Literal["row", "column", "element"] = "row"
     given_with: str = ""
+    in_place: str = ""
 
     @property
     def output(self) -> str:

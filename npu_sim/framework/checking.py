@@ -97,9 +97,11 @@ def _failure_message(operator: Operator, case: Case) -> tuple[str, str, str]:
 def _dtype_mask(operator: Operator, profile: Profile) -> int:
     """Return a mask with one bit per combination of dtypes, set if the contract accepts it.
 
-    The last axis varies fastest.
+    The last axis varies fastest. 0 where no combination is refused, and none is looked up.
     """
     dtype_checks = [one for one in operator.checks if isinstance(one, DtypeCheck)]
+    if not dtype_checks:
+        return 0
     mask = 0
     for code, words in enumerate(itertools.product(*(axis.words for axis in operator.dtype_axes))):
         chosen = dict(zip((axis.name for axis in operator.dtype_axes), words, strict=True))

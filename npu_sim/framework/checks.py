@@ -171,24 +171,26 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         require_integers(name, value)
 
 
-def require_integer(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
-    """Check that an option of npu_sim is an integer of at least ``low``.
+def require_integer(
+    name: str, value: Any, low: int = -INT64_MAX - 1, high: int = INT64_MAX
+) -> None:
+    """Check that an option of npu_sim is an integer from ``low`` to ``high``.
 
-    Raises UsageError when it is not an integer, or is below ``low``.
+    Raises UsageError when it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         message = Text("{name} = {value} is not an integer", name=name, value=shown(value))
-    elif not low <= int(value) <= INT64_MAX:
+    elif not low <= int(value) <= high:
         message = Text(
             "{name} = {value} is outside {low}..{high}",
             name=name,
             value=shown(value),
             low=low,
-            high=INT64_MAX,
+            high=high,
         )
     else:
         return
-    raise UsageError(name, message, f"{low} <= {name} <= {INT64_MAX}")
+    raise UsageError(name, message, f"{low} <= {name} <= {high}")
 
 
 def require_float(name: str, value: Any) -> float:

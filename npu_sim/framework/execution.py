@@ -193,11 +193,16 @@ class OutputArray(NamedTuple):
 
 
 def output_array(
-    name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]] | None
+    name: str,
+    out: Any,
+    spec: TensorSpec,
+    taken: list[tuple[str, np.ndarray]] | None,
+    in_place: str = "",
 ) -> OutputArray:
     """Return the memory of one result and add it to ``taken``, the call's other arrays.
 
-    ``taken`` is None when all arrays of the call are known to have memory of their own.
+    ``taken`` is None when all arrays of the call are known to have memory of their own. The result
+    may have the memory of the tensor ``in_place``, element by element.
 
     Raises
     ------
@@ -213,6 +218,8 @@ def output_array(
     target = _view_to_write(name, out, spec)
     if taken is not None:
         for other, taken_tensor in taken:
+            if other == in_place and is_same_memory(target, taken_tensor):
+                continue
             if np.may_share_memory(target, taken_tensor):
                 raise UsageError(
                     name,
@@ -222,12 +229,18 @@ def output_array(
                     other=other,
                 )
         taken.append((name, target))
-    in_place = target.flags.carray and target.dtype.isnative
+    is_direct = target.flags.carray and target.dtype.isnative
     return OutputArray(
-        target if in_place else _new_array(name, spec),
+        target if is_direct else _new_array(name, spec),
         target,
         out if isinstance(out, np.ndarray) else target,
     )
+
+
+def is_same_memory(first: np.ndarray, second: np.ndarray) -> bool:
+    """Return whether every element of two arrays has the same place."""
+    forms = [(array.ctypes.data, array.shape, array.strides) for array in (first, second)]
+    return forms[0] == forms[1]
 
 
 def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
@@ -534,7 +547,9 @@ def _output_arrays(
     for output, out in zip_longest(outputs, outs):
         spec = case.specs.get(output.name)
         if spec is not None:
-            arrays[output.output] = output_array(output.name, out, spec.plain(), taken)
+            arrays[output.output] = output_array(
+                output.name, out, spec.plain(), taken, output.in_place
+            )
     return arrays
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     import numpy as np
 
-    from npu_sim.orders.claims import Claim, OpenRule, Parts
+    from npu_sim.orders.claims import Claim, LastWrites, OpenRule, Parts
     from npu_sim.plans.model import Plan
     from npu_sim.timelines.program import Program
     from npu_sim.timelines.vector_pipe import InstructionLists
@@ -64,7 +64,7 @@ TERMS: Hook[Callable[[Any, str, tuple[int, ...]], list[tuple[str, float]]]] = Ho
     "terms", "study", "terms of an element"
 )
 PARTS: Hook[Callable[[Any, Any, str], Iterator[Parts]]] = Hook("parts", "study")
-WRITES: Hook[Callable[[Any, Any, str], Iterator[tuple[Any, np.ndarray]]]] = Hook("writes", "study")
+WRITES: Hook[Callable[[Any, Any, str], Iterator[LastWrites]]] = Hook("writes", "study")
 OPEN_RULES: Hook[Callable[[Any, Any], Iterable[OpenRule]]] = Hook("open_rules", "study")
 MISCOUNTED: Hook[Callable[[Any, str, tuple[int, ...], np.ndarray], Iterator[tuple[str, Any]]]] = (
     Hook("miscounted", "study")

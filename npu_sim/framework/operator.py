@@ -95,8 +95,8 @@ class Operator:
         ``parts(call, result, output)`` yields the contributions of every core (determinism,
         verify).
     writes
-        ``writes(call, result, output)`` yields an index of some output elements, and the values
-        (writes, ...) of which one survives, for outputs that several cores overwrite (verify).
+        ``writes(call, result, output)`` yields the values of which one survives, for outputs that
+        several cores overwrite, as :class:`~npu_sim.orders.claims.LastWrites` (verify).
     open_rules
         ``open_rules(call, result)`` yields the values that are possible where part of the rule is
         not published, as :class:`~npu_sim.orders.claims.OpenRule` (verify).
@@ -134,6 +134,9 @@ class Operator:
         and hint.
     bounds
         Functions of the largest values in a sweep, by the names that bounds of fields use.
+    c_order
+        Names of the parameters of the C function, where their order is another than inputs,
+        attributes, outputs.
     package
         Package that has the hooks which are not given (:mod:`npu_sim.framework.hooks`); empty for a
         declaration that gives all of them.
@@ -186,6 +189,7 @@ class Operator:
     planner_failure: Status = TILING_FAILURE
     planner_message: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
+    c_order: tuple[str, ...] = ()
     package: str = ""
     families: tuple[str, ...] = ()
     families_not_modelled: tuple[str, ...] = ()
@@ -234,8 +238,11 @@ class Operator:
 
     @cached_property
     def prototype(self) -> tuple[Argument, ...]:
-        """Parameters of the C function: inputs, attributes, outputs."""
-        return (*self.inputs, *self.attributes, *self.outputs)
+        """Parameters of the C function: inputs, attributes, outputs that are not in place."""
+        if self.c_order:
+            return tuple(map(self.argument, self.c_order))
+        outputs = (output for output in self.outputs if not output.in_place)
+        return (*self.inputs, *self.attributes, *outputs)
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:

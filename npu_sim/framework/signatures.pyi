@@ -382,3 +382,64 @@ class RotaryPositionEmbeddingGradNatural(TypedDict):
     cos2: NotRequired[Any]
     dim: NotRequired[Any]
     has_x: NotRequired[Any]
+
+class ApplyAdamWV2Described(TypedDict):
+    var: Described
+    m: Described
+    v: Described
+    grad: Described
+    step: Described
+    max_grad_norm: NotRequired[Described]
+    lr: NotRequired[float]
+    beta1: NotRequired[float]
+    beta2: NotRequired[float]
+    weight_decay: NotRequired[float]
+    eps: NotRequired[float]
+    amsgrad: NotRequired[bool]
+    maximize: NotRequired[bool]
+    var_out: NotRequired[Described]
+    m_out: NotRequired[Described]
+    v_out: NotRequired[Described]
+    max_grad_norm_out: NotRequired[Described]
+
+class ApplyAdamWV2Computed(TypedDict):
+    var: Array
+    m: Array
+    v: Array
+    grad: Array
+    step: Array
+    max_grad_norm: NotRequired[Array | None]
+    lr: NotRequired[float]
+    beta1: NotRequired[float]
+    beta2: NotRequired[float]
+    weight_decay: NotRequired[float]
+    eps: NotRequired[float]
+    amsgrad: NotRequired[bool]
+    maximize: NotRequired[bool]
+
+class ApplyAdamWV2Natural(TypedDict):
+    var: NotRequired[Any]
+    m: NotRequired[Any]
+    v: NotRequired[Any]
+    grad: NotRequired[Any]
+    step: NotRequired[Any]
+    max_grad_norm: NotRequired[Any]
+    lr: NotRequired[Any]
+    beta1: NotRequired[Any]
+    beta2: NotRequired[Any]
+    weight_decay: NotRequired[Any]
+    eps: NotRequired[Any]
+    amsgrad: NotRequired[Any]
+    maximize: NotRequired[Any]
+    var_out: NotRequired[Any]
+    m_out: NotRequired[Any]
+    v_out: NotRequired[Any]
+    max_grad_norm_out: NotRequired[Any]
+    dtype: NotRequired[Any]
+    m_dtype: NotRequired[Any]
+    v_dtype: NotRequired[Any]
+    grad_dtype: NotRequired[Any]
+    norm_dtype: NotRequired[Any]
+    step_dtype: NotRequired[Any]
+    with_norm: NotRequired[Any]
+    elements: NotRequired[Any]

@@ -1,8 +1,8 @@
 """Search for an order of arrival that gives an element the bits of a measured value.
 
-An element is the left fold of its contributions from 0, one fp32 rounding an addition, in some
-merge of the cores' sequences. The sum is then scaled, rounded to the dtype of the output and, on
-products with saturation mode, saturated.
+An element is the left fold of its contributions from an initial value, 0 where the memory was
+cleared, one fp32 rounding an addition, in some merge of the cores' sequences. The sum is then
+scaled, rounded to the dtype of the output and, on products with saturation mode, saturated.
 
 Source: specification page ``numerics``, "Atomic addition to global memory".
 """
@@ -45,6 +45,13 @@ class Finish(NamedTuple):
     """Largest finite value of the output's dtype, with saturation mode; 0 without."""
 
 
+class Effort(NamedTuple):
+    """Effort of a search: partial sums for an element, and the seed of its random orders."""
+
+    sums: int
+    seed: int
+
+
 class Goal(NamedTuple):
     """The value to reach, and how a sum becomes a value."""
 
@@ -52,6 +59,8 @@ class Goal(NamedTuple):
     """Measured value, as fp32."""
     factor: Any
     """fp32 factor of the sum."""
+    initial: Any
+    """fp32 value to which the contributions are added."""
     finish: Finish
 
 
@@ -92,6 +101,10 @@ class Outcome(NamedTuple):
     """float32: no order gives less; -inf without a bound."""
     high: Any
     """float32: no order gives more; inf without a bound."""
+    values: Any
+    """int64: number of values that the orders give; 0 where they were not enumerated."""
+    spent: Any
+    """int64: partial sums that were computed."""
 
 
 @device_function
@@ -130,14 +143,16 @@ def finished(total: Any, goal: Goal) -> np.float32:
 def interval(terms: Floats, goal: Goal) -> tuple[bool, float, float]:
     """Return whether no order overflows, and then the smallest and largest possible result.
 
-    (m-1)*u / (1 - (m-1)*u) * sum |c| bounds the error of m - 1 additions in any order; the first
-    one, to 0, is exact. fp32 additions with a subnormal result are exact too.
+    n*u / (1 - n*u) * sum |c| bounds the error of n additions in any order; an addition to 0 is
+    exact and does not count. fp32 additions with a subnormal result are exact too.
     """
-    total, size = 0.0, 0.0
+    total = np.float64(goal.initial)
+    size = abs(total)
+    additions = terms.size - 1 if size == 0.0 else terms.size
     for term in terms:
         total += np.float64(term)
         size += abs(np.float64(term))
-    error = (terms.size - 1) * UNIT
+    error = additions * UNIT
     if not (error < 0.5 and size * (1 + 2 * error) < LARGEST):
         return False, np.float32(-np.inf), np.float32(np.inf)
     # The sums above are rounded to fp64.
@@ -165,7 +180,7 @@ def _draw(
     nearest = np.float32(np.nan)
     for draw in range(first, stop):
         arrival(RANDOM, (seed, draw), key, cores, scratch.rows, scratch.lines[2:], scratch.trail)
-        total = ZERO
+        total = np.float32(goal.initial)
         for place in scratch.trail[: cores.size]:
             total = total + scratch.terms[place]
         value = finished(total, goal)
@@ -208,8 +223,10 @@ def _merge(sums: Keys, begin: int, end: int, first: int, stop: int, term: Any, m
 
 
 @device_function
-def _enumerate(count: int, scratch: Scratch) -> int:
-    """Write the partial sums of every state; return the number of states, 0 beyond the budget.
+def _enumerate(count: int, initial: Any, scratch: Scratch) -> tuple[int, int]:
+    """Write the partial sums of every state; return the numbers of states and partial sums.
+
+    Beyond the budget, the number of states is 0.
 
     A state counts the contributions of each core that have arrived: a number with a digit per core.
     """
@@ -225,8 +242,8 @@ def _enumerate(count: int, scratch: Scratch) -> int:
         lines[3, line] = states
         states *= lines[1, line] + 1
         if states > budget:
-            return 0
-    sums[0], offsets[0], offsets[1] = 0, 0, 1
+            return 0, 0
+    sums[0], offsets[0], offsets[1] = key_of(initial), 0, 1
     for state in range(1, states):
         begin = offsets[state]
         end = begin
@@ -237,10 +254,10 @@ def _enumerate(count: int, scratch: Scratch) -> int:
             before = state - lines[3, line]
             first, stop = offsets[before], offsets[before + 1]
             if end + stop - first > budget:
-                return 0
+                return 0, end
             end = _merge(sums, begin, end, first, stop, terms[lines[0, line] + digit - 1], merged)
         offsets[state + 1] = end
-    return states
+    return states, offsets[states]
 
 
 @device_function
@@ -276,12 +293,13 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
         scratch.beam,
         scratch.taken,
     )
-    exact = 0.0
+    initial = np.float64(goal.initial)
+    exact = initial
     for term in terms:
         exact += np.float64(term)
     needed = np.float64(goal.target) / np.float64(goal.factor) - exact
     kept, old = 1, 0
-    beam[0, 0], beam[1, 0] = 0.0, 0.0
+    beam[0, 0], beam[1, 0] = initial, initial
     for line in range(count):
         taken[0, line] = 0
     for step in range(terms.size):
@@ -342,41 +360,90 @@ def _beam(width: int, count: int, goal: Goal, scratch: Scratch) -> tuple[bool, f
 
 
 @device_function
-def _decide(
-    cores: Integers, goal: Goal, seed: int, key: int, outside: bool, prove: bool, scratch: Scratch
-) -> tuple[int, float]:
-    """Return how the search ended, and the nearest value found.
+def _examine_all(
+    states: int,
+    count: int,
+    goal: Goal,
+    found: bool,
+    scratch: Scratch,
+    outcome: Outcome,
+    element: int,
+) -> bool:
+    """Compare the target with all enumerated results, and write their number and extremes.
 
-    ``outside`` says whether the target lies outside the interval; with ``prove`` that ends it.
+    Returns whether an order gives the target. The trail becomes that order, unless one was found
+    before.
     """
+    values, last = 0, np.int64(0)
+    for at in range(scratch.offsets[states - 1], scratch.offsets[states]):
+        value = finished(value_of(scratch.sums[at]), goal)
+        key = key_of(value)
+        if values == 0:
+            outcome.low[element], outcome.high[element] = value, value
+        if values == 0 or key != last:
+            values, last = values + 1, key
+        if key != NAN_KEY:
+            outcome.high[element] = value
+        nearest = outcome.nearest[element]
+        outcome.nearest[element] = value if values == 1 else _nearest(value, nearest, goal)
+        if key == key_of(goal.target) and not found:
+            found = True
+            _walk_back(states, np.int64(scratch.sums[at]), count, scratch)
+    outcome.values[element] = values
+    return found
+
+
+@device_function
+def _decide(
+    cores: Integers,
+    goal: Goal,
+    draws: tuple[int, int],
+    prove: bool,
+    scratch: Scratch,
+    outcome: Outcome,
+    element: int,
+) -> int:
+    """Return how the search of an element ended, and write the rest of its outcome.
+
+    - ``draws``: seed and key of its random orders.
+    - ``prove``: whether an order that was found, or a value outside the interval, ends the search.
+    """
+    seed, key = draws
+    bounded, low, high = interval(scratch.terms, goal)
+    outside = bounded and not (key_of(low) <= key_of(goal.target) <= key_of(high))
+    outcome.low[element], outcome.high[element] = low, high
+    outcome.nearest[element] = np.float32(np.nan)
+    outcome.values[element], outcome.spent[element] = 0, cores.size
     if outside and prove:
-        return EXCLUDED_BY_INTERVAL, np.float32(np.nan)
+        return EXCLUDED_BY_INTERVAL
     count, budget = open_lines(cores, scratch.lines[0], scratch.lines[1]), scratch.merged.size
-    found, nearest = _draw(0, FIRST_DRAWS, seed, key, cores, goal, scratch)
-    if found:
-        return REACHED, nearest
-    states = _enumerate(count, scratch)
+    found, outcome.nearest[element] = _draw(0, FIRST_DRAWS, seed, key, cores, goal, scratch)
+    outcome.spent[element] = FIRST_DRAWS * cores.size
+    if found and prove:
+        return REACHED
+    states, sums = _enumerate(count, goal.initial, scratch)
+    outcome.spent[element] += sums
     if states > 0:
-        for at in range(scratch.offsets[states - 1], scratch.offsets[states]):
-            value = finished(value_of(scratch.sums[at]), goal)
-            nearest = _nearest(value, nearest, goal)
-            if key_of(value) == key_of(goal.target):
-                _walk_back(states, np.int64(scratch.sums[at]), count, scratch)
-                return REACHED, nearest
-        return EXCLUDED_BY_ALL, nearest
+        if _examine_all(states, count, goal, found, scratch, outcome, element):
+            return REACHED
+        return EXCLUDED_BY_ALL
+    if found:
+        return REACHED
     if outside:
-        return EXCLUDED_BY_INTERVAL, nearest
+        return EXCLUDED_BY_INTERVAL
     width = min(BEAM_WIDTH, budget // (2 * cores.size * count))
     if width > 0:
         found, value = _beam(width, count, goal, scratch)
-        nearest = _nearest(value, nearest, goal)
+        outcome.nearest[element] = _nearest(value, outcome.nearest[element], goal)
+        outcome.spent[element] += width * cores.size * count
         if found:
-            return REACHED, nearest
+            return REACHED
         budget -= width * cores.size * count
-    draws = max(FIRST_DRAWS + 1, budget // cores.size)
-    found, value = _draw(FIRST_DRAWS, draws, seed, key, cores, goal, scratch)
-    nearest = _nearest(value, nearest, goal)
-    return (REACHED if found else NOT_FOUND), nearest
+    stop = max(FIRST_DRAWS + 1, budget // cores.size)
+    found, value = _draw(FIRST_DRAWS, stop, seed, key, cores, goal, scratch)
+    outcome.spent[element] += stop * cores.size
+    outcome.nearest[element] = _nearest(value, outcome.nearest[element], goal)
+    return REACHED if found else NOT_FOUND
 
 
 @long_kernel
@@ -386,6 +453,7 @@ def _search_chunk(
     contributions: Contributions,
     places: Integers,
     targets: Floats,
+    initial: Floats,
     finish: Finish,
     seed: int,
     prove: bool,
@@ -411,13 +479,33 @@ def _search_chunk(
         )
         for position in range(stop - begin):
             scratch_arrays.terms[position] = values[begin + position, column]
-        goal = Goal(targets[element], factors[part], finish)
+        goal = Goal(targets[element], factors[part], initial[element], finish)
         key = keys[part] * values.shape[1] + column
-        bounded, low, high = interval(scratch_arrays.terms, goal)
-        outside = bounded and not (key_of(low) <= key_of(goal.target) <= key_of(high))
-        how, nearest = _decide(cores[begin:stop], goal, seed, key, outside, prove, scratch_arrays)
-        outcome.how[element], outcome.nearest[element] = how, nearest
-        outcome.low[element], outcome.high[element] = low, high
+        outcome.how[element] = _decide(
+            cores[begin:stop], goal, (seed, key), prove, scratch_arrays, outcome, element
+        )
+
+
+def _scratch(contributions: Contributions, most: int, budget: int, threads: int) -> Scratch:
+    """Return memory for some threads, in which every array has one more axis in front.
+
+    - ``most``: largest number of contributions of an element.
+    """
+    size = max(budget, most)
+    # The beam is used where contributions times cores are at most half the budget.
+    cores = min(most, math.isqrt(budget)) + 1
+    return Scratch(
+        contributions.values,
+        thread_scratch(threads, most),
+        thread_scratch(threads, 4, most, dtype=np.int64),
+        thread_scratch(threads, most, dtype=np.int64),
+        thread_scratch(threads, size, dtype=np.int32),
+        np.empty((threads, size), np.int32),
+        thread_scratch(threads, size + 1, dtype=np.int64),
+        thread_scratch(threads, 4, BEAM_WIDTH * cores, dtype=np.float64),
+        thread_scratch(threads, 2, BEAM_WIDTH * cores, dtype=np.int64),
+        thread_scratch(threads, 2, size, dtype=np.int64),
+    )
 
 
 def search(
@@ -425,9 +513,9 @@ def search(
     places: Integers,
     targets: Floats,
     finish: Finish,
-    budget: int,
-    seed: int,
+    effort: Effort,
     prove: bool = True,
+    initial: Floats | None = None,
 ) -> tuple[Outcome, Integers]:
     """Search for orders that give some elements their measured values.
 
@@ -441,10 +529,13 @@ def search(
         Their measured values.
     finish
         Conversion of sums to the output.
-    budget, seed
-        Partial sums that may be computed for an element, and seed of the random orders.
+    effort
+        Effort for every element.
     prove
-        Whether to leave values outside the interval at once, without a nearest value.
+        Whether to end at an order that was found, and at a value outside the interval, without a
+        nearest value; otherwise all orders are enumerated where the budget allows it.
+    initial : float32 (elements,), optional
+        Values to which the contributions are added; zeros when None.
 
     Returns
     -------
@@ -454,26 +545,17 @@ def search(
         With one element that was reached: the order, as places among the part's contributions.
     """
     elements, threads = len(targets), min(thread_count(), len(targets))
-    most = int(np.diff(contributions.starts)[places[:, 0]].max(initial=1))
-    size = max(budget, most)
-    # The beam is used where contributions times cores are at most half the budget.
-    cores = min(most, math.isqrt(budget)) + 1
-    scratch = Scratch(
-        contributions.values,
-        thread_scratch(threads, most),
-        thread_scratch(threads, 4, most, dtype=np.int64),
-        thread_scratch(threads, most, dtype=np.int64),
-        thread_scratch(threads, size, dtype=np.int32),
-        np.empty((threads, size), np.int32),
-        thread_scratch(threads, size + 1, dtype=np.int64),
-        thread_scratch(threads, 4, BEAM_WIDTH * cores, dtype=np.float64),
-        thread_scratch(threads, 2, BEAM_WIDTH * cores, dtype=np.int64),
-        thread_scratch(threads, 2, size, dtype=np.int64),
-    )
+    # Of all parts: the effort for an element must not depend on those searched with it.
+    most = int(np.diff(contributions.starts).max(initial=1))
+    scratch = _scratch(contributions, most, effort.sums, threads)
     outcome = Outcome(
-        np.empty(elements, np.uint8), *(np.empty(elements, np.float32) for _ in range(3))
+        np.empty(elements, np.uint8),
+        *(np.empty(elements, np.float32) for _ in range(3)),
+        *(np.empty(elements, np.int64) for _ in range(2)),
     )
+    initial = np.zeros(elements, np.float32) if initial is None else initial
     _search_chunk.over(
-        threads, threads, contributions, places, targets, finish, seed, prove, scratch, outcome
+        *(threads, threads, contributions, places, targets, initial, finish, effort.seed, prove),
+        *(scratch, outcome),
     )
     return outcome, scratch.trail[0, :most]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +104,25 @@ class Parts:
                 core, name = int(self.cores[place]), self.describe(place)
                 steps.append(Step(core, name, float(value), float(total)))
         return tuple(steps)
+
+
+class LastWrites(NamedTuple):
+    """What several cores write to one place of an output, where the last write survives.
+
+    Attributes
+    ----------
+    place
+        First indices of the place.
+    values
+        (cores, ...): what each core writes last, in the dtype of the output.
+    cores, names
+        These cores, and descriptions of their writes.
+    """
+
+    place: tuple[int, ...]
+    values: np.ndarray
+    cores: tuple[int, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 from rich.console import RenderableType
 
+from npu_sim.cores import load_profile
 from npu_sim.dumps.causes import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
@@ -18,8 +19,9 @@ from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 from npu_sim.verdicts.answers import (
     STATUSES,
     WORST_ELEMENTS,
-    Combination,
+    Explanation,
     OutputVerdict,
+    ResultDifference,
     Verification,
 )
 
@@ -31,41 +33,68 @@ SENTENCES = {
     "elements.",
 }
 """Sentence of an output by status."""
+SENTENCES_OF_PRODUCTS = {
+    "equal": "{output}: equal. The bits are those of a fixed order on {product}.",
+    "reachable": "{output}: reachable. {product} can have produced every element.",
+    "undecided": "{output}: undecided. On {product} no element is proved impossible, {count} are "
+    "not decided.",
+    "unreachable": "{output}: unreachable. No product can have produced every element; {product} "
+    "cannot have produced {count} of {of}.",
+}
+"""The same where several products were tried."""
 STYLES = {"equal": "bold green", "reachable": "bold green", "unreachable": "bold red"}
+MOST_SOCS = 3
+"""SoCs that a line names where several products were tried."""
 MOST_ROWS = 5
-"""Elements that the text lists; reports and JSON have more."""
+"""Elements and rows that the text lists; reports and JSON have more."""
 HEADINGS = ("element", "verdict", "given", "computed", "reason")
 
 
-def sentence(verdict: OutputVerdict) -> str:
-    """Return the status of an output as a sentence."""
-    count = verdict.counts[verdict.status]
+DIFFERENCES = ("row", "elements", "largest difference", "first result", "second result")
+"""Columns of rows that differ between two results."""
+
+
+def sentence(verdict: OutputVerdict, product: str = "") -> str:
+    """Return the status of an output as a sentence; ``product`` if several were tried."""
+    sentences = SENTENCES_OF_PRODUCTS if product else SENTENCES
     return Text(
-        SENTENCES[verdict.status], output=verdict.output, count=count, of=verdict.elements.size
+        sentences[verdict.status],
+        output=verdict.output,
+        count=verdict.counts[verdict.status],
+        of=verdict.elements.size,
+        product=product,
     )
+
+
+def _product(answer: Verification) -> str:
+    """Return the product of the verdicts if several were tried, else an empty text."""
+    products = {combination.product for combination in answer.combinations}
+    return load_profile(answer.product).product.title if len(products) > 1 else ""
 
 
 def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
     """Yield how many elements have which verdict, and what explains unreachable ones."""
-    fixed = ~verdict.order_dependent
-    of = int(fixed.sum())
-    different = int((verdict.elements[fixed] > 0).sum())
-    same = Text("equal bits") if not different else Text("{count} differ", count=different)
-    yield Text("one legal order"), Text("{count} elements: {same}", count=of, same=same)
-    if of < verdict.elements.size:
-        counts = [int((verdict.elements[~fixed] == code).sum()) for code in range(4)]
-        yield (
-            Text("depends on timing"),
-            Text(
-                "{count} elements: {equal} equal, {reachable} reachable, {undecided} undecided, "
-                "{unreachable} unreachable",
-                count=verdict.elements.size - of,
-                equal=counts[0],
-                reachable=counts[1],
-                undecided=counts[2],
-                unreachable=counts[3],
-            ),
+    ruled = verdict.within_a_rule
+    fixed, timing = ~verdict.order_dependent & ~ruled, verdict.order_dependent & ~ruled
+    if fixed.any() or not verdict.elements.size:
+        different = int((verdict.elements[fixed] > 0).sum())
+        same = Text("equal bits") if not different else Text("{count} differ", count=different)
+        counted = Text("{count} elements: {same}", count=int(fixed.sum()), same=same)
+        yield Text("one legal order"), counted
+    if timing.any():
+        text = (
+            "{count} elements: {equal} equal, {reachable} reachable, {undecided} undecided, "
+            "{unreachable} unreachable"
         )
+        yield Text("depends on timing"), _counted(text, verdict.elements[timing])
+    if ruled.any():
+        text = (
+            "{count} elements: {equal} as simulated, {undecided} within its bound, {unreachable} "
+            "beyond it"
+        )
+        yield Text("open rule"), _counted(text, verdict.elements[ruled])
+        yield from ((Text("rule"), rule.reason) for rule in verdict.rules)
+    yield from _reachable_sets(verdict)
     if verdict.rounded_from:
         yield (
             Text("compared"),
@@ -73,13 +102,48 @@ def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
         )
     if verdict.order:
         yield Text("order of arrival"), verdict.order
+    for pattern in verdict.patterns:
+        yield Text("pattern"), pattern
     for explanation in verdict.explanations:
-        text = "{alternative}: possible there, with every other element"
-        if not explanation.whole:
-            text = "{alternative}: {explained} of {of} elements are possible there"
-        yield (Text("explained by"), Text(text, explanation))
+        yield Text("explained by"), _explanation(explanation)
     if not verdict.possible and not verdict.explanations:
         yield Text("explained by"), Text("none of the alternatives that were simulated")
+    for step in verdict.next_steps:
+        yield Text("next"), step
+
+
+def _counted(text: str, codes: np.ndarray) -> str:
+    """Return a sentence with the number of elements by verdict."""
+    counts = {status: int((codes == code).sum()) for code, status in enumerate(STATUSES)}
+    return Text(text, count=codes.size, **counts)
+
+
+def _reachable_sets(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
+    """Yield how wide the set of the values that an element can have is."""
+    examined = verdict.measured_sets
+    if not examined:
+        return
+    ulp = max(map(verdict.width, examined))
+    counts = [one.values for one in examined]
+    text = "{least} to {most} values an element, within {ulp} ulp ({count} elements examined)"
+    if not min(counts):
+        text = "all orders lie within {ulp} ulp ({count} elements examined)"
+    yield (
+        Text("reachable"),
+        Text(text, least=min(counts), most=max(counts), ulp=ulp, count=len(examined)),
+    )
+
+
+def _explanation(explanation: Explanation) -> str:
+    if explanation.whole:
+        return Text("{alternative}: possible there, with every other element", explanation)
+    if explanation.impossible:
+        return Text(
+            "{alternative}: {explained} of {of} elements are possible there, but {impossible} "
+            "others are not",
+            explanation,
+        )
+    return Text("{alternative}: {explained} of {of} elements are possible there", explanation)
 
 
 def element_rows(verdict: OutputVerdict, most: int = WORST_ELEMENTS) -> list[tuple[str, ...]]:
@@ -104,19 +168,27 @@ def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
         Text("{soc}, release {release}, deterministic computation {mode}", answer, mode=Text(mode)),
     )
     if len(answer.combinations) > 1:
-        for combination in answer.possible:
-            yield Text("possible on"), _combination(combination)
+        yield from ((Text("possible on"), place) for place in _places(answer))
         if not answer.possible:
-            yield Text("possible on"), Text("none of the combinations that were tried")
+            yield Text("possible on"), Text("none of the combinations that were asked for")
 
 
-def _combination(combination: Combination) -> str:
-    return Text(
-        "{socs}; release {releases}; deterministic computation {mode}",
-        socs=joined(combination.socs, ", "),
-        releases=joined(combination.releases, ", "),
-        mode=Text("on" if combination.deterministic else "off"),
-    )
+def _places(answer: Verification) -> Iterator[str]:
+    """Yield the combinations under which the outputs are possible; of several products, short."""
+    modes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[bool]] = {}
+    for combination in answer.possible:
+        place = combination.socs, combination.releases
+        modes.setdefault(place, []).append(combination.deterministic)
+    most = MOST_SOCS if _product(answer) else None
+    for (socs, releases), switches in modes.items():
+        more = 0 if most is None else max(0, len(socs) - most)
+        named = joined(socs[:most], ", ")
+        yield Text(
+            "{socs}; release {releases}; deterministic computation {mode}",
+            socs=Text("{named} and {more} more", named=named, more=more) if more else named,
+            releases=joined(releases, ", "),
+            mode=joined([Text("on" if switch else "off") for switch in switches], ", "),
+        )
 
 
 def verification_view(answer: Verification) -> RenderableType:
@@ -124,16 +196,57 @@ def verification_view(answer: Verification) -> RenderableType:
     parts: list[RenderableType] = []
     columns = [Column(name, key=name == "element", wraps=name == "reason") for name in HEADINGS]
     for verdict in answer.outputs.values():
-        parts.append(output_verdict_view(verdict))
+        parts.append(output_verdict_view(verdict, _product(answer)))
         if verdict.worst:
             parts += ["", Table(columns, element_rows(verdict, MOST_ROWS), indent=2)]
+        parts.append("")
+    for difference in answer.against.values():
+        parts.append(lines_table(difference_lines(difference)))
+        if difference.rows:
+            rows = difference_rows(difference)[:MOST_ROWS]
+            parts += ["", Table([Column(name) for name in DIFFERENCES], rows, indent=2)]
         parts.append("")
     return stack(*parts, lines_table(place_lines(answer)))
 
 
-def output_verdict_view(verdict: OutputVerdict) -> RenderableType:
+def difference_lines(difference: ResultDifference) -> Iterator[tuple[str, str]]:
+    """Yield how many elements of two results differ, and whether timing explains it."""
+    count, rows = int(difference.differing.sum()), len(difference.rows)
+    yield (
+        Text("second result"),
+        Text(
+            "{status}; {count} of {of} elements differ from the first, in {rows} rows",
+            status=Text(difference.second.status),
+            count=count,
+            of=difference.differing.size,
+            rows=rows,
+        ),
+    )
+    if not count:
+        return
+    if difference.proved:
+        yield Text("cause"), Text("timing explains it: both results are possible where they differ")
+    else:
+        yield Text("cause"), Text("not proved to be timing: see the verdicts of the rows")
+
+
+def difference_rows(difference: ResultDifference) -> list[tuple[str, ...]]:
+    """Return the rows of two results that differ most, as cells under ``DIFFERENCES``."""
+    return [
+        (
+            ", ".join(map(str, row["index"])),
+            str(row["elements"]),
+            f"{row['largest_difference']:.3g}",
+            Text(row["first"]),
+            Text(row["second"]),
+        )
+        for row in difference.rows[:WORST_ELEMENTS]
+    ]
+
+
+def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
     """Return the verdict on one output as a rich renderable."""
-    heading = Paragraph(sentence(verdict), STYLES.get(verdict.status, "bold"))
+    heading = Paragraph(sentence(verdict, product), STYLES.get(verdict.status, "bold"))
     return stack(heading, lines_table(verdict_lines(verdict)))
 
 
@@ -157,7 +270,12 @@ def verification_report(answer: Verification, call: str = "") -> Document:
             blocks.append(Picture(element_map(verdict), note))
         if verdict.worst:
             blocks.append(Table(HEADINGS, tuple(element_rows(verdict)), "Worst elements"))
-        sections.append(Section(sentence(verdict), tuple(blocks)))
+        sections.append(Section(sentence(verdict, _product(answer)), tuple(blocks)))
+    for name, difference in answer.against.items():
+        found: list[Block] = [lines_table(difference_lines(difference))]
+        if difference.rows:
+            found.append(Table(DIFFERENCES, tuple(difference_rows(difference)), "Rows"))
+        sections.append(Section(say("{name}: two results", name=name), tuple(found)))
     sections.append(Section("Device", (lines_table(place_lines(answer)),)))
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"

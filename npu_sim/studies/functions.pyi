@@ -11,7 +11,7 @@ from npu_sim.studies.determinism import DeterminismStudy
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import PrecisionStudy
 
-from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed, SwiGluComputed, SwiGluGradComputed, RotaryPositionEmbeddingComputed, RotaryPositionEmbeddingGradComputed
+from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed, SwiGluComputed, SwiGluGradComputed, RotaryPositionEmbeddingComputed, RotaryPositionEmbeddingGradComputed, ApplyAdamWV2Computed
 
 __all__: list[str]
 
@@ -81,6 +81,11 @@ def certificate(
 ) -> list[Certificate]: ...
 
 @overload
+def certificate(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Computed]
+) -> list[Certificate]: ...
+
+@overload
 def determinism(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> DeterminismStudy: ...
@@ -146,6 +151,11 @@ def determinism(
 ) -> DeterminismStudy: ...
 
 @overload
+def determinism(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, random_orders: int = ..., seed: int = ..., adversarial: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Computed]
+) -> DeterminismStudy: ...
+
+@overload
 def invariance(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> InvarianceStudy: ...
@@ -211,6 +221,11 @@ def invariance(
 ) -> InvarianceStudy: ...
 
 @overload
+def invariance(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Computed]
+) -> InvarianceStudy: ...
+
+@overload
 def precision(
     operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> PrecisionStudy: ...
@@ -273,4 +288,9 @@ def precision(
 @overload
 def precision(
     operator: Literal["rotary_position_embedding_grad", "RotaryPositionEmbeddingGrad", "aclnnRotaryPositionEmbeddingGrad"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RotaryPositionEmbeddingGradComputed]
+) -> PrecisionStudy: ...
+
+@overload
+def precision(
+    operator: Literal["apply_adam_w_v2", "ApplyAdamWV2", "aclnnApplyAdamWV2"], *, progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., deterministic: bool = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ApplyAdamWV2Computed]
 ) -> PrecisionStudy: ...

@@ -41,6 +41,7 @@ START_UP = MappingProxyType(
         "sub": 22.13,
         "muls": 23.10,
         "adds": 22.09,
+        "max": 20.13,
         WIDENING: 20.12,
         NARROWING: 20.44,
         "duplicate": 17.00,
@@ -51,11 +52,19 @@ START_UP = MappingProxyType(
         "div": 29.09,
         "square root": 29.00,
         "exp": 28.04,
+        "ln": 28.0,
+        "abs": 20.0,
+        "shift": 20.0,
+        "compare": 20.0,
+        "select": 20.0,
     }
 )
 """Cycles before the first repeat, from the cost table of the vendor's public fusion compiler (page,
-"Start-up, cycles"). Casts of bf16 use the value of fp16, which is a model."""
-CYCLES_PER_REPEAT = MappingProxyType({"sum of a repeat": 7, "div": 2, "square root": 2, "exp": 2})
+"Start-up, cycles"). Casts of bf16 use the value of fp16, which is a model, as are the
+last five entries (page ``apply_adam_w_v2``, "Vector instructions of a tile")."""
+CYCLES_PER_REPEAT = MappingProxyType(
+    {"sum of a repeat": 7, "div": 2, "square root": 2, "exp": 2, "ln": 2}
+)
 """Published rates other than one cycle per repeat (page, "Cycles per repeat")."""
 
 

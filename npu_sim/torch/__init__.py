@@ -27,13 +27,14 @@ from npu_sim.framework.target import set_device
 from npu_sim.registry import all_operators, find_operator
 from npu_sim.torch.library import define_all, operator_function
 from npu_sim.torch.operators import differentiable_functions
+from npu_sim.torch.operators.apply_adam_w_v2 import fused_adamw_
 from npu_sim.torch.recorder import record
 
 _differentiable = differentiable_functions()
 define_all()
 globals().update(_differentiable)
 
-__all__ = [*_differentiable, "record", "set_device", "use"]
+__all__ = [*_differentiable, "fused_adamw_", "record", "set_device", "use"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, bfloat16
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import run, signature_of
-from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.registry import OPERATOR_NAMES, OPERATORS, load_operator
 
 Array = np.ndarray[Any, Any]
 Outputs = tuple[Any, ...]
@@ -167,7 +167,13 @@ def operator_function(name: str) -> Callable[..., Any]:
     inputs = parameters_of(operator)
     out_parameter = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     signature = inspect.Signature([*inputs, out_parameter])
-    registered = operator_of(operator.name)
+    # An operator of the package keeps the gradient that its module defines.
+    is_defined = operator.name in OPERATOR_NAMES and operator.name in _libraries
+    registered = (
+        getattr(getattr(torch.ops, NAMESPACE), operator.name).default
+        if is_defined
+        else operator_of(operator.name)
+    )
 
     def function(*args: Any, **kwargs: Any) -> Any:
         arguments = signature.bind(*args, **kwargs).arguments

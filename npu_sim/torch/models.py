@@ -14,9 +14,12 @@ import torch
 from npu_sim.files.reading import CONFIG_BYTES, read_limited
 from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
+from npu_sim.torch.operators import apply_adam_w_v2 as adam_w
 from npu_sim.torch.recorder import Recorder
-from npu_sim.torch.recording import Recording
+from npu_sim.torch.recording import Place, Recording
 
+ADAMW = "adamw"
+"""The optimizer whose calls can be added."""
 MOST_LAYERS = 1024
 """Maximum number of layers, more than any model has."""
 OF_POSITION = ("layer_idx", "layer_id", "layer_index", "layer_number")
@@ -30,6 +33,7 @@ def recorded_model(
     batch: int,
     sequence: int,
     dtype: str,
+    optimizer: str | None,
     deterministic: bool,
     sizes: Mapping[str, Any],
 ) -> Recording:
@@ -44,6 +48,9 @@ def recorded_model(
     if dtype not in DTYPES:
         message = Text("dtype = {dtype} is not known", dtype=repr(dtype))
         raise UsageError("dtype", message, Text("one of: {names}", names=", ".join(DTYPES)))
+    if optimizer not in (None, ADAMW):
+        message = Text("optimizer = {optimizer} is not known", optimizer=shown(optimizer))
+        raise UsageError("optimizer", message, Text("one of: {names}", names=ADAMW))
     with _offline_transformers() as transformers:
         values = {**_content(config), **sizes}
         kind = _require_kind(transformers, values, sizes)
@@ -53,10 +60,10 @@ def recorded_model(
             model = _model_of(transformers, kind, values, DTYPES[dtype])
             try:
                 repeats = _merge_equal_layers(model)
-                return _recorded(model, repeats, batch, sequence, deterministic)
+                return _recorded(model, repeats, batch, sequence, deterministic, optimizer)
             except UsageError:  # also from code that takes layers by their numbers
                 model = _model_of(transformers, kind, values, DTYPES[dtype])
-                return _recorded(model, {}, batch, sequence, deterministic)
+                return _recorded(model, {}, batch, sequence, deterministic, optimizer)
 
         try:
             return attempt(values)
@@ -86,6 +93,7 @@ def _recorded(
     batch: int,
     sequence: int,
     deterministic: bool,
+    optimizer: str | None,
 ) -> Recording:
     """Return the calls of a model; ``repeats`` has layers that stand for several."""
     tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
@@ -99,7 +107,23 @@ def _recorded(
         message = Text("the model cannot run without values: {error}", error=_in_short(error))
         hint = "npu-sim record with a script that trains a small model on the CPU"
         raise UsageError("config", message, hint) from error
+    if optimizer is not None:
+        _add_updates(recorder, model, repeats)
     return recorder.recording
+
+
+def _add_updates(
+    recorder: Recorder, model: torch.nn.Module, repeats: Mapping[torch.nn.Module, int]
+) -> None:
+    """Add the call that updates each parameter, as often as its layer counts."""
+    times = {
+        parameter: count for layer, count in repeats.items() for parameter in layer.parameters()
+    }
+    for name, parameter in model.named_parameters():
+        place = Place("", recorder.names.of(parameter) or name, "", 0)
+        recorder.recording.add(
+            adam_w.OPERATOR, adam_w.inputs_of(parameter), place, times.get(parameter, 1)
+        )
 
 
 def _merge_equal_layers(model: Any) -> dict[torch.nn.Module, int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -206,12 +207,15 @@ class Patterns:
         self.functions: dict[Any, Callable[..., None]] = {}
         self.kernels: dict[str, str] = {}
         self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = []
+        self.on_optimizer_step: list[Callable[..., None]] = []
         self.on_module_exit: list[Callable[..., None]] = []
         for module in modules():
             self.functions.update(getattr(module, "FUNCTIONS", {}))
             self.kernels.update(getattr(module, "KERNELS", {}))
             if hasattr(module, "follow"):
                 self.follow.append((module.TOPIC, module.follow))
+            if hasattr(module, "on_optimizer_step"):
+                self.on_optimizer_step.append(module.on_optimizer_step)
             if hasattr(module, "on_module_exit"):
                 self.on_module_exit.append(module.on_module_exit)
 
@@ -247,6 +251,7 @@ class Recorder:
     def watching(self) -> Iterator[None]:
         """Record the code that runs in the block."""
         hooks = [
+            register_optimizer_step_post_hook(self._after_optimizer),
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
         ]
@@ -268,6 +273,11 @@ class Recorder:
             if not forks.here:
                 self.recording.processes = names
                 self._finish()
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Let operators read a step of an optimizer."""
+        for on_step in self._patterns.on_optimizer_step:
+            on_step(self.thread.spans[-1], optimizer)
 
     @contextmanager
     def _watching_thread(self) -> Iterator[None]:

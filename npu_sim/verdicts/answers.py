@@ -1,6 +1,6 @@
 """Answers of ``verify``: verdicts by element, with witnesses and reasons."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ STATUSES = ("equal", "reachable", "undecided", "unreachable")
 """Names of the codes."""
 WORST_ELEMENTS = 20
 """Maximum number of elements listed."""
+MEASURED_SETS = 3
+"""Elements whose set of reachable values is measured."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Examined:
         Nearest value that an order gives, of those tried.
     low, high
         Bounds of the value over all orders; infinite if unknown.
+    values
+        Number of values that the orders give; 0 where they were not enumerated.
     contributions, cores
         Number of contributions and of cores.
     steps
@@ -47,6 +51,7 @@ class Examined:
     nearest: float
     low: float
     high: float
+    values: int
     contributions: int
     cores: int
     steps: tuple[Step, ...]
@@ -64,12 +69,15 @@ class Explanation:
         Number of the unreachable elements that are equal or reachable there, and of all.
     whole
         Whether every element of the output is equal or reachable there.
+    impossible
+        Number of elements that the call can give, but not the alternative.
     """
 
     alternative: str
     explained: int
     of: int
     whole: bool
+    impossible: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
@@ -78,6 +86,7 @@ class Explanation:
             "explained": self.explained,
             "of": self.of,
             "whole": self.whole,
+            "impossible": self.impossible,
         }
 
 
@@ -101,10 +110,15 @@ class OutputVerdict(Printed):
         Order of arrival that gives the whole output; empty if none of the named ones does.
     rules
         Parts of the rule that are not published, for elements that differ.
+    cut_short
+        Which elements are undecided because the budget of the whole call was spent.
     examine
-        ``examine(index)`` examines an order-dependent element; None when it has no contributions.
+        ``examine(indices)`` examines order-dependent elements; those without contributions are
+        missing in the answer.
     explanations
         Alternatives that explain unreachable elements, the best first.
+    patterns
+        Common properties of the unreachable elements: places, bits, ratio ...
     rounded_from
         dtype of the output when it is given in a narrower one, to which computed values are
         rounded; else empty.
@@ -118,8 +132,10 @@ class OutputVerdict(Printed):
     misfits: NDArray[np.bool_]
     order: str
     rules: tuple[OpenRule, ...]
-    examine: Callable[[tuple[int, ...]], Examined | None]
+    cut_short: NDArray[np.bool_]
+    examine: Callable[[Sequence[tuple[int, ...]]], Mapping[tuple[int, ...], Examined]]
     explanations: tuple[Explanation, ...] = ()
+    patterns: tuple[str, ...] = ()
     rounded_from: str = ""
 
     @property
@@ -136,6 +152,14 @@ class OutputVerdict(Printed):
             counts[STATUSES[code]] = int(np.count_nonzero(self.elements == code))
         counts[STATUSES[EQUAL]] = self.elements.size - sum(counts.values())
         return counts
+
+    @cached_property
+    def allowed_by_a_rule(self) -> NDArray[np.bool_]:
+        """Which measured values a part of the rule that is not published allows."""
+        allowed = np.zeros(self.elements.shape, np.bool_)
+        for rule in self.rules:
+            allowed |= allows(rule, self.given)
+        return allowed
 
     @property
     def possible(self) -> bool:
@@ -172,8 +196,39 @@ class OutputVerdict(Printed):
         position = self._index(index)
         if not self.order_dependent[position] or self.elements[position] > REACHABLE:
             return ()
-        examined = self.examine(position)
+        examined = self._examined(position)
         return () if examined is None else examined.steps
+
+    @cached_property
+    def _examinations(self) -> dict[tuple[int, ...], Examined]:
+        """Elements that were examined: first the listed ones, together."""
+        return dict(self.examine([at for at in self.worst if self.order_dependent[at]]))
+
+    def _examined(self, position: tuple[int, ...]) -> Examined | None:
+        if position not in self._examinations:
+            self._examinations.update(self.examine([position]))
+        return self._examinations.get(position)
+
+    @cached_property
+    def measured_sets(self) -> tuple[Examined, ...]:
+        """Some order-dependent elements that do not have the bits of the whole output's order."""
+        places = np.argwhere(self.order_dependent & (self.elements > EQUAL))
+        steps = np.linspace(0, max(0, len(places) - 1), min(MEASURED_SETS, len(places)))
+        indices = [tuple(map(int, places[int(step)])) for step in steps]
+        return tuple(filter(None, map(self._examined, indices)))
+
+    def width(self, examined: Examined) -> int:
+        """Return the distance of the bounds of an element in ulp of the output's dtype."""
+        low, high = (np.array([side], self.given.dtype) for side in (examined.low, examined.high))
+        return int(ulp_distance(low, high, canonical_dtype(self.given.dtype))[0])
+
+    @cached_property
+    def within_a_rule(self) -> NDArray[np.bool_]:
+        """Which elements have a part of the rule that is not published."""
+        within = np.zeros(self.elements.shape, np.bool_)
+        for rule in self.rules:
+            within |= rule.lowest <= rule.highest
+        return within
 
     def reason(self, index: Any) -> str:
         """Return why an element has its verdict."""
@@ -183,10 +238,10 @@ class OutputVerdict(Printed):
             return Text(
                 "the measured value is not representable in {dtype}", dtype=str(self.given.dtype)
             )
-        if code == UNDECIDED:
-            for rule in self.rules:
-                if allows(rule, self.given)[position]:
-                    return rule.reason
+        if code == UNDECIDED and self.allowed_by_a_rule[position]:
+            return next(rule.reason for rule in self.rules if allows(rule, self.given)[position])
+        if code == UNREACHABLE and self.within_a_rule[position]:
+            return self._beyond_rule(position, given)
         if not self.order_dependent[position]:
             if code == EQUAL:
                 return "one legal order, equal bits"
@@ -198,18 +253,41 @@ class OutputVerdict(Printed):
             )
         if code == EQUAL:
             return Text("the whole output has the bits of the order {order}", order=self.order)
-        examined = self.examine(position)
+        if self.cut_short[position]:
+            return "the budget of the whole call was spent before all orders were tried"
+        examined = self._examined(position)
         if examined is None:
             return "its order depends on timing, and the operator states no contributions"
         return self._examined_reason(position, examined, given)
 
+    def _beyond_rule(self, position: tuple[int, ...], given: str) -> str:
+        """Return that an element is beyond the bound of a rule that is not published."""
+        shape = self.elements.shape
+        bounds = [
+            (
+                rule,
+                *(np.broadcast_to(side, shape)[position] for side in (rule.lowest, rule.highest)),
+            )
+            for rule in self.rules
+        ]
+        rule, low, high = next(found for found in bounds if found[1] <= found[2])
+        return Text(
+            "{given} is beyond the bound {low} to {high}: {rule}",
+            given=given,
+            low=str(self.given.dtype.type(low)),
+            high=str(self.given.dtype.type(high)),
+            rule=rule.reason,
+        )
+
     def _examined_reason(self, position: tuple[int, ...], examined: Examined, given: str) -> str:
         if self.elements[position] == REACHABLE:
             return Text(
-                "an order of its {count} contributions from {cores} cores gives {given}",
+                "an order of its {count} contributions from {cores} cores gives {given}; "
+                "{reachable}",
                 count=examined.contributions,
                 cores=examined.cores,
                 given=given,
+                reachable=self._width_text(examined),
             )
         nearest = Text(
             "the nearest value found is {nearest}, {ulp} ulp apart",
@@ -242,6 +320,14 @@ class OutputVerdict(Printed):
             nearest=nearest,
         )
 
+    def _width_text(self, examined: Examined) -> str:
+        ulp = self.width(examined)
+        if not examined.values:
+            return Text("all orders lie within {ulp} ulp", ulp=ulp)
+        return Text(
+            "{count} values are reachable, within {ulp} ulp", count=examined.values, ulp=ulp
+        )
+
     def distance(self, position: tuple[int, ...], other: Any) -> int:
         """Return the distance of a measured element from a value, in ulp of the dtype."""
         given = self.given[position]
@@ -252,14 +338,18 @@ class OutputVerdict(Printed):
 
     @cached_property
     def worst(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the worst elements that are unreachable or undecided."""
+        """Indices of the worst elements that are unreachable or undecided.
+
+        Those come first that differ most from the computed values: in ulp, sums near 0 would.
+        """
         positions = np.flatnonzero(self.elements.reshape(-1) >= UNDECIDED)
         codes = self.elements.reshape(-1)[positions].astype(np.int64)
-        given, expected = self.given.reshape(-1)[positions], self.expected.reshape(-1)[positions]
-        if given.dtype.kind in "iu":
-            distances = np.abs(given.astype(np.int64) - expected.astype(np.int64))
-        else:
-            distances = ulp_distance(given, expected, canonical_dtype(given.dtype))
+        with np.errstate(all="ignore"):
+            distances = np.abs(
+                self.given.reshape(-1)[positions].astype(np.float64)
+                - self.expected.reshape(-1)[positions].astype(np.float64)
+            )
+        distances[np.isnan(distances)] = np.inf
         order = np.lexsort((positions, -distances, -codes))[:WORST_ELEMENTS]
         shape = self.elements.shape
         return tuple(
@@ -275,6 +365,10 @@ class OutputVerdict(Printed):
             "order": self.order or None,
             "rounded_from": self.rounded_from or None,
             "open_rules": [rule.reason for rule in self.rules],
+            "reachable_sets": [
+                {"values": examined.values or None, "ulp": self.width(examined)}
+                for examined in self.measured_sets
+            ],
             "worst": [
                 {
                     "index": list(index),
@@ -285,7 +379,105 @@ class OutputVerdict(Printed):
                 }
                 for index in self.worst
             ],
+            "patterns": list(self.patterns),
             "explanations": [explanation.as_dict() for explanation in self.explanations],
+            "next": list(self.next_steps),
+        }
+
+    @cached_property
+    def next_steps(self) -> tuple[str, ...]:
+        """What decides undecided elements, or helps with unreachable ones."""
+        undecided = self.elements == UNDECIDED
+        ruled = int(np.count_nonzero(undecided & self.allowed_by_a_rule))
+        unruled = undecided & ~self.allowed_by_a_rule
+        cut_short = int(np.count_nonzero(unruled & self.cut_short))
+        searched = self.counts["undecided"] - ruled - cut_short
+        steps: list[str] = []
+        if cut_short:
+            text = (
+                "{count} elements: the budget of the whole call was spent; raise total_budget, "
+                "name SoC, release and mode, or verify some columns of the tensors"
+            )
+            steps.append(Text(text, count=cut_short))
+        if searched > 0:
+            text = "{count} elements: the search found neither an order nor a proof; raise budget"
+            steps.append(Text(text, count=searched))
+        if ruled:
+            text = "{count} elements: part of the rule is not published, no search decides them"
+            steps.append(Text(text, count=ruled))
+        if not self.possible and not self.explanations:
+            steps.append(
+                Text(
+                    "make sure that the inputs are those that the kernel read, in their own dtype "
+                    "and saved before they were changed in place; then verify a second run against "
+                    "this one"
+                )
+            )
+        return tuple(steps)
+
+
+@dataclass(frozen=True)
+class ResultDifference:
+    """How a second result of the same call differs from the first.
+
+    Attributes
+    ----------
+    first, second
+        Verdicts on both results of an output.
+    """
+
+    first: OutputVerdict
+    second: OutputVerdict
+
+    @cached_property
+    def differing(self) -> NDArray[np.bool_]:
+        """Which elements differ in their bits or, if nan, in being nan."""
+        return ~equal_bits(self.first.given, self.second.given)
+
+    @cached_property
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """Rows with elements that differ, as plain data; impossible ones first, then large ones.
+
+        A row is what lies along the last axis; ``index`` has the other indices.
+        """
+        columns = self.differing.shape[-1] if self.differing.ndim else 1
+        different = self.differing.reshape(-1, columns)
+        places = np.flatnonzero(different.any(axis=1))
+        first, second = (
+            side.given.reshape(-1, columns)[places] for side in (self.first, self.second)
+        )
+        codes = [side.elements.reshape(-1, columns)[places] for side in (self.first, self.second)]
+        shape, where = self.differing.shape[:-1], different[places]
+        with np.errstate(all="ignore"):
+            apart = np.abs(first.astype(np.float64) - second.astype(np.float64))
+        largest = np.where(where & np.isnan(apart), np.inf, np.where(where, apart, 0)).max(axis=1)
+        worst = np.maximum(*(np.where(where, side, 0).max(axis=1) for side in codes))
+        return tuple(
+            {
+                "index": [int(at) for at in np.unravel_index(int(places[row]), shape)],
+                "elements": int(where[row].sum()),
+                "largest_difference": float(largest[row]),
+                "first": STATUSES[int(codes[0][row][where[row]].max())],
+                "second": STATUSES[int(codes[1][row][where[row]].max())],
+            }
+            for row in np.lexsort((-largest, -worst.astype(np.int64))).tolist()
+        )
+
+    @property
+    def proved(self) -> bool:
+        """Whether every element that differs is possible in both results."""
+        return all(
+            row[side] in STATUSES[:UNDECIDED] for row in self.rows for side in ("first", "second")
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data, with the rows that differ most."""
+        return {
+            "elements": int(np.count_nonzero(self.differing)),
+            "rows": len(self.rows),
+            "proved": self.proved,
+            "worst_rows": list(self.rows[:WORST_ELEMENTS]),
+            "second": self.second.as_dict(),
         }
 
 
@@ -325,6 +517,8 @@ class Verification(Printed):
         Verdicts by result name.
     combinations
         All combinations that were tried.
+    against
+        How second results differ, by result name.
     """
 
     operator: str
@@ -333,12 +527,15 @@ class Verification(Printed):
     release: str
     deterministic: bool
     outputs: Mapping[str, OutputVerdict]
-    combinations: tuple[Combination, ...] = field(default=())
+    combinations: tuple[Combination, ...] = ()
+    against: Mapping[str, ResultDifference] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
-        """The worst verdict of the outputs."""
-        return max((output.status for output in self.outputs.values()), key=STATUSES.index)
+        """The worst verdict of the outputs, second results included."""
+        seconds = [difference.second for difference in self.against.values()]
+        verdicts = (*self.outputs.values(), *seconds)
+        return max((verdict.status for verdict in verdicts), key=STATUSES.index)
 
     @property
     def possible(self) -> tuple[Combination, ...]:
@@ -356,6 +553,7 @@ class Verification(Printed):
             "status": self.status,
             "outputs": {name: output.as_dict() for name, output in self.outputs.items()},
             "combinations": [combination.as_dict() for combination in self.combinations],
+            "against": {name: one.as_dict() for name, one in self.against.items()},
         }
 
 
@@ -365,3 +563,19 @@ def allows(rule: OpenRule, given: NDArray[Any]) -> NDArray[np.bool_]:
     anything = np.isneginf(rule.lowest) & np.isposinf(rule.highest)
     allowed: NDArray[np.bool_] = ((values >= rule.lowest) & (values <= rule.highest)) | anything
     return allowed
+
+
+def equal_bits(array: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where two arrays of a dtype have equal bits; every nan equals every nan."""
+    if array.dtype.kind in "iu":
+        integers: NDArray[np.bool_] = array == other
+        return integers
+    same: NDArray[np.bool_] = bits_of(array) == bits_of(other)
+    if not same.all():
+        same |= np.isnan(array) & np.isnan(other)
+    return same.reshape(array.shape)
+
+
+def bits_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the bits of an array as unsigned integers."""
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")

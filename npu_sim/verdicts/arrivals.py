@@ -1,6 +1,6 @@
 """Orders of arrival that give measured values: search and proof for the elements of one output."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,21 @@ from npu_sim.kernels.arrival_orders import (
     Contributions,
     arrival_of,
 )
-from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Finish
+from npu_sim.kernels.arrival_search import ELEMENTS_TOGETHER, Effort, Finish
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders.claims import Parts
-from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined
+from npu_sim.orders.claims import LastWrites, Parts, Step
+from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, Examined, equal_bits
 
 Report = Callable[[str, float], None]
+
+
+def silent(stage: str, fraction: float) -> None:
+    """Show no progress."""
+
+
 VERDICT_OF = {
     arrival_search.REACHED: REACHABLE,
     arrival_search.EXCLUDED_BY_ALL: UNREACHABLE,
@@ -33,14 +39,40 @@ VERDICT_OF = {
     arrival_search.NOT_FOUND: UNDECIDED,
 }
 """Verdict on an element by how its search ended."""
+FEW_SUMS = 1 << 10
+"""Partial sums for an element when those of the whole call are spent."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Budget:
-    """Effort of a search: partial sums for each element, and the seed of random orders."""
+    """Effort of a search, counted over all elements of a call.
+
+    Attributes
+    ----------
+    sums
+        Partial sums for each element.
+    seed
+        Seed of random orders.
+    whole
+        Partial sums for the whole call; when they are spent, intervals and FEW_SUMS partial sums
+        decide the elements that remain.
+    spent
+        Partial sums that were computed.
+    """
 
     sums: int
     seed: int
+    whole: int
+    spent: int = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the partial sums of the whole call are spent."""
+        return self.spent >= self.whole
+
+    def part(self, fraction: int, sums: int) -> "Budget":
+        """Return a budget of its own: a fraction of the whole, at most ``sums`` for an element."""
+        return Budget(min(self.sums, sums), self.seed, max(1, self.whole // fraction))
 
 
 def rounded_to(dtype: np.dtype[Any], values: NDArray[Any]) -> NDArray[Any]:
@@ -50,44 +82,41 @@ def rounded_to(dtype: np.dtype[Any], values: NDArray[Any]) -> NDArray[Any]:
     return narrow_array(values.astype(np.float32), canonical_dtype(dtype))
 
 
-def equal_bits(array: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where two arrays of a dtype have equal bits; every nan equals every nan."""
-    if array.dtype.kind in "iu":
-        integers: NDArray[np.bool_] = array == other
-        return integers
-    same: NDArray[np.bool_] = bits_of(array) == bits_of(other)
-    if not same.all():
-        same |= np.isnan(array) & np.isnan(other)
-    return same.reshape(array.shape)
-
-
-def bits_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the bits of an array as unsigned integers."""
-    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
-
-
 @dataclass(frozen=True)
 class MeasuredOutput:
-    """A measured output of a call, whose elements depend on the order of arrival."""
+    """A measured output of a call, whose elements depend on the order of arrival.
+
+    Attributes
+    ----------
+    result
+        Result in the sequential order.
+    given
+        The measured values.
+    initial
+        fp32 values of the shape of the output to which contributions are added; None for zeros.
+    """
 
     call: StudyCall
     result: Result
-    """Result in the sequential order."""
     name: str
     given: NDArray[Any]
-    """The measured values."""
     budget: Budget
+    initial: NDArray[Any] | None = None
 
     def decide(
         self, wanted: NDArray[np.bool_], elements: NDArray[np.uint8], report: Report
-    ) -> None:
-        """Write the verdicts on the wanted elements into ``elements``."""
+    ) -> NDArray[np.bool_]:
+        """Write the verdicts on the wanted elements into ``elements``.
+
+        Returns which of them remain undecided because the budget of the whole call was spent.
+        """
+        cut_short = np.zeros(elements.size, np.bool_)
         if self.call.operator.has_hook(hooks.WRITES):
-            for rows, values in self._writes():
+            for rows, values, _, _ in self._writes():
                 measured = np.broadcast_to(self.given[rows], values.shape)
                 found = np.where(equal_bits(values, measured).any(axis=0), REACHABLE, UNREACHABLE)
                 elements[rows] = np.where(wanted[rows], found, elements[rows])
-            return
+            return cut_short.reshape(elements.shape)
         flat, total, done = elements.reshape(-1), int(np.count_nonzero(wanted)), 0
         verdict_of = np.array([VERDICT_OF[how] for how in range(len(VERDICT_OF))], np.uint8)
         for parts, firsts in self._parts():
@@ -96,58 +125,69 @@ class MeasuredOutput:
             for begin in range(0, len(chosen), ELEMENTS_TOGETHER):
                 batch = np.ascontiguousarray(chosen[begin : begin + ELEMENTS_TOGETHER])
                 positions = places[batch[:, 0], batch[:, 1]]
-                outcome, _ = self._search(parts, batch, self.given.reshape(-1)[positions])
+                is_spent = self.budget.is_spent
+                outcome, _ = self._search(parts, batch, positions)
+                self.budget.spent += int(outcome.spent.sum())
                 flat[positions] = verdict_of[outcome.how]
+                cut_short[positions] = is_spent & (flat[positions] == UNDECIDED)
                 done += len(batch)
                 report(self.name, done / total)
+        return cut_short.reshape(elements.shape)
 
-    def examine(self, index: tuple[int, ...]) -> Examined | None:
-        """Return what is known of one order-dependent element; None without contributions."""
+    def examine(self, indices: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Examined]:
+        """Return what is known of some order-dependent elements; none without contributions."""
         if self.call.operator.has_hook(hooks.WRITES):
-            return self._examine_writes(index)
-        flat, given = int(np.ravel_multi_index(index, self.given.shape)), self.given[index]
+            return self._examine_writes(indices)
+        found = {}
+        flat = {int(np.ravel_multi_index(index, self.given.shape)): index for index in indices}
         for parts, firsts in self._parts():
             columns = parts.values.shape[1]
-            holding = np.flatnonzero((firsts <= flat) & (flat < firsts + columns))
-            if holding.size == 0:
-                continue
-            part = int(holding[0])
-            column = flat - int(firsts[part])
-            place = np.array([[part, column]], np.int64)
-            outcome, trail = self._search(parts, place, given.reshape(1), prove=False)
-            begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
-            how = int(outcome.how[0])
-            if how == arrival_search.REACHED:
-                order: NDArray[Any] | None = trail[: stop - begin]
-            elif (order := _named_arrival(parts, part, column, given)) is not None:
-                how = arrival_search.REACHED
-            return Examined(
-                how,
-                float(outcome.nearest[0]),
-                float(outcome.low[0]),
-                float(outcome.high[0]),
-                stop - begin,
-                len(set(parts.cores[begin:stop].tolist())),
-                () if order is None else parts.steps(part, column, order),
-            )
-        return None
+            for position, index in flat.items():
+                holding = np.flatnonzero((firsts <= position) & (position < firsts + columns))
+                if holding.size:
+                    part = int(holding[0])
+                    column = position - int(firsts[part])
+                    found[index] = self._examined(parts, part, column, position)
+        return found
 
-    def _examine_writes(self, index: tuple[int, ...]) -> Examined | None:
-        """Return what is known of an element of which the last write survives."""
-        for rows, values in self._writes():
-            if rows != index[: len(rows)]:
-                continue
-            writes = values[(slice(None), *index[len(rows) :])].astype(np.float64)
-            nearest = writes[np.argmin(np.abs(writes - float(self.given[index])))]
-            low, high = float(writes.min()), float(writes.max())
-            return Examined(None, float(nearest), low, high, len(writes), len(writes), ())
-        return None
+    def _examined(self, parts: Parts, part: int, column: int, position: int) -> Examined:
+        place, given = np.array([[part, column]], np.int64), self.given.reshape(-1)[position]
+        outcome, trail = self._search(parts, place, np.array([position]), prove=False)
+        begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
+        how = int(outcome.how[0])
+        if how == arrival_search.REACHED:
+            order: NDArray[Any] | None = trail[: stop - begin]
+        elif (order := _named_arrival(parts, part, column, given)) is not None:
+            how = arrival_search.REACHED
+        return Examined(
+            how=how,
+            nearest=float(outcome.nearest[0]),
+            low=float(outcome.low[0]),
+            high=float(outcome.high[0]),
+            values=int(outcome.values[0]),
+            contributions=stop - begin,
+            cores=len(set(parts.cores[begin:stop].tolist())),
+            steps=() if order is None else parts.steps(part, column, order),
+        )
 
-    def _writes(self) -> Iterator[tuple[tuple[int, ...], Any]]:
-        """Yield places to which several cores write, with the values that each writes."""
+    def _examine_writes(
+        self, indices: Sequence[tuple[int, ...]]
+    ) -> dict[tuple[int, ...], Examined]:
+        """Return what is known of elements of which the last write survives."""
+        found = {}
+        for rows, values, cores, names in self._writes():
+            for index in indices:
+                if rows == index[: len(rows)]:
+                    place: Any = (slice(None), *index[len(rows) :])
+                    writes = values[place]
+                    found[index] = _examined_writes(writes, self.given[index], cores, names)
+        return found
+
+    def _writes(self) -> Iterator[LastWrites]:
+        """Yield what several cores write to a place, in the dtype of the measured values."""
         writes = self.call.operator.hook(hooks.WRITES)
-        for rows, values in writes(self.call, self.result, self.name):
-            yield rows, rounded_to(self.given.dtype, values)
+        for written in writes(self.call, self.result, self.name):
+            yield written._replace(values=rounded_to(self.given.dtype, written.values))
 
     def _parts(self) -> Iterator[tuple[Parts, NDArray[Any]]]:
         """Yield the contributions, with the flat index of each part's first element."""
@@ -159,20 +199,56 @@ class MeasuredOutput:
             yield parts, np.array(firsts, np.int64)
 
     def _search(
-        self, parts: Parts, places: NDArray[np.int64], given: NDArray[Any], prove: bool = True
+        self,
+        parts: Parts,
+        places: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        prove: bool = True,
     ) -> tuple[Any, NDArray[Any]]:
-        """Search for the given values at some places (part, column) of the contributions."""
-        largest = float(FORMATS[canonical_dtype(given.dtype)].largest_finite)
-        stored = storage_view(np.empty(0, given.dtype))
+        """Search for the measured values at some places (part, column) of the contributions.
+
+        - ``positions``: flat indices of the same elements.
+        """
+        dtype, initial = self.given.dtype, self.initial
+        largest = float(FORMATS[canonical_dtype(dtype)].largest_finite)
+        few = prove and self.budget.is_spent
+        sums = min(self.budget.sums, FEW_SUMS) if few else self.budget.sums
         return arrival_search.search(
             Contributions(parts.values, parts.starts, parts.cores, parts.keys, parts.factors),
             places,
-            widen_array(given),
-            Finish(stored, largest if self.call.profile.saturates else 0.0),
-            self.budget.sums,
-            self.budget.seed,
+            widen_array(self.given.reshape(-1)[positions]),
+            Finish(
+                storage_view(np.empty(0, dtype)), largest if self.call.profile.saturates else 0.0
+            ),
+            Effort(sums, self.budget.seed),
             prove=prove,
+            initial=None if initial is None else initial.reshape(-1)[positions],
         )
+
+
+def _examined_writes(
+    writes: NDArray[Any], given: Any, cores: Sequence[int], names: Sequence[str]
+) -> Examined:
+    """Return what is known of an element of which one of several writes survives."""
+    numbers = writes.astype(np.float64)
+    same = np.flatnonzero(equal_bits(writes, np.broadcast_to(given, writes.shape)))
+    steps: tuple[Step, ...] = ()
+    if same.size:
+        last = int(same[0])
+        order = [core for core in range(len(cores)) if core != last] + [last]
+        steps = tuple(
+            Step(cores[core], names[core], numbers[core], numbers[core]) for core in order
+        )
+    return Examined(
+        how=None,
+        nearest=float(numbers[np.argmin(np.abs(numbers - float(given)))]),
+        low=float(numbers.min()),
+        high=float(numbers.max()),
+        values=len(np.unique(numbers)),
+        contributions=len(writes),
+        cores=len(writes),
+        steps=steps,
+    )
 
 
 def _named_arrival(parts: Parts, part: int, column: int, given: Any) -> NDArray[Any] | None:

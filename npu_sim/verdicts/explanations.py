@@ -1,30 +1,135 @@
 """Alternatives that may explain unreachable elements: each is simulated, and its bits compared."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_sim.cores import all_socs, shipped_products
 from npu_sim.framework import hooks
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
+from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, NpuSimError
-from npu_sim.verdicts.answers import REACHABLE, UNREACHABLE, Explanation, OutputVerdict
-from npu_sim.verdicts.arrivals import Budget, Report
-from npu_sim.verdicts.judging import judge
+from npu_sim.verdicts.answers import (
+    REACHABLE,
+    UNDECIDED,
+    UNREACHABLE,
+    Explanation,
+    OutputVerdict,
+    equal_bits,
+)
+from npu_sim.verdicts.arrivals import Budget, Report, rounded_to
+from npu_sim.verdicts.judging import judge, order_dependent
+from npu_sim.verdicts.patterns import (
+    LEAST_ELEMENTS,
+    finite_median,
+    ratio_of,
+    representable,
+    samples_of,
+)
 
 MOST_EXPLANATIONS = 5
 """Explanations that are listed."""
 MOST_SUMS = 1 << 14
 """Partial sums for an element of an alternative, at most."""
+PART_OF_BUDGET = 16
+"""Part of the budget of the whole call that one alternative may take."""
+SAMPLE = 48
+"""Elements that are searched first: as many impossible as possible ones."""
 ROUNDED_TO = ("bfloat16", "float16", "hf32")
 """Formats that inputs may have been rounded to."""
+EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12)
+"""Values of ``epsilon`` in use."""
+MOST_RATIO = 1 << 16
+"""Largest number that a result is divided or multiplied by."""
+HALF_ORDERS = 12
+"""Orders that are tried of each half of a batch; every pair is compared."""
+NAMED_SOCS = 3
+"""SoCs that an alternative names."""
 
-Alternatives = Iterator[tuple[str, StudyCall]]
+Codes = NDArray[np.uint8]
+Mask = NDArray[np.bool_] | None
+
+
+class Alternative(NamedTuple):
+    """What may have happened instead.
+
+    Attributes
+    ----------
+    text
+        What differs from the call.
+    judged
+        ``judged(among)`` returns the codes of the output's elements there; elements outside the
+        mask that need a search may stay undecided. Raises NpuSimError for a call that is refused.
+    """
+
+    text: str
+    judged: Callable[[Mask], Codes]
+
+
+Alternatives = Iterator[Alternative]
+
+
+class _Question(NamedTuple):
+    """An output with unreachable elements.
+
+    Attributes
+    ----------
+    call
+        The call, on the device of the verdict.
+    verdict, array
+        Verdict on the output, and the output as it was given.
+    tried
+        Keys of the calls that were compared already; see :func:`computation_key`.
+    """
+
+    call: StudyCall
+    verdict: OutputVerdict
+    array: NDArray[Any]
+    tried: Collection[Any]
+    budget: Budget
+
+    @property
+    def unreachable(self) -> NDArray[np.bool_]:
+        """The elements to explain."""
+        mask: NDArray[np.bool_] = self.verdict.elements == UNREACHABLE
+        return mask
+
+    def alternative(
+        self,
+        text: str,
+        call: StudyCall | None = None,
+        results: Sequence[NDArray[Any]] = (),
+        initial: NDArray[np.float32] | None = None,
+    ) -> Alternative:
+        """Return an alternative: another call, results of which one became the output, or both.
+
+        - ``initial``: what the memory held to which cores added.
+        """
+        judged = partial(self._codes, call or self.call, results or [self.array], initial)
+        return Alternative(text, judged)
+
+    def _codes(
+        self,
+        call: StudyCall,
+        results: Sequence[NDArray[Any]],
+        initial: NDArray[np.float32] | None,
+        among: Mask,
+    ) -> Codes:
+        name, budget = self.verdict.output, self.budget.part(PART_OF_BUDGET, MOST_SUMS)
+        verdicts = [
+            judge(call, {name: array}, budget, among=among, initial=initial)[name]
+            for array in results
+        ]
+        codes: Codes = np.minimum.reduce([verdict.elements for verdict in verdicts])
+        return codes
 
 
 def explained(
@@ -37,6 +142,10 @@ def explained(
 ) -> tuple[Explanation, ...]:
     """Return the alternatives that can have produced at least half of the unreachable elements.
 
+    One that makes as many other elements impossible explains nothing; where one gives the whole
+    output, those that do not are left out. A sample of the elements is searched first, all of them
+    where half of the sample is explained.
+
     Parameters
     ----------
     call
@@ -48,26 +157,53 @@ def explained(
     budget, report
         As for :func:`npu_sim.verdicts.judging.judge`.
     """
-    total = verdict.counts["unreachable"]
-    if not total:
+    if verdict.possible:
         return ()
-    name, unreachable = verdict.output, verdict.elements == UNREACHABLE
+    question = _Question(call, verdict, array, tried, budget)
+    sample = _sample(verdict)
     found: dict[str, Explanation] = {}
-    smaller = Budget(min(budget.sums, MOST_SUMS), budget.seed)
-    for text, changed in alternatives(call, verdict, tried):
-        report(text, 0.0)
+    for number, alternative in enumerate(_alternatives(question)):
+        report(alternative.text, number / (number + 10))  # how many follow is not known
         try:
-            other = judge(changed, {name: array}, smaller, report)[name]
+            explanation = _explanation(alternative, verdict, sample)
+            if explanation is not None:
+                explanation = _explanation(alternative, verdict, None)
         except NpuSimError:  # refused, or of another shape
             continue
-        count = int(np.count_nonzero(other.elements[unreachable] <= REACHABLE))
-        if 2 * count >= total and text not in found:
-            whole = bool((other.elements <= REACHABLE).all())
-            found[text] = Explanation(text, count, total, whole)
-    best = sorted(
-        found.values(), key=lambda explanation: (-explanation.whole, -explanation.explained)
-    )
+        if explanation is not None:
+            found.setdefault(alternative.text, explanation)
+    whole = [one for one in found.values() if one.whole]
+    best = whole or sorted(found.values(), key=lambda one: one.impossible - one.explained)
     return tuple(best[:MOST_EXPLANATIONS])
+
+
+def _sample(verdict: OutputVerdict) -> NDArray[np.bool_]:
+    """Return a mask of SAMPLE impossible elements and of as many others that depend on timing."""
+    unreachable = verdict.elements == UNREACHABLE
+    sample = np.zeros(verdict.elements.size, np.bool_)
+    for mask in (unreachable, verdict.order_dependent & ~unreachable):
+        places = np.flatnonzero(mask)
+        chosen = np.linspace(0, max(0, places.size - 1), min(SAMPLE, places.size))
+        sample[places[chosen.astype(np.int64)]] = True
+    return sample.reshape(verdict.elements.shape)
+
+
+def _explanation(
+    alternative: Alternative, verdict: OutputVerdict, among: Mask
+) -> Explanation | None:
+    """Return what an alternative explains of the elements in a mask; None if too little."""
+    with np.errstate(all="ignore"):
+        codes = alternative.judged(among)
+    unreachable = verdict.elements == UNREACHABLE
+    asked = unreachable if among is None else unreachable & among
+    count, of = int((codes[asked] <= REACHABLE).sum()), int(asked.sum())
+    # In a sample, others are searched as well, in another proportion.
+    others = ~unreachable if among is None else ~unreachable & among
+    impossible = int((codes[others] == UNREACHABLE).sum())
+    if 2 * count < of or (among is None and impossible >= count):
+        return None
+    whole = among is None and bool((codes <= REACHABLE).all())
+    return Explanation(alternative.text, count, of, whole, impossible)
 
 
 def computation_key(call: StudyCall) -> Any:
@@ -77,13 +213,22 @@ def computation_key(call: StudyCall) -> Any:
     return case.tiling, case.rules, profile.saturates, profile.npu_arch, case.deterministic
 
 
-def alternatives(call: StudyCall, verdict: OutputVerdict, tried: Collection[Any]) -> Alternatives:
-    """Yield name and call of every alternative."""
-    yield from _devices(call, tried)
-    if verdict.misfits.any():
-        yield from _kept_in_fp32(call)
-    yield from _rounded_inputs(call)
-    yield from _attributes(call)
+def _alternatives(question: _Question) -> Alternatives:
+    """Yield what may have happened: to the call, to its inputs, and to its result."""
+    call, verdict = question.call, question.verdict
+    changes = (_devices(question), _formats(question), _inputs(call), _attributes(call))
+    for text, changed in chain(*changes, _miscounted(question)):
+        yield question.alternative(text, changed)
+    if verdict.given.dtype.kind not in "iu":
+        yield from _rounded_results(question)
+        yield from _scaled_results(question)
+        yield from _halves(question)
+        yield from _memory_not_cleared(question)
+
+
+def _miscounted(question: _Question) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call with a sample added twice, or missing."""
+    call, verdict = question.call, question.verdict
     if call.operator.has_hook(hooks.MISCOUNTED):
         index = next(at for at in verdict.worst if verdict.elements[at] == UNREACHABLE)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -91,25 +236,43 @@ def alternatives(call: StudyCall, verdict: OutputVerdict, tried: Collection[Any]
         yield from call.operator.hook(hooks.MISCOUNTED)(call, verdict.output, index, difference)
 
 
-def _devices(call: StudyCall, tried: Collection[Any]) -> Alternatives:
-    """Yield the call in the other mode, at other releases and on other SoCs of the product."""
+def _devices(question: _Question) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call in the other mode, at other releases, on other SoCs and other products."""
+    call, tried = question.call, question.tried
     profile, mode = call.profile, not call.options["deterministic"]
-    switched = call.with_options(deterministic=mode)
-    for key, (changed, _) in _by_key({"": switched}).items():
-        if key not in tried:
-            yield (
-                "deterministic computation on" if mode else "deterministic computation off",
-                changed,
-            )
+    name = "deterministic computation on" if mode else "deterministic computation off"
+    switched = {name: call.with_options(deterministic=mode)}
     releases = {
         name: replace(call, profile=profile.with_release(name))
         for name in reversed(release_names())
     }
     socs = {name: replace(call, profile=profile.with_soc(name)) for name in profile.product.socs}
-    for template, calls in (("release {names}", releases), ("SoC {names}", socs)):
+    for product in shipped_products():
+        if product != profile.name:
+            socs |= _on_product(call, product)
+    kinds = (("{names}", switched), ("release {names}", releases), ("SoC {names}", socs))
+    for template, calls in kinds:
         for key, (changed, names) in _by_key(calls).items():
             if key not in tried:
-                yield Text(template, names=", ".join(names)), changed
+                yield Text(template, names=_listed(names)), changed
+
+
+def _on_product(call: StudyCall, product: str) -> dict[str, StudyCall]:
+    """Return the call on every SoC of another product; none if it does not have the operator."""
+    found = {}
+    for device in all_socs(product):
+        try:
+            operator = load_operator(call.operator.name).on(device)
+        except NO_PLAN:
+            continue
+        profile = device.with_release(call.profile.release)
+        found[device.soc] = replace(call, operator=operator, profile=profile)
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    named, more = ", ".join(names[:NAMED_SOCS]), len(names) - NAMED_SOCS
+    return named if more <= 0 else Text("{named} and {more} more", named=named, more=more)
 
 
 def _by_key(calls: Mapping[str, StudyCall]) -> dict[Any, tuple[StudyCall, list[str]]]:
@@ -132,37 +295,197 @@ def _floating(call: StudyCall) -> dict[str, NDArray[Any]]:
     return {name: call.tensors[name] for name in names}
 
 
-def _kept_in_fp32(call: StudyCall) -> Alternatives:
-    """Yield the call with 16-bit inputs as fp32, so that results are not rounded to 16 bits."""
-    wide = {
-        name: array.astype(np.float32)
-        for name, array in _floating(call).items()
-        if array.dtype.itemsize == 2
-    }
-    if wide:
+def _formats(question: _Question) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call on inputs of another width: fp32 for 16 bits, or 16 bits stored as fp32."""
+    call, floating = question.call, _floating(question.call)
+    wide = {name: a.astype(np.float32) for name, a in floating.items() if a.dtype.itemsize == 2}
+    if wide and question.verdict.misfits.any():
         yield "fp32 results that were not rounded to 16 bits", call.with_tensors(**wide)
-
-
-def _rounded_inputs(call: StudyCall) -> Alternatives:
-    """Yield the call with fp32 inputs that were rounded to another format before."""
-    single = {n: array for n, array in _floating(call).items() if array.dtype == np.float32}
-    for name in ROUNDED_TO if single else ():
-        rounded = {
-            tensor: round_to_hf32(array)
-            if name == "hf32"
-            else widen_array(narrow_array(array, name))
-            for tensor, array in single.items()
+    single = {name: array for name, array in floating.items() if array.dtype == np.float32}
+    for dtype, short in (("bfloat16", "bf16"), ("float16", "fp16")):
+        stored = {
+            name: narrow_array(array, dtype)
+            for name, array in single.items()
+            if representable(array, dtype)
         }
-        yield Text("inputs rounded to {dtype} before", dtype=name), call.with_tensors(**rounded)
+        if stored:
+            text = "{dtype} numbers stored as fp32 ({names}): give all files as FILE.npy:{short}"
+            names = ", ".join(stored)
+            yield Text(text, names=names, dtype=dtype, short=short), call.with_tensors(**stored)
 
 
-def _attributes(call: StudyCall) -> Alternatives:
-    """Yield the call with an attribute ignored, and with the other math types."""
+def _inputs(call: StudyCall) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call with fp32 inputs that were rounded before, and without optional inputs."""
+    single = {name: a for name, a in call.tensors.items() if a.dtype == np.float32}
+    for dtype in ROUNDED_TO:
+        rounded = {
+            name: round_to_hf32(array)
+            if dtype == "hf32"
+            else widen_array(narrow_array(array, dtype))
+            for name, array in single.items()
+        }
+        together = {name: rounded[name] for name in _floating(call) if name in rounded}
+        if together:
+            text = Text("inputs rounded to {dtype} before", dtype=dtype)
+            yield text, call.with_tensors(**together)
+        for name in rounded if len(rounded) > 1 or not together else ():
+            text = Text("{tensor} rounded to {dtype} before", tensor=name, dtype=dtype)
+            yield text, call.with_tensors(**{name: rounded[name]})
+    optional = [tensor.name for tensor in call.operator.inputs if tensor.optional]
+    for name in optional:
+        if name in call.tensors:
+            rest = {other: array for other, array in call.tensors.items() if other != name}
+            yield Text("{attribute} ignored", attribute=name), replace(call, tensors=rest)
+
+
+def _attributes(call: StudyCall) -> Iterator[tuple[str, StudyCall]]:
+    """Yield the call with an attribute ignored, another epsilon, and the other math types."""
     for attribute in call.operator.attributes:
         given = call.attributes.get(attribute.name, attribute.default)
         if not attribute.required and given != attribute.default:
             changed = call.with_attributes(**{attribute.name: attribute.default})
             yield Text("{attribute} ignored", attribute=attribute.name), changed
+        for epsilon in EPSILONS if attribute.name == "epsilon" else ():
+            if epsilon != given:
+                text = Text("epsilon {epsilon} instead of {given}", epsilon=epsilon, given=given)
+                yield text, call.with_attributes(epsilon=epsilon)
     if call.operator.has_hook(hooks.VARIANTS):
         for name, _, changed in call.operator.hook(hooks.VARIANTS)(call):
             yield name, changed
+
+
+def _rounded_results(question: _Question) -> Alternatives:
+    """Yield an fp32 result that was rounded to 16 bits and stored as fp32 again."""
+    given = question.verdict.given
+    if given.dtype != np.float32:
+        return
+    for dtype in ("bfloat16", "float16"):
+        if representable(given, dtype):
+            text = Text("result rounded to {dtype} and stored as fp32", dtype=dtype)
+            yield question.alternative(text, results=[narrow_array(given, dtype)])
+
+
+def _scaled_results(question: _Question) -> Alternatives:
+    """Yield a result that was divided or multiplied by an integer: the size of a world."""
+    verdict = question.verdict
+    given, expected = (
+        side[question.unreachable].astype(np.float64) for side in (verdict.given, verdict.expected)
+    )
+    with np.errstate(all="ignore"):
+        ratio = abs(ratio_of(given, expected))
+    if not 0 < ratio < np.inf:
+        return
+    number = round(max(ratio, 1 / ratio))
+    if not 2 <= number <= MOST_RATIO:
+        return
+    text = "result multiplied by {number}" if ratio > 1 else "result divided by {number}"
+    results = _unscaled(verdict.given, number, ratio > 1)
+    yield question.alternative(Text(text, number=number), results=results)
+
+
+def _unscaled(given: NDArray[Any], number: int, multiplied: bool) -> list[NDArray[Any]]:
+    """Return results that give some values when they are multiplied, or divided, by a number.
+
+    The nearest three are tried; those that do not are nan.
+    """
+    dtype, single = given.dtype, np.float32(number)
+    with np.errstate(all="ignore"):
+        wide = given.astype(np.float32)
+        nearest = rounded_to(dtype, wide / single if multiplied else wide * single)
+        found = []
+        for step in (0, 1, -1):
+            bits = nearest.view(f"i{nearest.itemsize}") + np.array(step, f"i{nearest.itemsize}")
+            result = bits.view(dtype)
+            before = result.astype(np.float32)
+            again = rounded_to(dtype, before * single if multiplied else before / single)
+            found.append(np.where(equal_bits(again, given), result, np.array(np.nan, dtype)))
+    return found
+
+
+def _halves(question: _Question) -> Alternatives:
+    """Yield the sum of the results of both halves of a batch: two micro-batches."""
+    call = question.call
+    sampled = {
+        tensor.name: axis
+        for tensor in call.operator.inputs
+        if (axis := tensor.sample_axis(call.arguments)) is not None and tensor.name in call.tensors
+    }
+    if samples_of(call, question.verdict) is not None or not sampled:
+        return
+    sizes = {call.tensors[name].shape[axis] for name, axis in sampled.items()}
+    if len(sizes) != 1 or (size := sizes.pop()) < 2:
+        return
+    halves = [
+        call.with_tensors(
+            **{
+                name: np.ascontiguousarray(np.take(call.tensors[name], part, axis=axis))
+                for name, axis in sampled.items()
+            }
+        )
+        for part in np.split(np.arange(size), [size // 2])
+    ]
+    text = "the results of both halves of the batch, added (micro-batches)"
+    yield Alternative(text, partial(_codes_of_sum, halves, question))
+
+
+def _codes_of_sum(halves: Sequence[StudyCall], question: _Question, among: Mask) -> Codes:
+    """Return which elements are sums of results of both halves, in some orders of arrival.
+
+    That no pair of orders was found is a proof only where nothing depends on the order.
+    """
+    name, given = question.verdict.output, question.verdict.given
+    results: list[list[NDArray[Any]]] = []
+    timing = np.zeros(given.shape, np.bool_)
+    for half in halves:
+        runs = [half.run()]
+        depends = order_dependent(runs[0], name)
+        if depends.any():
+            timing |= depends
+            runs += [
+                half.with_options(core_order="random", seed=seed).run()
+                for seed in range(HALF_ORDERS - 1)
+            ]
+        results.append([run.outputs[name].astype(np.float32) for run in runs])
+    codes: Codes = np.where(timing, np.uint8(UNDECIDED), np.uint8(UNREACHABLE))
+    for first in results[0]:
+        for second in results[1]:
+            codes[equal_bits(rounded_to(given.dtype, first + second), given)] = REACHABLE
+    return codes
+
+
+def _memory_not_cleared(question: _Question) -> Alternatives:
+    """Yield the result added to what the memory held: a constant, or the result of a call before.
+
+    Only outputs to which cores add are written so.
+    """
+    verdict, call = question.verdict, question.call
+    if (
+        verdict.given.dtype != np.float32
+        or not call.operator.has_hook(hooks.PARTS)
+        or samples_of(call, verdict) is not None
+    ):
+        return
+    held: dict[str, NDArray[np.float32]] = {
+        "added to the result of an equal call: memory was not cleared": verdict.expected
+    }
+    for value in _common_offsets(question):
+        name = Text("added to {value} in memory that was not cleared", value=f"{value:g}")
+        held.setdefault(name, np.full(verdict.given.shape, value, np.float32))
+    for text, initial in held.items():
+        yield question.alternative(text, initial=initial)
+
+
+def _common_offsets(question: _Question) -> list[np.float32]:
+    """Return the median offset of the unreachable elements, and before it the same in 3 digits.
+
+    Of a few elements, any offset would be the median of some; equal values need no offset.
+    """
+    given, expected = (
+        side[question.unreachable].astype(np.float64)
+        for side in (question.verdict.given, question.verdict.expected)
+    )
+    with np.errstate(all="ignore"):
+        offset = finite_median(given - expected)
+    if given.size < LEAST_ELEMENTS or np.ptp(given) == 0 or not offset or np.isnan(offset):
+        return []
+    return [np.float32(f"{offset:.3g}"), np.float32(offset)]

@@ -15,15 +15,16 @@ from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import OpenRule
 from npu_sim.status import UsageError
-from npu_sim.verdicts.answers import REACHABLE, UNDECIDED, UNREACHABLE, OutputVerdict, allows
-from npu_sim.verdicts.arrivals import (
-    Budget,
-    MeasuredOutput,
-    Report,
+from npu_sim.verdicts.answers import (
+    REACHABLE,
+    UNDECIDED,
+    UNREACHABLE,
+    OutputVerdict,
+    allows,
     bits_of,
     equal_bits,
-    rounded_to,
 )
+from npu_sim.verdicts.arrivals import Budget, MeasuredOutput, Report, rounded_to, silent
 
 NAMED_ORDERS = ("reverse", "round_robin")
 """Orders that a whole output is compared with, besides the sequential one."""
@@ -89,13 +90,16 @@ def judge(
     call: StudyCall,
     measured: Mapping[str, NDArray[Any]],
     budget: Budget,
-    report: Report,
+    report: Report = silent,
     search: bool = True,
+    among: NDArray[np.bool_] | None = None,
+    initial: NDArray[np.float32] | None = None,
 ) -> dict[str, OutputVerdict]:
     """Return the verdicts on measured outputs of a call.
 
     Without ``search``, elements that depend on timing and differ from the named orders stay
-    undecided.
+    undecided; with ``among``, those outside this mask do. With ``initial``, contributions are added
+    to these values of the output's shape and not to 0.
     """
     call = call.with_options(core_order="sequential", seed=0)
     result = call.run()
@@ -110,10 +114,11 @@ def judge(
             )
         computed = result.outputs[name]
         given, misfits = measured_as(name, array, computed)
-        expected = rounded_to(given.dtype, computed)
-        output = MeasuredOutput(call, result, name, given, budget)
+        expected = rounded_to(given.dtype, computed if initial is None else computed + initial)
+        output = MeasuredOutput(call, result, name, given, budget, initial)
         timing = order_dependent(result, name)
         elements = np.zeros(expected.shape, np.uint8)
+        cut_short = np.zeros(expected.shape, np.bool_)
         order, rules = "", tuple[OpenRule, ...]()
         if _same_bytes(array, expected):
             order = "sequential" if result.order_dependent[name].count else ""
@@ -122,13 +127,12 @@ def judge(
             if timing.any() and (same | timing).all() and not misfits.any():
                 order = "sequential" if same.all() else _named_order(output, named)
             if not order:
-                elements[~same] = UNREACHABLE
-                elements[timing & same] = REACHABLE
-                unsettled = timing & ~same & ~misfits
-                elements[unsettled] = UNDECIDED
-                if search and unsettled.any():
-                    output.decide(unsettled, elements, report)
-            rules = _apply_rules(output, misfits, elements)
+                unsettled = _settle(same, timing, misfits, elements)
+                wanted = unsettled if among is None else unsettled & among
+                if search and wanted.any():
+                    cut_short = output.decide(wanted, elements, report)
+            if initial is None:
+                rules = _apply_rules(output, misfits, elements)
         verdicts[name] = OutputVerdict(
             output=name,
             elements=elements,
@@ -138,10 +142,25 @@ def judge(
             misfits=misfits,
             order=order,
             rules=rules,
+            cut_short=cut_short,
             examine=output.examine,
-            rounded_from="" if expected is computed else canonical_dtype(computed.dtype),
+            rounded_from="" if given.dtype == computed.dtype else canonical_dtype(computed.dtype),
         )
     return verdicts
+
+
+def _settle(
+    same: NDArray[np.bool_],
+    timing: NDArray[np.bool_],
+    misfits: NDArray[np.bool_],
+    elements: NDArray[np.uint8],
+) -> NDArray[np.bool_]:
+    """Write the verdicts that need no search; return which elements need one."""
+    unsettled = timing & ~same & ~misfits
+    elements[~same] = UNREACHABLE
+    elements[timing & same] = REACHABLE
+    elements[unsettled] = UNDECIDED
+    return unsettled
 
 
 def _same_bytes(array: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -157,7 +176,7 @@ def _named_order(output: MeasuredOutput, runs: dict[str, Mapping[str, NDArray[An
 
     ``runs`` keeps the outputs in these orders for the other outputs of the call.
     """
-    for order in NAMED_ORDERS:
+    for order in NAMED_ORDERS if output.initial is None else ():
         if order not in runs:
             runs[order] = output.call.with_options(core_order=order).run().outputs
         expected = rounded_to(output.given.dtype, runs[order][output.name])

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.cores import Profile, all_socs, load_profile
+from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.framework.arguments import tensor_of
 from npu_sim.framework.checks import require_integer
 from npu_sim.framework.inference import require_given
@@ -18,15 +19,24 @@ from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import NO_PLAN, Unplanned, UsageError, without_internal_frames
-from npu_sim.verdicts.answers import Combination, OutputVerdict, Verification
-from npu_sim.verdicts.arrivals import Budget, Report
+from npu_sim.verdicts.answers import (
+    UNDECIDED,
+    Combination,
+    OutputVerdict,
+    ResultDifference,
+    Verification,
+)
+from npu_sim.verdicts.arrivals import Budget, Report, silent
 from npu_sim.verdicts.explanations import computation_key, explained
 from npu_sim.verdicts.judging import judge
+from npu_sim.verdicts.patterns import patterns
 
 BUDGET = 1 << 20
+"""Default number of partial sums for an element."""
 MOST_BUDGET = 1 << 26
 """Largest budget: its partial sums take gigabytes from here on."""
-"""Default number of partial sums for an element."""
+TOTAL_BUDGET = 1 << 28
+"""Default number of partial sums for the whole call: half a minute at most on two cores."""
 
 
 @dataclass
@@ -49,6 +59,20 @@ class _Group:
         """Number of undecided elements."""
         return self._count("undecided")
 
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Order of groups, the best first: without unreachable elements, then by their number.
+
+        An element that the bound of an unpublished rule allows is no evidence for its device.
+        """
+        assert self.verdicts is not None
+        allowed = sum(
+            int(np.count_nonzero(verdict.allowed_by_a_rule & (verdict.elements == UNDECIDED)))
+            for verdict in self.verdicts.values()
+            if verdict.rules
+        )
+        return self.unreachable > 0, self.unreachable + allowed
+
     def _count(self, status: str) -> int:
         assert self.verdicts is not None
         return sum(verdict.counts[status] for verdict in self.verdicts.values())
@@ -64,7 +88,9 @@ def verify(
     deterministic: bool | None = None,
     limits: Limits = "documented",
     budget: int = BUDGET,
+    total_budget: int = TOTAL_BUDGET,
     seed: int = 0,
+    against: Any = None,
     explain: bool = True,
     progress: Callable[[str, float], None] | None = None,
     **arguments: Any,
@@ -81,16 +107,22 @@ def verify(
     operator
         Name of the operator.
     product, soc, release
-        As for :func:`npu_sim.run`. Without ``soc`` every SoC of the product is tried, without
-        ``release`` every release.
+        As for :func:`npu_sim.run`. Without both, every product that has the operator is tried;
+        without ``soc``, every SoC of the product; without ``release``, every release.
     deterministic
         The determinism switch; both when left out.
     limits
         As for :func:`npu_sim.run`.
     budget
         Partial sums that the search may take per element.
+    total_budget
+        Partial sums that it may take for the whole call; elements that remain are undecided. Each
+        alternative that may explain unreachable elements has a sixteenth of it.
     seed
         Seed of the random orders of the search; the result is reproducible.
+    against
+        A second result of the same call, to be compared with the measured output: which rows
+        differ, by how much, and whether both are possible. With several outputs, a mapping by name.
     explain
         Search for an explanation of unreachable elements.
     progress
@@ -103,7 +135,7 @@ def verify(
     Raises
     ------
     UsageError
-        When no output is given, or one with another shape.
+        When no output is given, or one with another shape; when ``against`` names none of them.
     AclnnError
         When every combination refuses the call: the error of the first.
     """
@@ -119,30 +151,29 @@ def verify(
             Text("{operator}: no output is given", operator=declared.name),
             Text("give one or more of: {names}", names=", ".join(declared.result_names)),
         )
-    require_integer("budget", budget, 1)
-    if budget > MOST_BUDGET:
-        message = Text("budget = {budget}", budget=budget)
-        raise UsageError("budget", message, Text("1 to {most}", most=MOST_BUDGET))
+    seconds = _second_results(against, measured)
+    require_integer("budget", budget, 1, MOST_BUDGET)
+    require_integer("total_budget", total_budget, 1)
     require_given(declared, arguments)
     require_limits(limits)
-    report: Report = progress or (lambda stage, fraction: None)
-    search_budget = Budget(int(budget), int(seed))
+    report: Report = progress or silent
+    search_budget = Budget(int(budget), int(seed), int(total_budget))
     call = study_call(declared.name, {**arguments, "limits": limits})
     switches = (False, True) if deterministic is None else (deterministic,)
     groups = _groups(call, _profiles(product, soc, release), switches)
-    best = _judged(groups, measured, search_budget, report)
-    verdicts = best.verdicts
-    assert verdicts is not None
-    if explain:
+    with np.errstate(all="ignore"):  # measured values may be anything
+        best = _judged(groups, measured, search_budget, report)
+        assert best.verdicts is not None
         verdicts = {
-            name: replace(
-                verdict,
-                explanations=explained(
-                    best.call, verdict, measured[name], list(groups), search_budget, report
-                ),
-            )
-            for name, verdict in verdicts.items()
+            name: replace(verdict, patterns=patterns(best.call, verdict))
+            for name, verdict in best.verdicts.items()
         }
+        for name in verdicts if explain else ():
+            alternatives = explained(
+                best.call, verdicts[name], measured[name], list(groups), search_budget, report
+            )
+            verdicts[name] = replace(verdicts[name], explanations=alternatives)
+        others = judge(best.call, seconds, search_budget.part(1, int(budget)), report)
     profile = best.profiles[0]
     return Verification(
         operator=declared.name,
@@ -152,7 +183,23 @@ def verify(
         deterministic=best.call.options["deterministic"],
         outputs=verdicts,
         combinations=_combinations(groups.values()),
+        against={name: ResultDifference(verdicts[name], others[name]) for name in others},
     )
+
+
+def _second_results(against: Any, measured: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the second results by name; raises UsageError for those of other outputs."""
+    if against is None:
+        return {}
+    if not isinstance(against, Mapping) and len(measured) == 1:
+        against = dict.fromkeys(measured, against)
+    if not isinstance(against, Mapping) or not against.keys() <= measured.keys():
+        raise UsageError(
+            "against",
+            "against is a second result of one measured output",
+            Text("give the outputs one by one: {names}", names=", ".join(measured)),
+        )
+    return {name: tensor_of("against", value) for name, value in against.items()}
 
 
 def _profiles(
@@ -162,15 +209,13 @@ def _profiles(
     first = load_profile(product, soc, release)
     if isinstance(product, Profile):
         return [first]
-    socs = [first.soc]
+    devices = [first]
     if soc is None:
-        socs += [soc.soc for soc in all_socs(first.name if product is None else product)]
+        names = [product] if product is not None else [first.name, *shipped_products()]
+        devices += [device for name in names for device in all_socs(name)]
+    unique = {(device.name, device.soc): device for device in devices}.values()
     releases = [first.release, *(reversed(release_names()) if release is None else ())]
-    return [
-        first.with_soc(soc).with_release(other)
-        for other in dict.fromkeys(releases)
-        for soc in dict.fromkeys(socs)
-    ]
+    return [device.with_release(name) for device in unique for name in dict.fromkeys(releases)]
 
 
 def _groups(
@@ -203,24 +248,32 @@ def _judged(
     budget: Budget,
     report: Report,
 ) -> _Group:
-    """Judge every group; return the first with the fewest unreachable elements.
+    """Judge every group; return the first of the best rank.
 
     The search of timings, which is slow, can only add unreachable elements. It is left out for
     groups that have more of them without it than the returned group has.
     """
 
-    def judge_group(group: _Group, search: bool) -> None:
-        group.verdicts = judge(group.call, measured, budget, report, search)
+    def judge_group(group: _Group, search: bool, part: Budget = budget) -> None:
+        group.verdicts = judge(group.call, measured, part, report, search)
         group.searched = search or not group.undecided
 
-    alone = len(groups) == 1
+    if len(groups) == 1:
+        (only,) = groups.values()
+        judge_group(only, search=True)
+        return only
     for number, group in enumerate(groups.values()):
         report(_label(group), number / len(groups))
-        judge_group(group, search=alone)
-        if not group.searched and not group.unreachable:
-            judge_group(group, search=True)
-    while not (best := min(groups.values(), key=lambda group: group.unreachable)).searched:
-        judge_group(best, search=True)
+        judge_group(group, search=False)
+    least = min(group.rank for group in groups.values())
+    wanted = [group for group in groups.values() if group.rank == least]
+    # Equal parts: a group that is searched less would have fewer unreachable elements.
+    parts = sum(not group.searched for group in wanted)
+    for group in wanted:
+        if not group.searched:
+            judge_group(group, True, budget.part(parts, budget.sums))
+    while not (best := min(groups.values(), key=lambda group: group.rank)).searched:
+        judge_group(best, True, budget.part(parts + 1, budget.sums))
     return best
 
 
@@ -233,12 +286,13 @@ def _combinations(groups: Iterable[_Group]) -> tuple[Combination, ...]:
     """Return what was tried: SoCs with the same releases, mode and answer are one combination."""
     releases: dict[Any, list[str]] = {}
     for group in groups:
-        socs_by_release: dict[str, list[str]] = {}
+        socs_by_release: dict[tuple[str, str], list[str]] = {}
         for profile in group.profiles:
-            socs_by_release.setdefault(profile.release, []).append(profile.soc)
+            place = profile.name, profile.release
+            socs_by_release.setdefault(place, []).append(profile.soc)
         rest = group.call.options["deterministic"], group.unreachable == 0
-        for release, socs in socs_by_release.items():
-            releases.setdefault((group.profiles[0].name, tuple(socs), *rest), []).append(release)
+        for (product, release), socs in socs_by_release.items():
+            releases.setdefault((product, tuple(socs), *rest), []).append(release)
     return tuple(
         Combination(product, socs, tuple(names), deterministic, possible)
         for (product, socs, deterministic, possible), names in releases.items()

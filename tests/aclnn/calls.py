@@ -148,6 +148,21 @@ def swi_glu(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, A
     }
 
 
+def apply_adam_w_v2(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
+    names = ("varRef", "mRef", "vRef", "maxGradNormOptionalRef", "grad")
+    return {
+        **{name: tensor(rows, columns, kind=kind) for name in names},
+        "step": tensor(1, kind=FP32),
+        "lr": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "weightDecay": 0.01,
+        "eps": 1e-8,
+        "amsgrad": False,
+        "maximize": False,
+    }
+
+
 def swi_glu_grad(kind: int = FP32, rows: int = 60, columns: int = 128) -> dict[str, Any]:
     return {
         "yGrad": tensor(rows, columns, kind=kind),
@@ -254,6 +269,7 @@ CALLS = {
     "swi_glu_grad": swi_glu_grad,
     "rotary_position_embedding": rotary,
     "rotary_position_embedding_grad": rotary_grad,
+    "apply_adam_w_v2": apply_adam_w_v2,
 }
 
 

@@ -20,6 +20,7 @@ ATTRIBUTES = {
     "embedding_dense_backward": ("num_weights", "padding_idx", "scale_grad_by_freq"),
     "swi_glu": ("dim",),
     "swi_glu_grad": ("dim",),
+    "apply_adam_w_v2": ("lr", "beta1", "beta2", "weight_decay", "eps", "amsgrad", "maximize"),
 }
 """Attributes of a call that the files state, by operator."""
 ULPS = {"cross_entropy_loss_grad": 2}

@@ -42,7 +42,7 @@ def wide(monkeypatch):
 def test_a_plan_reports_an_overflow(cli, small):
     outcome = cli("plan", *WORDS, "--product", small)
     assert outcome.code == 2
-    assert outcome.out.splitlines()[0] == "RmsNormGrad on Atlas A2, Ascend910B1: overflows"
+    assert outcome.out.splitlines()[0] == "RmsNormGrad on small_ub, Ascend910B1: overflows"
     assert f"the buffers take {USED} bytes, 134 % of the {USABLE}" in outcome.out
     as_json = cli("plan", *WORDS, "--product", small, "--json")
     assert (as_json.code, as_json.data["outcome"], as_json.data["plan"]["outcome"]) == (
@@ -107,7 +107,7 @@ def test_explain_and_run_exit_with_2(cli, small):
 def test_a_report_is_red(cli, small, tmp_path):
     cli("plan", *WORDS, "--product", small, "--report", tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
-    assert '<h1 class="bad">RmsNormGrad on Atlas A2, Ascend910B1: overflows</h1>' in page
+    assert '<h1 class="bad">RmsNormGrad on small_ub, Ascend910B1: overflows</h1>' in page
 
 
 def test_preflight_does_not_accept_an_overflow(cli, small, tmp_path):

@@ -136,3 +136,51 @@ def test_progress_is_shown_on_a_terminal_only(files, cli, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich assume a terminal and draw the bar
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "grad_weight" in cli(*arguments).err
+
+
+def test_two_results_are_compared(files, cli):
+    switches = ("--release", "9.1", "--no-deterministic", "--no-explain")
+    outcome = cli(*words("right.npy", "--against", "wrong.npy", *switches))
+    assert outcome.code == 1
+    assert "second result  unreachable; 1 of 240 elements differ" in outcome.out
+    rows = [line.split() for line in outcome.out.splitlines() if line.startswith("  2 ")]
+    assert rows[-1] == ["2", "1", "1", "reachable", "unreachable"]
+    data = cli(*words("right.npy", "--against", "wrong.npy", *switches, "--json")).data
+    assert data["against"]["grad_weight"]["worst_rows"][0]["index"] == [2]
+    report = files / "two.html"
+    cli(*words("right.npy", "--against", "wrong.npy", *switches, "--report", report))
+    assert "grad_weight: two results" in report.read_text(encoding="utf-8")
+    assert cli(*words("right.npy", "--against", "right.npy", *switches)).code == 0
+    assert cli(*words("right.npy", "--against", "missing.npy", *switches)).code == 64
+
+
+def test_what_was_asked_for_does_not_contradict_an_explanation(files, cli):
+    """A result of a SoC with more cores: possible there, but that SoC was not asked for."""
+    call = {**CALL, "indices": np.sort(CALL["indices"])}
+    values = npu_sim.run("embedding_dense_backward", soc="910B1", **call).outputs["grad_weight"]
+    np.save("indices.npy", call["indices"])
+    np.save("other.npy", values)
+    outcome = cli(*words("other.npy"))
+    assert outcome.code == 1
+    assert "SoC Ascend910B1" in outcome.out
+    assert "none of the combinations that were asked for" in outcome.out
+
+
+def test_bfloat16_numbers_in_fp32_files_are_taken_as_such(files, cli):
+    call = calls.rms_norm_forward(20, 64, "bf16")
+    y = npu_sim.run("rms_norm", soc="910B3", **call).outputs["y"]
+    for name, array in {"x": call["x"], "gamma": call["gamma"], "y": y}.items():
+        np.save(f"{name}.npy", array.astype(np.float32))
+    np.save("bits.npy", call["x"].view(np.uint16))
+    names = ("--gamma", "gamma.npy:bf16", "--y", "y.npy:bf16", "--soc", "910B3")
+    for x in ("x.npy:bf16", "bits.npy:bf16"):
+        outcome = cli("verify", "rms_norm", "--x", x, *names)
+        assert outcome.code == 0
+        assert outcome.out.startswith("y: equal.")
+    wrong = cli("verify", "rms_norm", "--x", "bits.npy", *names)
+    assert wrong.code == 64
+    assert "bits.npy:bf16" in wrong.err
+    np.save("x.npy", np.full((20, 64), 0.1, np.float32))
+    inexact = cli("verify", "rms_norm", "--x", "x.npy:bf16", *names)
+    assert inexact.code == 64
+    assert "not all its numbers are exact" in inexact.err

@@ -362,9 +362,25 @@ def test_arguments_of_another_kind_are_listed(tmp_path, entry, change):
 )
 def test_an_odd_epsilon_ends_nothing(tmp_path, value):
     write_model(tmp_path / "d", "statistics")
+    calls = len(read_dump(tmp_path, verify=False).calls)
     entry = "NPU.npu_rms_norm.0.forward"
     edited(tmp_path, lambda data: data[entry]["input_args"].__setitem__(2, value))
-    assert len(read_dump(tmp_path, verify=False).calls) == 13
+    assert len(read_dump(tmp_path, verify=False).calls) == calls
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_odd_arguments_of_a_refused_call_end_nothing(tmp_path, place):
+    """x is refused, before epsilon, a tensor without statistics, is looked at."""
+    write_model(tmp_path / "d", "statistics")
+    odd = {"type": "torch.Tensor", "shape": [3], "dtype": "torch.int32"}
+
+    def change(data):
+        arguments = data["NPU.npu_rms_norm.0.forward"]["input_args"]
+        arguments[0]["dtype"] = "torch.bool"
+        arguments[place] = odd
+
+    edited(tmp_path, change)
+    assert read_dump(tmp_path, verify=False).calls
 
 
 @pytest.mark.parametrize("value", ["\ud800", [{"type": "torch.Tensor", "shape": [3]}]])

@@ -197,9 +197,14 @@ def test_a_call_of_another_operator_than_the_failed_one_is_an_error():
 def test_the_command_reads_a_text_given_as_argument(capsys, monkeypatch, tmp_path):
     for text in ("call aclnnRmsNorm failed, error code is 561002", "561002"):
         assert npu_sim(capsys, monkeypatch, "diagnose", text, "--json").data["code"] == "561002"
-    missing = npu_sim(capsys, monkeypatch, "diagnose", "error.txt")
-    assert missing.code == 64
-    assert "- for standard input" in missing.err
+    shown = npu_sim(capsys, monkeypatch, "diagnose", "errcode:21008", "--json")
+    assert shown.data["code"] == "21008"
+    shown = npu_sim(capsys, monkeypatch, "diagnose", "[FILE:rms_norm_grad_tiling.cpp]", "--json")
+    assert shown.data["operator"] == "rms_norm_grad"
+    for file in ("error.txt", "C:/logs/error.txt"):
+        missing = npu_sim(capsys, monkeypatch, "diagnose", file)
+        assert missing.code == 64
+        assert "- for standard input" in missing.err
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the data beside the repository")

@@ -1,11 +1,13 @@
 """The search for orders of arrival against brute force over all interleavings."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from npu_sim.kernels import arrival_search
 from npu_sim.kernels.arrival_orders import Contributions
-from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Finish
+from npu_sim.kernels.arrival_search import EXCLUDED_BY_INTERVAL, NOT_FOUND, REACHED, Effort, Finish
 from npu_sim.numbers.storage import STORAGE
 
 FP32 = Finish(np.empty(0, np.float32), 0.0)
@@ -22,7 +24,7 @@ def searched(values, cores, targets, finish=FP32, factor=1.0, budget=1 << 20, **
     )
     places = np.zeros((len(targets), 2), np.int64)
     targets = np.asarray(targets, np.float32)
-    return arrival_search.search(contributions, places, targets, finish, budget, 0, **more)
+    return arrival_search.search(contributions, places, targets, finish, Effort(budget, 0), **more)
 
 
 def brute_force(values, cores):
@@ -128,3 +130,35 @@ def test_the_seed_and_nothing_else_changes_the_search():
     again = searched(values, cores, targets, budget=1 << 12)[0]
     for one, other in zip(first, again, strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 4))
+@pytest.mark.parametrize("initial", [0.0, 0.3, -1e4])
+def test_number_and_extremes_of_the_values_are_those_of_brute_force(seed, initial):
+    """An initial value is a contribution that arrives before all others."""
+    values, cores = drawn(seed)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = brute_force_on(initial, values, cores)
+    outcome, _ = searched(
+        *(values, cores, [0.1]), prove=False, initial=np.array([initial], np.float32)
+    )
+    numbers = [np.uint32(bits).view(np.float32) for bits in sums if bits != "nan"]
+    assert outcome.values[0] == len(sums)
+    if numbers:
+        assert (outcome.low[0], outcome.high[0]) == (min(numbers), max(numbers))
+    assert 0 < outcome.spent[0] <= 1 << 20
+
+
+def brute_force_on(initial, values, cores):
+    """Like brute_force, for contributions that are added to an initial value."""
+    first = np.float32(initial)
+    count = len(values)
+    found = set()
+    for order in itertools.permutations(range(count)):
+        lines = [[place for place in order if cores[place] == core] for core in set(cores)]
+        if all(line == sorted(line) for line in lines):
+            total = first
+            for place in order:
+                total = np.float32(total + values[place])
+            found.add("nan" if np.isnan(total) else int(total.view(np.uint32)))
+    return found

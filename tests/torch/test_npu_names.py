@@ -178,6 +178,13 @@ def test_swiglu_and_its_gradient(dim):
     assert torch.allclose(ours, theirs)
 
 
+def test_a_function_of_an_operator_leaves_its_gradient():
+    x = torch.randn(4, 8, requires_grad=True)
+    assert npu_sim.torch.swi_glu(x.detach()).shape == (4, 4)
+    npu_sim.torch.npu_swiglu(x).sum().backward()
+    assert x.grad.shape == x.shape
+
+
 @pytest.mark.parametrize("mode", ["half", "interleave"])
 @pytest.mark.parametrize("needed", [0, 1, 2])
 def test_rotary_mul_and_its_gradients(mode, needed):

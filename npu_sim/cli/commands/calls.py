@@ -183,9 +183,16 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
 
 @command(
     "npu_sim.verdicts.verify:verify",
-    "product soc release deterministic limits budget seed explain threads report json",
+    "product soc release deterministic limits budget total_budget seed against explain threads "
+    "report json",
     deterministic=BOTH_MODES,
     budget=Option(more={"min": 1}),
+    total_budget=Option(more={"min": 1}),
+    against=Option(
+        "File with a second result of the measured output: which rows differ, by how much, and "
+        "whether both are possible.",
+        str | None,
+    ),
 )
 def verify_command(operator: str, arguments: Arguments, options: Options) -> None:
     """Test whether a product can have produced measured outputs (.npy files under the names of the
@@ -194,6 +201,10 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
     from npu_sim.kernels.engine.threads import limit_threads
 
     arrays = read_arrays(operator, arguments)
+    if options.against is not None:
+        from npu_sim.files.tensors import read_tensor
+
+        arrays["against"] = read_tensor("against", options.against)
     limit_threads(options.threads)
     answer = options.answer(operator, **arrays)
     show_answer("verification", answer, options, reproducing_command({}))

@@ -203,7 +203,8 @@ def diagnose_command(file: File, options: Options) -> None:
 
 def _text_or_path(argument: str) -> str | Path:
     """Return the path of a file, or the argument where it is an error text and no file."""
-    is_text = any(map(str.isspace, argument)) or argument.isdigit()
+    # A colon behind the second character is none of a drive.
+    is_text = any(map(str.isspace, argument)) or argument.isdigit() or ":" in argument[2:]
     return argument if is_text and not os.path.lexists(argument) else Path(argument)
 
 

@@ -167,7 +167,8 @@ def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
 
 @command(
     "npu_sim.functions:model",
-    "batch sequence dtype set products soc release releases deterministic out report json",
+    "batch sequence dtype optimizer set products soc release releases deterministic "
+    "out report json",
     **DEVICE,
     set=Option(
         "Value of the configuration to replace, such as num_hidden_layers=2; may be repeated.",

@@ -5,7 +5,7 @@ whole. A row that does not start or end with a line writes its elements of that 
 stores.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -271,25 +271,16 @@ def write_row(inputs: Any, out: Stored, streams: bool, line_of: Any, part_of: An
     write_ends(inputs, out, first, end, part_of)
 
 
-class _Rounded(NamedTuple):
-    """fp32 numbers, and the array that says their storage type.
-
-    Numba compiles ``inputs[0]`` of a plain tuple of two types as a function that returns an array,
-    which kernels cannot.
-    """
-
-    values: Floats
-    out: Stored
+@device_function
+def _line_of(inputs: Any, column: int) -> Any:
+    values, out = inputs  # without reference counts, Numba indexes no tuple of arrays
+    return load_like(values, column, out)
 
 
 @device_function
-def _line_of(inputs: _Rounded, column: int) -> Any:
-    return load_like(inputs.values, column, inputs.out)
-
-
-@device_function
-def _part_of(inputs: _Rounded, column: int, begin: int, stop: int) -> Any:
-    return load_some(inputs.values, column, begin, stop, inputs.out)
+def _part_of(inputs: Any, column: int, begin: int, stop: int) -> Any:
+    values, out = inputs
+    return load_some(values, column, begin, stop, out)
 
 
 @device_function
@@ -298,4 +289,4 @@ def store_rounded(values: Floats, out: Stored, streams: bool) -> None:
 
     With ``streams``, `npu_sim.kernels.vectors.lanes.end_streams` must follow.
     """
-    write_row(_Rounded(values, out), out, streams, _line_of, _part_of)
+    write_row((values, out), out, streams, _line_of, _part_of)

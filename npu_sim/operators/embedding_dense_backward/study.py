@@ -12,9 +12,6 @@ from npu_sim.framework import hooks
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
-from npu_sim.kernels.elementwise import ulp_distance
-from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
-from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
@@ -50,6 +47,9 @@ NAMED_ROWS = 6
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Yield the chunks of every order-dependent row of the gradient, some rows at a time."""
+    from npu_sim.kernels.embedding_dense_backward.grouping import group_rows, mark_chunks
+    from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
+
     case = call.case
     row = case.row
     cut = cut_of(case)
@@ -169,6 +169,8 @@ def claims_of_rows(
 
     It returns the function from a run to its tree, which returns None for a run without a claim.
     """
+    from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
+
     case = call.case
     if case.empty:
         return
@@ -240,6 +242,8 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
     """Return the errors of scaling, in ulp: reciprocal instead of division, and fp32 counters."""
+    from npu_sim.kernels.elementwise import ulp_distance
+
     if not call.arguments.scale_grad_by_freq:
         return []
     counts = np.bincount(_row_indices(call), minlength=golden.shape[0])
@@ -540,6 +544,8 @@ def _explain_sort_trick(numbers: Numbers) -> list[str]:
 
 
 def _path_switch() -> Numbers:
+    from npu_sim.kernels.elementwise import ulp_distance
+
     rows, dim = 600, 520
     rng = np.random.default_rng(0)
     indices = np.arange(rows, dtype=np.int32) % 20
@@ -626,6 +632,8 @@ def _explain_saturation(numbers: Numbers) -> list[str]:
 
 
 def _reciprocal() -> Numbers:
+    from npu_sim.kernels.elementwise import ulp_distance
+
     counts = np.arange(1, 200)
     indices = np.repeat(np.arange(counts.size), counts).astype(np.int32)
     grad = np.random.default_rng(0).standard_normal((indices.size, 8)).astype(np.float32)

@@ -10,8 +10,6 @@ Source: specification page ``moe_token_unpermute_grad_950``.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npu_sim.framework import checks
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived
 from npu_sim.framework.case import Case, Inspection
@@ -33,7 +31,7 @@ from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
+from npu_sim.orders.claims import Claim, LastWrites
 from npu_sim.orders.trees import width_of
 from npu_sim.plans.model import Caveat, Plan, caveat
 from npu_sim.status import NULL_POINTER, TILING_FAILURE, AclnnError
@@ -353,9 +351,7 @@ def _cross(slots: trees.Values) -> trees.Tree | None:
     return trees.tree64(trees.added(trees.added(first, third), trees.added(second, fourth)))
 
 
-def writes(
-    call: StudyCall, first: Result, output: str
-) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+def writes(call: StudyCall, first: Result, output: str) -> Iterator[LastWrites]:
     """Yield the rows that several cores write, and of every core the row that it writes last."""
     tiling = call.case.tiling
     stops = [tiler.core_range(tiling, core)[1] for core in range(tiling.block_dim)]

@@ -15,7 +15,7 @@ from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_o
 from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall, different
 from npu_sim.operators.shared.token_sums import experts, grown, places
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, OpenRule
+from npu_sim.orders.claims import Claim, LastWrites, OpenRule
 from npu_sim.orders.trees import folded
 from npu_sim.tiling.moe_token_unpermute_grad import token_range
 
@@ -79,9 +79,7 @@ def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
     return np.array_equal(gradient.reshape(-1)[entries], sums.astype(gradient.dtype))
 
 
-def writes(
-    call: StudyCall, first: Result, output: str
-) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+def writes(call: StudyCall, first: Result, output: str) -> Iterator[LastWrites]:
     """Yield the rows that several cores write, and of every core the row that it writes last."""
     tiling = call.case.tiling
     stops = [token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)]
@@ -90,7 +88,7 @@ def writes(
 
 def row_writes(
     call: StudyCall, first: Result, output: str, stops: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+) -> Iterator[LastWrites]:
     """Like :func:`writes`, given for every core the entry behind its last one."""
     from npu_sim.kernels.elementwise import narrow_array
 
@@ -104,7 +102,12 @@ def row_writes(
         values = gradient[last // top_k].astype(np.float32)
         if probs is not None:
             values *= probs.reshape(-1)[last, None].astype(np.float32)
-        yield (row,), narrow_array(values, dtype)
+        names = tuple(
+            Text("the last of them: token {token}, expert {expert}", token=token, expert=expert)
+            for token, expert in (divmod(entry, top_k) for entry in last.tolist())
+        )
+        writers = tuple(np.unique(cores).tolist())
+        yield LastWrites((row,), narrow_array(values, dtype), writers, names)
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:

@@ -15,6 +15,7 @@ Every operator is registered as ``torch.ops.npu_sim.<name>``; a module adds what
    A rule records with ``span.call`` and ``span.on_gradient``, and calls ``span.account``.
 7. ``on_module_exit(span, module, inputs, result)``: at the end of every module, and with
    ``module=None`` at the end of the recording.
+8. ``on_optimizer_step(span, optimizer)``: after every step of an optimizer of PyTorch.
 
 The simulated device is that of the context that calls ``backward``, else of the forward call.
 """

@@ -1,0 +1,1 @@
+"""ApplyAdamWV2: declaration, plan, computation, timeline and studies."""

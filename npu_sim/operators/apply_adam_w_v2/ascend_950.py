@@ -1,0 +1,126 @@
+"""ApplyAdamWV2 on Ascend 950: own planner and order of operations.
+
+Rates of vector instructions are not published for this product: the bound is that of the copies.
+
+Source: specification page ``apply_adam_w_v2_950``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import Description, core_works, counted, vector_plan
+from npu_sim.language import Text
+from npu_sim.operators.apply_adam_w_v2.compute import (
+    ONE,
+    F,
+    compute_step,
+    power_950,
+    powers_of,
+    scalar_caveats,
+    scalars_of,
+)
+from npu_sim.operators.apply_adam_w_v2.plan import PATHS, caveats, decisions, launches
+from npu_sim.operators.apply_adam_w_v2.timeline import STEP, copies_of, copy_work, views
+from npu_sim.operators.shared.normalised_rows import SYSTEM
+from npu_sim.plans.model import Caveat, Plan, caveat
+from npu_sim.tiling.apply_adam_w_v2 import CAST, path_of, rounded
+from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as tiler
+from npu_sim.timelines.program import Loop, Node, Program, vector_phase, vector_tile
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+
+def describe(case: Case) -> Description:
+    """Return what the operator states of a plan."""
+    tiling, is_cast = case.tiling, path_of(case.row) == CAST
+    parts = [tiler.range_of_core(tiling, core) for core in range(tiling.block_dim)]
+    ranges = [(part.start, part.stop) for part in parts]
+    description = vector_plan(
+        case,
+        path=PATHS[path_of(case.row)],
+        path_reason=Text("tiles of {elements}", elements=counted(tiling.tile_elements, "element")),
+        buffers={"pool": tiler.pool_bytes(case.row, tiling)},
+        ranges=ranges,
+        unit="element",
+        cores=lambda: core_works({"elements": ranges}),
+        fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
+        workspace=(SYSTEM,),
+        launches=launches(case) if is_cast else None,
+        conditions=lambda: decisions(case),
+        caveats=(*caveats(case), *_idle_cores(case)),
+    )
+    return replace(description, launches=launches(case))
+
+
+def _idle_cores(case: Case) -> Iterator[Caveat]:
+    used, cores = case.tiling.block_dim, case.device.vector_cores
+    if used < cores:
+        step = tiler.CORE_STEP * cores
+        yield caveat(
+            "cores_idle",
+            "var",
+            "{used} of {cores} cores work; {elements} elements use all of them, as the elements "
+            "of a core are a multiple of {step}",
+            used=used,
+            cores=cores,
+            elements=max(
+                tiler.elements_for_all(case.row, cores), -(-case.row.elements // step) * step
+            ),
+            step=tiler.CORE_STEP,
+        )
+
+
+def flushed(value: np.float32) -> np.float32:
+    """Return a value, or for a subnormal one the zero of its sign."""
+    return value * F(0) if abs(value) < np.finfo(F).tiny else value
+
+
+def compute(run: "Run") -> None:
+    """Compute the state after the step."""
+    arguments = run.case.arguments
+    powers = powers_of(arguments, run.tensors["step"], power_950)
+    scalars = scalars_of(arguments, powers, run.case.specs["v"].dtype)
+    with np.errstate(all="ignore"):
+        root = flushed(np.sqrt(flushed(ONE - powers[1])))
+        size = flushed(flushed(rounded(arguments.lr)) / flushed(powers[0] - ONE))
+    compute_step(run, scalars._replace(root=root, size=size), True, 0)
+    run.caveats = (*run.caveats, *scalar_caveats(run, powers))
+
+
+def program(plan: Plan) -> Program:
+    """Return the work of every core: the copies of its tiles, as no rates are published."""
+    tiling = plan.tiling
+    total, size, share = tiling["dim0"], tiling["ubFormer"], tiling["blockFormer"]
+    read, written = copies_of(plan, plan.tiling_key != 0)
+
+    @cache
+    def tile(elements: int) -> tuple[Node, ...]:
+        copies_in, copies_out = (copy_work(sizes, elements, total) for sizes in (read, written))
+        return (vector_tile(copies_in, (), copies_out, STEP),)
+
+    def nodes(core: int) -> tuple[Node, ...]:
+        start = core * share
+        stop = min(start + share, total)
+        whole, rest = divmod(stop - start, size)
+        last = (Loop(tile(rest), 1, "elements", rest, stop - rest),) if rest else ()
+        return (*((Loop(tile(size), whole, "elements", size, start),) if whole else ()), *last)
+
+    cores = {core: nodes(core) for core in range(plan.block_dim)}
+    return Program(
+        (vector_phase("tiles", cores, 2, 2),),
+        not_counted=(Text("vector instructions: their rates are not published"),),
+        views=views(read, written, total),
+    )
+
+
+instructions = None
+"""No rates of vector instructions are published."""
+
+FIELDS: dict[str, Any] = {"tiling": tiler.Tiling, "tile": tiler.tile}
+"""Fields of the declaration that differ on Ascend 950."""

@@ -1,0 +1,174 @@
+"""ApplyAdamWV2: one step of AdamW on a parameter and its state, in place.
+
+Source: product document aclnnApplyAdamWV2; specification page ``apply_adam_w_v2``.
+"""
+
+from npu_sim.framework import checks
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
+from npu_sim.framework.case import Inspection
+from npu_sim.framework.operator import Assumed, Operator
+from npu_sim.language import Text
+from npu_sim.numbers.formats import shape_text
+from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
+from npu_sim.status import INVALID, NULL_POINTER, TILING_FAILURE, AclnnError
+from npu_sim.tiling import apply_adam_w_v2 as tiler
+from npu_sim.tiling.common import MAX_RANK, SYSTEM_WORKSPACE_BYTES
+
+STEP_DTYPES = tuple(tiler.STEP_CODES)
+CHECK_DTYPES = checks.Dtypes("var m v max_grad_norm grad", FLOAT_DTYPES)
+CHECK_STEP_DTYPE = checks.Dtypes("step", STEP_DTYPES)
+ONE_STEP_SHAPE = (1,)
+"""The shape of step that every release takes."""
+
+
+def check_dtypes(call: Inspection) -> None:
+    """Check each dtype alone (page, "Contract" 2): no combination of them is refused."""
+    CHECK_DTYPES(call)
+    CHECK_STEP_DTYPE(call)
+
+
+def norm_missing(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for amsgrad without max_grad_norm."""
+    return Text("amsgrad needs max_grad_norm"), Text("give max_grad_norm, or amsgrad = False")
+
+
+def check_rank(call: Inspection) -> None:
+    """Check the rank that the document allows; the product checks none (page, "Contract" 4)."""
+    spec = call.specs["var"]
+    if (
+        call.limits == "documented"
+        and call.rules.documents_rank
+        and not (1 <= spec.rank <= MAX_RANK)
+    ):
+        raise AclnnError(
+            INVALID,
+            "var",
+            Text("var {spec} has rank {rank}", spec=spec, rank=spec.rank),
+            Text(
+                'rank 1 to {most}, a documented limit: limits="hardware" allows more', most=MAX_RANK
+            ),
+        )
+
+
+def check_step_shape(call: Inspection) -> None:
+    """Refuse a step that is not (1,) where the planner does (page, "Releases")."""
+    shape = call.specs["step"].shape
+    if call.operator.family != ASCEND_950 and not (
+        call.rules.takes_any_step_shape or shape == ONE_STEP_SHAPE
+    ):
+        message = Text(
+            "step has shape {shape}, which the planner of release {release} refuses "
+            "(step_shape_refused); the first stage reports success, and the second stage fails",
+            shape=shape_text(shape),
+            release=call.profile.release,
+        )
+        raise AclnnError(TILING_FAILURE, "step", message, Text("step of shape 1"))
+
+
+def document_of(name: str) -> str:
+    """Return the parameter of a tensor of the state, which is input and output."""
+    return {"max_grad_norm": "maxGradNormOptionalRef"}.get(name, f"{name}Ref")
+
+
+def state(name: str, dtype: str, help_text: str) -> Tensor:
+    """Return a tensor of the state, which the call reads and writes."""
+    return Tensor(
+        name,
+        "elements*",
+        help_text,
+        dtype,
+        document=document_of(name),
+        optional=name == "max_grad_norm",
+    )
+
+
+def updated(name: str, dtype: str, help_text: str) -> Output:
+    """Return a tensor of the state after the step."""
+    given_with = name if name == "max_grad_norm" else ""
+    return Output(
+        f"{name}_out",
+        "elements*",
+        help_text,
+        dtype,
+        document=document_of(name),
+        parts="element",
+        given_with=given_with,
+        in_place=name,
+    )
+
+
+FLOATS = (
+    Attribute("lr", float, "learning rate", 1e-3),
+    Attribute("beta1", float, "decay of the first moment", 0.9),
+    Attribute("beta2", float, "decay of the second moment", 0.999),
+    Attribute("weight_decay", float, "decay of var, in units of lr", 0.01),
+    Attribute("eps", float, "what is added to the root of the second moment", 1e-8),
+)
+
+OPERATOR = Operator(
+    name="apply_adam_w_v2",
+    title="ApplyAdamWV2",
+    summary="Compute one step of AdamW on a parameter as the product does.",
+    arguments=(
+        state("var", "dtype", "the parameter, of any shape"),
+        state("m", "m_dtype", "first moment, like var"),
+        state("v", "v_dtype", "second moment, like var"),
+        Tensor("grad", "elements*", "gradient, like var", "grad_dtype"),
+        Tensor("step", "steps*", "number of updates before this one, one element", "step_dtype"),
+        state("max_grad_norm", "norm_dtype", "largest second moment so far, like var; for amsgrad"),
+        *FLOATS,
+        Attribute("amsgrad", bool, "divide by the root of the largest second moment so far", False),
+        Attribute("maximize", bool, "maximize: the gradient is negated", False),
+        updated("var", "dtype", "var after the step"),
+        updated("m", "m_dtype", "m after the step"),
+        updated("v", "v_dtype", "v after the step"),
+        updated(
+            "max_grad_norm",
+            "norm_dtype",
+            "max_grad_norm after the step; None where it is not given",
+        ),
+    ),
+    axes=(
+        Word("dtype", "dtype of var", FLOAT_DTYPES, "float32"),
+        Word("m_dtype", "dtype of m", FLOAT_DTYPES, "float32"),
+        Word("v_dtype", "dtype of v", FLOAT_DTYPES, "float32"),
+        Word("grad_dtype", "dtype of grad", FLOAT_DTYPES, "float32"),
+        Word("norm_dtype", "dtype of max_grad_norm", FLOAT_DTYPES, "float32"),
+        Word("step_dtype", "dtype of step", STEP_DTYPES, "float32"),
+        Switch("with_norm", "whether max_grad_norm is given", tensor="max_grad_norm"),
+        Switch("amsgrad", "amsgrad"),
+        Switch("maximize", "maximize"),
+        Number("elements", "elements of var", 4194304, unit="element", aliases=("n",)),
+    ),
+    derived=(Derived("steps", "1"),),
+    checks=(
+        checks.Given(),
+        checks.Attributes("lr beta1 beta2 weight_decay eps amsgrad maximize"),
+        checks.Holds("amsgrad <= with_norm", "max_grad_norm", norm_missing, NULL_POINTER),
+        checks.Supported(),
+        check_dtypes,
+        checks.Shapes("var m v max_grad_norm grad step", INVALID),
+        check_rank,
+        checks.Shapes("var_out m_out v_out max_grad_norm_out", INVALID),
+        checks.NothingToDo("elements == 0"),
+        check_step_shape,
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile,
+    assumed=(
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page apply_adam_w_v2, Tiling",
+        ),
+    ),
+    evidence=Evidence.EXACT,
+    families=(ASCEND_950,),
+    c_order=(
+        *("var", "m", "v", "max_grad_norm", "grad", "step"),
+        *("lr", "beta1", "beta2", "weight_decay", "eps", "amsgrad", "maximize"),
+    ),
+    package=__package__,
+)

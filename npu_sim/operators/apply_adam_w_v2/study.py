@@ -1,0 +1,108 @@
+"""Studies of ApplyAdamWV2: what is not published of its arithmetic, and moments that never fall.
+
+There are no sums, and every element depends on its own inputs and the scalars of the step alone.
+
+Source: specification page ``apply_adam_w_v2``, "What the model costs".
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from npu_sim.framework.execution import Result
+from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.language import Text
+from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
+from npu_sim.operators import run
+from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
+from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall
+from npu_sim.orders.claims import Claim, OpenRule
+from npu_sim.tiling.apply_adam_w_v2 import rounded
+
+FP64 = np.dtype(np.float64)
+OPERATOR = "apply_adam_w_v2"
+RELATIVE = 2.0**-22
+"""What root, division and an error of ln change of the step, besides one unit of the powers."""
+POWER_IN_FP32 = (
+    "the power function, root and division in fp32 are taken as correctly rounded; values are "
+    "possible that differ by a few units in the last place of the step"
+)
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Yield nothing: no result is a sum."""
+    yield from ()
+
+
+def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
+    """Yield the bound of var_out, which the power function, a root and a division enter."""
+    if call.case.empty:
+        return
+    arguments, var = call.arguments, call.tensors["var"].astype(FP64)
+    out = first.outputs["var_out"]
+    dtype = canonical_dtype(out.dtype)
+    found = uncertainties(arguments, powers_of(arguments, call.tensors["step"], power))
+    lr, weight_decay = (float(rounded(arguments[name])) for name in ("lr", "weight_decay"))
+    with np.errstate(all="ignore"):
+        new = out.astype(FP64)
+        step = np.abs(var * (1 - lr * weight_decay) - new)
+        unit = np.abs(new) * 2.0 ** -FORMATS[dtype].mantissa_bits + 2.0**-133
+        radius = step * (2 * sum(found.values()) + RELATIVE) + unit
+        low, high = (
+            narrow_array((new + side).astype(np.float32), dtype).astype(FP64)
+            for side in (-radius, radius)
+        )
+    finite = np.isfinite(low) & np.isfinite(high)
+    lowest, highest = np.where(finite, low, -np.inf), np.where(finite, high, np.inf)
+    yield OpenRule("var_out", lowest, highest, POWER_IN_FP32)
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the single term of an element in float64."""
+    exact = formula(call.arguments, call.tensors, FP64)[output]
+    return [(output.removesuffix("_out"), float(exact[index]))]
+
+
+UPDATES = 100
+"""Updates without gradient of an experiment."""
+
+
+def _never_decay() -> Numbers:
+    """Run updates with a zero gradient; count the second moments that stay."""
+    moment = np.square(np.random.default_rng(0).standard_normal(4096, np.float32) * 0.01)
+    zero = np.zeros(moment.size, np.float32)
+    numbers: Numbers = {}
+    for dtype in ("float32", "float16", "bfloat16"):
+        kind = numpy_dtype(dtype)
+        start = v = moment.astype(kind)
+        call: dict[str, Any] = {name: zero.astype(kind) for name in ("var", "m", "grad")}
+        for step in range(UPDATES):
+            steps = np.full(1, step, np.float32)
+            v = run(OPERATOR, **call, v=v, step=steps).outputs["v_out"]
+        numbers[dtype] = float(np.mean(v == start))
+    return numbers
+
+
+def _explain_never_decay(numbers: Numbers) -> list[str]:
+    return [
+        Text(
+            "{dtype}: {share} of the second moments are as before after {updates} updates without "
+            "gradient",
+            dtype=dtype,
+            share=f"{100 * share:.0f} %",
+            updates=UPDATES,
+        )
+        for dtype, share in numbers.items()
+    ]
+
+
+CAVEATS = (
+    Caveat(
+        "moments_never_decay",
+        "a second moment in 16 bits never falls with the usual beta2",
+        "specification page apply_adam_w_v2",
+        _never_decay,
+        _explain_never_decay,
+    ),
+)

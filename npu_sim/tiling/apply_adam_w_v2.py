@@ -1,0 +1,256 @@
+"""Tiling of ApplyAdamWV2 on Atlas A2 and A3.
+
+Every tile has 2432 elements, whatever the dtypes, and cores take tiles in turn.
+
+Source: specification page ``apply_adam_w_v2``, section "Tiling".
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from npu_sim.cores import Device
+from npu_sim.tiling.common import BF16, DTYPE_CODES, FP16, FP32, SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.tiling.fields import (
+    SUCCESS,
+    Field,
+    Raw,
+    Run,
+    Structure,
+    nothing,
+    raw_planner,
+    vendor_fields,
+)
+
+TILE_ELEMENTS = 2432
+"""Elements of a tile."""
+STEP_CODES = {"float32": 0, "int64": 1}
+"""Codes of the dtype of step."""
+STATE = ("var", "m", "v", "grad", "max_grad_norm")
+"""The tensors of one shape; the last is optional."""
+FLOATS = {
+    "lr": "lr",
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "weightDecay": "weight_decay",
+    "eps": "eps",
+}
+"""Arguments in the tiling structure by the vendor's name; both products name them so."""
+NATIVE, MIXED, CAST = 0, 1, 2
+"""Paths: one dtype; 16-bit gradients of an fp32 state; Cast of all that is not fp32."""
+
+
+class Problem(NamedTuple):
+    """What the planner reads of a call: elements, codes of dtypes, and switches."""
+
+    elements: int
+    dtype: int
+    m_dtype: int
+    v_dtype: int
+    grad_dtype: int
+    norm_dtype: int
+    step_dtype: int
+    with_norm: int
+    amsgrad: int
+    maximize: int
+
+
+class Tiling(NamedTuple):
+    """Result of the planner."""
+
+    status: int
+    tiling_key: Annotated[
+        int, Field("tiling key: dtypes, and whether step is int64", "110", "tilingKey")
+    ]
+    block_dim: Annotated[int, Field("cores that work", "vector_cores", "usedCoreNum")]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", str(SYSTEM_WORKSPACE_BYTES))]
+    cores: Annotated[int, Field("cores of the SoC", "vector_cores", "totalCoreNum")]
+    longer_cores: Annotated[
+        int, Field("cores with one tile more", "vector_cores", "handleExtraLoopCoreNum")
+    ]
+    tile_elements: Annotated[
+        int, Field("elements of a tile", str(TILE_ELEMENTS), vendor="numPerLoop")
+    ]
+    tiles_per_core: Annotated[int, Field("tiles of the other cores", "elements", "loopNumPerCore")]
+    last_elements: Annotated[
+        int, Field("elements of the last tile", str(TILE_ELEMENTS), "numLastLoop")
+    ]
+    is_bf16: Annotated[int, Field("1 where grad is bf16", "1", "isBfloat16")]
+    amsgrad: Annotated[int, Field("the argument", vendor="amsgrad")]
+    maximize: Annotated[int, Field("the argument", vendor="maximize")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+"""Result of a planner that found no tiling."""
+
+
+def has_one_dtype(problem: Problem) -> bool:
+    """Return whether all tensors but step have one dtype."""
+    same = problem.dtype == problem.m_dtype == problem.v_dtype == problem.grad_dtype
+    return same and (problem.with_norm == 0 or problem.norm_dtype == problem.dtype)
+
+
+def path_of(problem: Problem) -> int:
+    """Return the path on which the call plans its kernel (page, "Contract")."""
+    if has_one_dtype(problem):
+        return NATIVE
+    wide = problem.dtype == FP32 and problem.m_dtype == FP32 and problem.v_dtype == FP32
+    norm_fits = problem.with_norm == 0 or problem.norm_dtype == problem.grad_dtype
+    return MIXED if wide and norm_fits else CAST
+
+
+def key_of(problem: Problem) -> int:
+    """Return the tiling key of the raw planner; 0 where it leaves the key unset."""
+    if has_one_dtype(problem):
+        key = 101 if problem.grad_dtype == BF16 else 103 if problem.grad_dtype == FP16 else 105
+    elif problem.grad_dtype == FP32:
+        return 0
+    else:
+        key = 107 if problem.grad_dtype == FP16 else 109
+    return key + problem.step_dtype
+
+
+def tile_kernel(problem: Problem, device: Device, rules: Any) -> Tiling:
+    """Plan the kernel for tensors of these dtypes, without Casts."""
+    cores = device.vector_cores
+    tiles = ceil_div(problem.elements, TILE_ELEMENTS)
+    tiles_per_core = (tiles - 1) // cores
+    return Tiling(
+        status=SUCCESS,
+        tiling_key=key_of(problem),
+        block_dim=min(tiles, cores),
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES,
+        cores=cores,
+        longer_cores=min(tiles - tiles_per_core * cores, tiles),  # 0 of an empty var
+        tile_elements=TILE_ELEMENTS,
+        tiles_per_core=tiles_per_core,
+        last_elements=problem.elements - (tiles - 1) * TILE_ELEMENTS,
+        is_bf16=int(problem.grad_dtype == BF16),
+        amsgrad=problem.amsgrad,
+        maximize=problem.maximize,
+    )
+
+
+def kernel_problem(problem: Any) -> Problem:
+    """Return a call as its kernel sees it: after the Casts, if there are any."""
+    is_cast = path_of(problem) == CAST
+    return Problem(
+        elements=problem.elements,
+        dtype=FP32 if is_cast else problem.dtype,
+        m_dtype=FP32 if is_cast else problem.m_dtype,
+        v_dtype=FP32 if is_cast else problem.v_dtype,
+        grad_dtype=FP32 if is_cast else problem.grad_dtype,
+        norm_dtype=FP32 if is_cast else problem.norm_dtype,
+        step_dtype=problem.step_dtype,
+        with_norm=problem.with_norm,
+        amsgrad=problem.amsgrad,
+        maximize=problem.maximize,
+    )
+
+
+def tile(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan one call, with Casts where its dtypes need them."""
+    if device.vector_cores <= 0:
+        return NO_TILING
+    return tile_kernel(kernel_problem(row), device, rules)
+
+
+def problem_of(inputs: Raw, rules: Any) -> Problem | None:
+    """Return the problem of the raw planner's inputs; None where it refuses them."""
+    step = tuple(inputs["step_shape"] or ())
+    if inputs["step_shape"] is None or (step != (1,) and rules.takes_any_step_shape == 0):
+        return None
+    norm = inputs["max_grad_norm_shape"]
+    given = STATE if norm is not None else STATE[:-1]
+    shapes = [inputs[f"{name}_shape"] for name in given]
+    if shapes.count(shapes[0]) < len(shapes) or shapes[0] is None or prod(step) != 1:
+        return None
+    if norm is None and inputs["amsgrad"]:
+        return None
+    return problem_of_dtypes(inputs, given)
+
+
+def problem_of_dtypes(inputs: Raw, given: tuple[str, ...]) -> Problem | None:
+    """Return the problem of tensors that agree in shape; None for a dtype that is not taken."""
+    dtypes = {name: inputs[f"{name}_dtype"] for name in given}
+    if not DTYPE_CODES.keys() >= set(dtypes.values()) or inputs["step_dtype"] not in STEP_CODES:
+        return None
+    var, m, v, grad, *norm = (DTYPE_CODES[dtype] for dtype in dtypes.values())
+    return Problem(
+        elements=prod(inputs["var_shape"]),
+        dtype=var,
+        m_dtype=m,
+        v_dtype=v,
+        grad_dtype=grad,
+        norm_dtype=norm[0] if norm else FP32,
+        step_dtype=STEP_CODES[inputs["step_dtype"]],
+        with_norm=len(norm),
+        amsgrad=int(inputs["amsgrad"]),
+        maximize=int(inputs["maximize"]),
+    )
+
+
+def vendor_structure(tiling: Any, arguments: Mapping[str, Any], rules: Any) -> Raw:
+    """Return the tiling data under the vendor's names, with the floats of the call."""
+    return {**vendor_fields(tiling, rules), **vendor_floats(arguments)}
+
+
+def vendor_floats(arguments: Mapping[str, Any]) -> dict[str, float]:
+    """Return the floats of a call in fp32 with 9 digits, as the tiling has them."""
+    return {vendor: float(f"{rounded(arguments[name]):.9g}") for vendor, name in FLOATS.items()}
+
+
+def rounded(value: float) -> np.float32:
+    """Return a number in fp32, as the call passes it; inf beyond its range."""
+    with np.errstate(over="ignore"):
+        return np.float32(value)
+
+
+KERNELS = {"apply_adam_w_v2": raw_planner(problem_of, tile_kernel, vendor_structure)}
+
+
+def buffers(problem: Problem) -> dict[str, int]:
+    """Return the bytes in the Unified Buffer of one core, in the order of allocation.
+
+    ``problem`` is that of the kernel. There is room for max_grad_norm with and without amsgrad.
+    """
+    wide, narrow = 4 * TILE_ELEMENTS, 2 * TILE_ELEMENTS
+    powers = {"power1": 32, "power2": 32}
+    if has_one_dtype(problem) and problem.dtype == FP32:
+        return {"inputs": 2 * 5 * wide, "outputs": 2 * 4 * wide, **powers}
+    if has_one_dtype(problem):
+        fp32 = {"inputs_fp32": 5 * wide, "outputs_fp32": 4 * wide}
+        return {"inputs": 2 * 5 * narrow, "outputs": 2 * 4 * narrow, **fp32, **powers}
+    return {
+        "state": 2 * 3 * wide,
+        "grad and max_grad_norm": 2 * 2 * narrow,
+        "outputs": 2 * 3 * wide,
+        "max_grad_norm out": 2 * narrow,
+        "scratch": 2 * 2 * wide,
+        **powers,
+    }
+
+
+def tiles_of_core(tiling: Any, core: int) -> range:
+    """Return the numbers of a core's tiles."""
+    count = tiling.tiles_per_core + (core < tiling.longer_cores)
+    return range(core, core + count * tiling.block_dim, tiling.block_dim)
+
+
+STRUCTURES = (
+    Structure(
+        "ApplyAdamWV2",
+        "8.3",
+        (
+            Run(
+                "int64_t",
+                "totalCoreNum handleExtraLoopCoreNum usedCoreNum numPerLoop loopNumPerCore"
+                " numLastLoop isBfloat16",
+            ),
+            Run("float", " ".join(FLOATS)),
+            Run("int64_t", "amsgrad maximize tilingKey"),
+        ),
+    ),
+)

@@ -1,0 +1,116 @@
+"""AdamW of all parameters as op-plugin makes it: a call of ApplyAdamWV2 for each.
+
+PyTorch has added 1 to the steps before; op-plugin subtracts it, as the kernel adds it again.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_sim.framework.target import current_device
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.torch.library import compute
+from npu_sim.torch.recorder import Span
+
+__all__: list[str] = []
+
+OPERATOR = "apply_adam_w_v2"
+STEP_LAUNCH = "each parameter takes one further launch, which subtracts 1 from its step"
+SCALER_IGNORED = (
+    "grad_scale and found_inf are ignored on an NPU: nothing is unscaled, and no step is skipped"
+)
+UNFUSED = (
+    "AdamW without fused=True: many small kernels for every parameter; with fused=True it is one "
+    "call of ApplyAdamWV2 for each"
+)
+Tensors = Sequence[torch.Tensor]
+
+
+def fused_adamw_(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    max_exp_avg_sqs: Tensors,
+    state_steps: Tensors,
+    *,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    weight_decay: float = 1e-2,
+    eps: float = 1e-8,
+    amsgrad: bool = False,
+    maximize: bool = False,
+) -> None:
+    """Update parameters and their state in place, as ``torch._fused_adamw_`` does on an NPU.
+
+    ``state_steps`` are the numbers of this update, from 1 on, as PyTorch has them: one element
+    each. ``max_exp_avg_sqs`` is empty without ``amsgrad``.
+    """
+    switches = {"amsgrad": amsgrad, "maximize": maximize}
+    floats = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
+    largest = max_exp_avg_sqs if amsgrad else [None] * len(params)
+    with torch.no_grad():
+        for var, grad, m, v, norm, step in zip(
+            params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
+        ):
+            state = {"var": var.detach(), "m": m, "v": v}
+            state |= {} if norm is None else {"max_grad_norm": norm}
+            tensors = {**state, "grad": grad, "step": step.reshape(1) - 1}
+            compute(
+                OPERATOR, current_device(), {**tensors, **floats, **switches}, tuple(state.values())
+            )
+
+
+def _fused_adamw(
+    span: Span,
+    result: None,
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    max_exp_avg_sqs: Tensors,
+    state_steps: Tensors,
+    *,
+    grad_scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None,
+    **options: Any,
+) -> None:
+    """Record one call for each parameter; op-plugin passes storage as one axis."""
+    largest = max_exp_avg_sqs if options.get("amsgrad") else [None] * len(params)
+    options = {name: value for name, value in options.items() if not torch.is_tensor(value)}
+    for var, grad, m, v, norm, step in zip(
+        params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
+    ):
+        tensors = {"var": var, "m": m, "v": v, "grad": grad, "step": step, "max_grad_norm": norm}
+        span.call(OPERATOR, _flat(tensors) | options, var)
+    span.forward_known = True
+    span.remark(OPERATOR, STEP_LAUNCH, None)
+    if grad_scale is not None or found_inf is not None:
+        span.remark(OPERATOR, SCALER_IGNORED, None)
+
+
+def _flat(tensors: dict[str, torch.Tensor | None]) -> dict[str, Any]:
+    return {
+        name: str(TensorSpec((tensor.numel(),), str(tensor.dtype)))
+        for name, tensor in tensors.items()
+        if tensor is not None
+    }
+
+
+def inputs_of(parameter: torch.Tensor) -> dict[str, Any]:
+    """Return the call that updates a parameter with a state of its dtype."""
+    spec = str(TensorSpec((parameter.numel(),), str(parameter.dtype)))
+    return {**dict.fromkeys(("var", "m", "v", "grad"), spec), "step": "1:fp32"}
+
+
+def on_optimizer_step(span: Span, optimizer: torch.optim.Optimizer) -> None:
+    """Remark on an AdamW that is not fused."""
+    if isinstance(optimizer, torch.optim.AdamW) and not all(
+        group.get("fused") for group in optimizer.param_groups
+    ):
+        span.remark(OPERATOR, UNFUSED, None)
+
+
+FUNCTIONS = {torch._fused_adamw_: _fused_adamw}

@@ -1,0 +1,102 @@
+"""AdamW in PyTorch: the function, recorded steps of optimizers, and models with an optimizer."""
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
+
+import npu_sim.torch  # noqa: E402
+from npu_sim.torch.models import _recorded  # noqa: E402
+
+ARGUMENTS = ("var", "m", "v", "max_grad_norm")
+
+
+def calls(recording):
+    return [(line["op"], line["inputs"]) for line in recording]
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_function_updates_as_the_optimizer_nearly(dtype, amsgrad):
+    torch.manual_seed(0)
+    own, theirs = (torch.nn.Parameter(torch.zeros(40, 30, dtype=dtype)) for _ in range(2))
+    with torch.no_grad():
+        own.copy_(torch.randn(40, 30))
+        theirs.copy_(own)
+    m, v, norm = (torch.zeros_like(own.detach()) for _ in range(3))
+    optimizer = torch.optim.AdamW([theirs], lr=1e-2, amsgrad=amsgrad)
+    for step in range(1, 4):
+        grad = torch.randn(40, 30).to(dtype)
+        theirs.grad = grad.clone()
+        optimizer.step()
+        npu_sim.torch.fused_adamw_(
+            [own],
+            [grad],
+            [m],
+            [v],
+            [norm] if amsgrad else [],
+            [torch.tensor(float(step))],
+            lr=1e-2,
+            amsgrad=amsgrad,
+        )
+    tolerance = 1e-5 if dtype is torch.float32 else 0.05
+    assert torch.allclose(own, theirs, rtol=tolerance, atol=tolerance)
+    assert torch.allclose(m, optimizer.state[theirs]["exp_avg"], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_a_fused_step_is_recorded_as_a_call_for_each_parameter(amsgrad):
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, amsgrad=amsgrad)
+    model(torch.randn(2, 4)).sum().backward()
+    with npu_sim.torch.record() as recording:
+        optimizer.step()
+    found = calls(recording)
+    assert [operator for operator, _ in found] == ["apply_adam_w_v2"] * 2
+    assert [inputs["var"] for _, inputs in found] == ["12:fp32", "3:fp32"]
+    assert found[0][1]["step"] == "1:fp32"
+    assert ("max_grad_norm" in found[0][1]) is amsgrad
+    assert "aten::_fused_adamw_" not in recording.not_covered()["not_modelled"]
+    operator, inputs = found[0]
+    assert npu_sim.plan(operator, **inputs).launches
+
+
+def test_an_unfused_step_is_a_remark():
+    parameter = torch.nn.Parameter(torch.randn(8))
+    parameter.grad = torch.randn(8)
+    with npu_sim.torch.record() as recording:
+        torch.optim.AdamW([parameter]).step()
+        torch.optim.SGD([parameter], lr=0.1).step()
+    assert len(recording) == 0
+    (remark,) = recording.not_covered()["remarks"]
+    assert "fused=True" in remark["why"]
+
+
+class Small(torch.nn.Module):
+    """A model as transformers makes them, in as far as its loss is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.last = torch.nn.Linear(4, 1, bias=False, dtype=torch.float32)
+
+    def forward(self, input_ids, labels, attention_mask):
+        hidden = input_ids.unsqueeze(-1).expand(-1, -1, 4).float()
+        return SimpleNamespace(loss=self.last(self.layer(hidden)).sum())
+
+
+@pytest.mark.parametrize("optimizer", [None, "adamw"])
+def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
+    model = Small().to("meta")
+    recording = _recorded(model, {model.layer: 3}, 1, 16, False, optimizer)
+    assert recording.count("apply_adam_w_v2") == (7 if optimizer else 0)
+    elements = [line["inputs"]["var"] for line in recording if line["op"] == "apply_adam_w_v2"]
+    assert sorted(elements) == (["16:fp32", "4:fp32"] if optimizer else [])
+
+
+def test_another_optimizer_is_an_error():
+    with pytest.raises(npu_sim.UsageError, match="optimizer"):
+        npu_sim.model("llama", optimizer="sgd")
