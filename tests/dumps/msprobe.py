@@ -114,6 +114,16 @@ def write_model(folder: Path, task: str = "tensor", seed: int = 0, **target) -> 
         (call["y_grad"],),
         (run("swi_glu_grad", call)["x_grad"],),
     )
+    call = calls.rotary_grad(20, 32, "bf16")
+    turns = {name: call[name] for name in ("x", "cos", "sin")}
+    gradient = run("rotary_position_embedding_grad", call)
+    writer.call(
+        "NPU.npu_rotary_mul.0",
+        tuple(turns.values()),
+        (run("rotary_position_embedding", turns)["y"],),
+        (call["dy"],),
+        tuple(gradient[name] for name in ("dx", "dcos", "dsin")),
+    )
     call = calls.permutation(20, 4, 16, "bf16")
     forward = run("moe_token_permute", call)
     permuted, places = forward["permuted_tokens"], forward["sorted_indices"]

@@ -22,9 +22,9 @@ GOOD = {
 
 
 def golden_lines(kernel):
-    """Golden lines as calls, without the variants of other releases."""
+    """Golden lines as calls, without other releases and reasons of refusals."""
     return [
-        {name: value for name, value in line.items() if name != "releases"}
+        {name: value for name, value in line.items() if name not in ("releases", "refused")}
         for line in tiling_lines(kernel)
     ]
 

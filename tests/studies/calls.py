@@ -51,6 +51,18 @@ def swi_glu_grad(rows: int, columns: int, dtype: str = "fp32", seed: int = 0) ->
     return {"x": x.astype(DTYPES[dtype]), "y_grad": y_grad.astype(DTYPES[dtype])}
 
 
+def rotary_grad(rows: int, columns: int, dtype: str = "fp32", seed: int = 0) -> dict[str, Any]:
+    """A gradient of RotaryPositionEmbedding with that of cos and sin."""
+    rng = np.random.default_rng(seed)
+    shapes = {"dy": 3, "x": 3, "cos": 1, "sin": 1}
+    return {
+        name: rng.standard_normal((2 if heads > 1 else 1, rows, heads, columns)).astype(
+            DTYPES[dtype]
+        )
+        for name, heads in shapes.items()
+    }
+
+
 def rms_norm_forward(
     rows: int,
     columns: int,

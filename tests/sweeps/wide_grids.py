@@ -4,6 +4,17 @@ DTYPES = "fp32,fp16,bf16"
 MODES = {"deterministic": "true,false", "limits": "documented,hardware"}
 
 SWI_GLU = {"row": "0..1000000:log", "col": "0..100000:log", "dtype": DTYPES, **MODES}
+ROTARY = {
+    "x0": "0..5000:log",
+    "x1": "0..5000:log",
+    "x2": "0..5000:log",
+    "cos0": "1,4096",
+    "cos1": "1,16",
+    "cos2": "1,16",
+    "dim": "2,4,16,64,70,128,256,512,896,900,3000,9000,13000",
+    "dtype": DTYPES,
+    **MODES,
+}
 WIDE_GRIDS = {
     "swi_glu": SWI_GLU,
     "swi_glu_grad": SWI_GLU,
@@ -76,6 +87,8 @@ WIDE_GRIDS = {
         "gamma_dtype": DTYPES,
         **MODES,
     },
+    "rotary_position_embedding": {**ROTARY, "mode": "0,1,2,3"},
+    "rotary_position_embedding_grad": {**ROTARY, "mode": "0,1,2,3", "has_x": "true,false"},
     "cross_entropy_loss_grad": {
         "N": "0..700000:log",
         "C": "0..300000:log",

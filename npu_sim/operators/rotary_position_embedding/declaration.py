@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from npu_sim.cores import Device
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Device
 from npu_sim.framework import checks
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Number, Word
@@ -18,7 +18,15 @@ from npu_sim.framework.patterns import Sizes
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import INNER_NULL_POINTER, INVALID, TILING_FAILURE, AclnnError, Status
+from npu_sim.registry import ASCEND_950
+from npu_sim.status import (
+    INNER_NULL_POINTER,
+    INVALID,
+    TILING_FAILURE,
+    AclnnError,
+    NotModelledError,
+    Status,
+)
 from npu_sim.tiling import rotary_position_embedding as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, Shape, ceil_div
 
@@ -146,6 +154,20 @@ def refuse_shape(call: Inspection, rule: str, first: str, status: Status) -> Acl
         "mode": int(call.arguments.mode),
     }
     return AclnnError(status, blamed, message, hint, **fields)
+
+
+def check_inference(call: Inspection) -> None:
+    """Say that the Atlas inference series, which has the operator from 9.0 on, is not modelled."""
+    is_inference = call.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE
+    if is_inference and call.rules.inner_step:
+        raise NotModelledError(
+            "product",
+            Text(
+                "{title} has the operator from release 9.0 on; npu_sim does not model it there yet",
+                title=call.profile.product.title,
+            ),
+            "choose another product",
+        )
 
 
 def check_shapes(call: Inspection) -> None:
@@ -296,6 +318,7 @@ OPERATOR = Operator(
     axes=axes_named("x"),
     checks=(
         checks.Given(),
+        check_inference,
         checks.Supported(),
         checks.Attributes("mode"),
         bind_axes,
@@ -312,5 +335,6 @@ OPERATOR = Operator(
     tile=tiler.tile,
     assumed=assumed("rotary_position_embedding"),
     evidence=Evidence.EXACT,
+    families_not_modelled=(ASCEND_950,),
     package=__package__,
 )

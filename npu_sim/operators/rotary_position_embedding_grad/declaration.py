@@ -15,6 +15,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.language import Text
 from npu_sim.operators.rotary_position_embedding import declaration as forward
 from npu_sim.plans.answers import Evidence
+from npu_sim.registry import ASCEND_950
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rotary_position_embedding_grad as tiler
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE, MOST_COLUMNS
@@ -193,5 +194,6 @@ OPERATOR = Operator(
     tile=tiler.tile,
     assumed=forward.assumed("rotary_position_embedding_grad"),
     evidence=Evidence.EXACT,
+    families_not_modelled=(ASCEND_950,),
     package=__package__,
 )

@@ -47,7 +47,11 @@ def _in_dump(wrapped: WrappedCall) -> tuple[Values, Values]:
         "sin": wrapped.tensor("r2"),
         **attributes_of(wrapped),
     }
-    return arguments, {"dx": wrapped.gradients.get("input")}
+    names = {"dx": "input", "dcos": "r1", "dsin": "r2"}
+    results = {name: wrapped.gradients.get(tensor) for name, tensor in names.items()}
+    if results["dcos"] is not None or results["dsin"] is not None:
+        arguments["x"] = wrapped.tensor("input")
+    return arguments, results
 
 
 IN_DUMPS = InDumps((FUNCTION,), _in_dump)
