@@ -151,6 +151,16 @@ def moe_token_unpermute_grad(torch, npu, t, a):
     return dict(zip(wanted, gradients))
 
 
+def swi_glu(torch, npu, t, a):
+    return {"y": npu.npu_swiglu(t["x"], dim=a["dim"])}
+
+
+def swi_glu_grad(torch, npu, t, a):
+    x = t["x"].requires_grad_()
+    (grad,) = torch.autograd.grad(npu.npu_swiglu(x, dim=a["dim"]), x, t["y_grad"])
+    return {"x_grad": grad}
+
+
 class Call:
     """How torch reaches an operator.
 
@@ -212,6 +222,8 @@ CALLS = {
     "moe_token_unpermute_grad": Call(
         moe_token_unpermute_grad, {"sorted_indices": "permutation"}, reach={"has_tokens": (True,)}
     ),
+    "swi_glu": Call(swi_glu),
+    "swi_glu_grad": Call(swi_glu_grad, by_gradient=True),
 }
 """Operators that torch_npu reaches."""
 
