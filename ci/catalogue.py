@@ -143,7 +143,7 @@ def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
                 texts.setdefault(text, set()).add(name)
     for text in helps():
         texts.setdefault(text, set()).add("npu_sim/cli")
-    shown = re.compile("^(title|rules_source): (.*?)(?:  +#.*)?$", re.M)
+    shown = re.compile("^(title|rules_source|    clock_doubt): (.*?)(?:  +#.*)?$", re.M)
     for path in sorted((ROOT / "configs").glob("*_*.yaml")):
         for key, text in shown.findall(path.read_text(encoding="utf-8")):
             if key != "title" or text in entries:
