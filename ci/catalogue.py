@@ -27,6 +27,8 @@ from npu_sim.language.text import PUNCTUATION
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGE = ROOT / "npu_sim/language"
 NOT_SHOWN = ROOT / "ci/not_shown.txt"
+FOR_DEVICES = ROOT / "npu_sim/device_kit/run_on_device.py"
+"""Runs on a device without npu_sim, in English."""
 KEYWORDS = ("Text", "say")
 SEPARATORS = (*PUNCTUATION, " and ", " or ", "; or ")
 """Separators of `npu_sim.language.joined`."""
@@ -127,7 +129,7 @@ def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
     hidden, entries = not_shown(), known()
     texts: dict[str, set[str]] = {separator: {"separator"} for separator in SEPARATORS}
     mistakes, literals = [], set()
-    for path in sorted((ROOT / "npu_sim").rglob("*.py")):
+    for path in sorted({*(ROOT / "npu_sim").rglob("*.py")} - {FOR_DEVICES}):
         name = path.relative_to(ROOT).as_posix()
         for kind, text in found_in(path):
             literals.add(one_line(text))
@@ -141,7 +143,7 @@ def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
                 texts.setdefault(text, set()).add(name)
     for text in helps():
         texts.setdefault(text, set()).add("npu_sim/cli")
-    shown = re.compile("^(title|rules_source): (.*?)(?:  +#.*)?$", re.M)
+    shown = re.compile("^(title|rules_source|    clock_doubt): (.*?)(?:  +#.*)?$", re.M)
     for path in sorted((ROOT / "configs").glob("*_*.yaml")):
         for key, text in shown.findall(path.read_text(encoding="utf-8")):
             if key != "title" or text in entries:

@@ -49,6 +49,8 @@ class Chip(BaseModel):
     l1_to_l0a_bytes_per_cycle: Positive
     l1_to_l0b_bytes_per_cycle: Positive
     l0c_to_ub_bytes_per_cycle: Positive
+    clock_doubt: str = ""
+    """Why the published clock may not be the one it runs at; stated beside its bounds."""
 
     @model_validator(mode="after")
     def _split_cores_are_counted(self) -> "Chip":

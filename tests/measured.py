@@ -156,3 +156,35 @@ def write_database(path: Path, rows: Iterable[Row], blocks: str = "blockDim") ->
             [(number, value) for value, number in texts.items()],
         )
     return path
+
+
+DATA_BASE = {
+    "OP State": lambda row: "dynamic",
+    "Accelerator Core": lambda row: row.core,
+    "Input Shapes": lambda row: f'"{row.inputs}"',
+    "Input Data Types": lambda row: row.input_dtypes,
+    "Output Shapes": lambda row: f'"{row.outputs}"',
+    "Output Data Types": lambda row: row.output_dtypes,
+    "Average Duration(us)": lambda row: "0",
+    "Profiling Average Duration(us)": lambda row: str(row.duration_us * 1.25),
+    "Profiling Median Duration(us)": lambda row: str(row.duration_us),
+    "Profiling Std Duration(us)": lambda row: "1.5",
+    "Profiling Average aiv_time(us)": lambda row: str(row.duration_us),
+    "Profiling Average aiv_total_cycles": lambda row: str(row.cycles),
+    "Profiling Average aiv_vec_time(us)": lambda row: str(row.vector_us),
+}
+"""Columns of a vendor's data base of measured kernels: a file a kernel, no block dim."""
+
+
+def write_data_base(folder: Path, rows: Iterable[Row]) -> Path:
+    """Write rows as such a data base, a file for every kernel."""
+    files: dict[str, list[Row]] = {}
+    for row in rows:
+        files.setdefault(row.kernel, []).append(row)
+    folder.mkdir()
+    for kernel, same in files.items():
+        with (folder / f"{kernel}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(DATA_BASE)
+            writer.writerows([cell(row) for cell in DATA_BASE.values()] for row in same)
+    return folder

@@ -88,6 +88,21 @@ class ModeCheck:
     findings: tuple[str, ...] = ()
     results: Mapping[str, str] | None = None
 
+    @property
+    def outcome(self) -> str:
+        """``confirmed``, ``contradicted``, or ``open`` where the device decides neither."""
+        is_faster = self.us is not None and self.bound_us is not None and self.us < self.bound_us
+        if self.verdict == "not judged" or self.status is None:
+            return "open"
+        if (
+            self.status != self.planned_status
+            or self.cores not in (None, self.planned_cores)
+            or self.verdict == "unreachable"
+            or is_faster
+        ):
+            return "contradicted"
+        return "open" if self.verdict == "undecided" else "confirmed"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the check as plain data."""
         return {**vars(self), "findings": list(self.findings)}
@@ -183,7 +198,7 @@ def check_kit(folder: str | Path, *, progress: Progress | None = None) -> KitChe
         if not (results / "done.json").is_file():
             missing.append(line["number"])
             continue
-        modes += _JudgedCall(line, results, profile).modes()
+        modes += JudgedCall(line, results, profile).modes()
     if not modes:
         message = Text("{folder}: no results of a device", folder=folder)
         raise UsageError("folder", message, "run run_on_device.py of the folder on a device")
@@ -254,7 +269,7 @@ def _cores(
     for line in lines:
         for deterministic in (False, True):
             if (line["number"], deterministic) in wanted:
-                made = _plan(line, profile, deterministic)
+                made = plan_or_error(line, profile, deterministic)
                 cores = made.block_dim if isinstance(made, Plan) else None
                 planned[line["number"], deterministic] = cores
     return planned
@@ -271,7 +286,9 @@ def _arguments(line: Mapping[str, Any]) -> dict[str, Any]:
     return {**line.get("derived", {}), **specs, **line["attributes"]}
 
 
-def _plan(line: Mapping[str, Any], profile: Profile, deterministic: bool) -> Plan | AclnnError:
+def plan_or_error(
+    line: Mapping[str, Any], profile: Profile, deterministic: bool
+) -> Plan | AclnnError:
     """Return the plan of a call, or the error with which the product refuses it."""
     try:
         return plan(
@@ -282,7 +299,7 @@ def _plan(line: Mapping[str, Any], profile: Profile, deterministic: bool) -> Pla
 
 
 @dataclass(frozen=True)
-class _JudgedCall:
+class JudgedCall:
     """One call of a kit with the results of a device."""
 
     line: Mapping[str, Any]
@@ -322,7 +339,7 @@ class _JudgedCall:
         )
 
     def _judged(self, mode: Mapping[str, Any], deterministic: bool) -> ModeCheck:
-        planned = _plan(self.line, self.profile, deterministic)
+        planned = plan_or_error(self.line, self.profile, deterministic)
         if isinstance(planned, AclnnError):
             return self._refused(mode, deterministic, int(planned.status))
         place = self.folder / ("on" if deterministic else "off")
@@ -423,7 +440,7 @@ class _JudgedCall:
         order = (*CONFIRMED, "undecided", "unreachable")
         for run in mode["runs"]:
             results = self._results(place / run["folder"], run)
-            arguments: dict[str, Any] = {**self._tensors(results), **self.line["attributes"]}
+            arguments: dict[str, Any] = {**self.tensors(results), **self.line["attributes"]}
             answer = verify(
                 self.line["operator"],
                 product=self.profile,
@@ -469,7 +486,7 @@ class _JudgedCall:
             results[output] = array
         return results
 
-    def _tensors(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def tensors(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return inputs and outputs of the operator, in their dtypes."""
         operator: Operator = load_operator(self.line["operator"])
         given = {
@@ -481,19 +498,24 @@ class _JudgedCall:
 
 
 def evidence(answer: KitCheck, lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the records of ``evidence.jsonl``: a line for every call and mode."""
+    """Yield the records of ``evidence.jsonl``: a line for every call and mode.
+
+    Findings are left out, because error texts of a device may name files and hosts.
+    """
     calls = {line["number"]: line for line in lines}
     for mode in answer.modes:
         line = calls[mode.number]
         yield {
             "schema": schema("evidence"),
+            "product": load_profile(None, answer.soc).name,
             "soc": answer.soc,
             "release": answer.release,
             "device": dict(answer.device),
-            **{name: line[name] for name in ("operator", "inputs", "attributes")},
+            "outcome": "open" if answer.findings else mode.outcome,
+            **{name: line[name] for name in ("operator", "inputs", "derived", "attributes")},
             **{
                 name: value
                 for name, value in mode.as_dict().items()
-                if name not in ("arguments", "number", "operator")
+                if name not in ("arguments", "number", "operator", "findings")
             },
         }

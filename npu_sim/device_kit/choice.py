@@ -6,7 +6,6 @@ greedy cover takes the calls with most features that no call has yet, then every
 smaller as long as it keeps those it was taken for.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +22,7 @@ from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import target_of
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import plan
+from npu_sim.plans.device_evidence import NUMBER
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NotModelledError, UsageError
@@ -40,12 +40,13 @@ LEAST_ELEMENTS = 1 << 14
 LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 """Bytes of inputs that a call has where possible, so that several cores work, and the most."""
 MOST_CALLS = 200
-"""Most calls of a kit; those at thresholds are added as far as there is room."""
+"""Most calls of a kit, unless there are more paths."""
+RANKS = {"path": 0, "special values": 1, "refused": 1, "condition": 2, "odd sizes": 2, "edge": 3}
+"""Kinds of features, by what a call with them is worth; words and switches of a call are 1."""
 MOST_OPTIONAL_BYTES = 1 << 19
 """Most bytes of a refused call, and of one at a threshold."""
 PATH_FIELDS = ("status", "kernel", "tiling_key")
 """Columns of a sweep that tell paths apart, where an operator has them."""
-NUMBER = re.compile(r"\d[\d,]*")
 
 Feature = tuple[str, ...]
 Progress = Callable[[str, float], None]
@@ -82,20 +83,27 @@ class KitCall:
 
 
 def chosen_calls(profile: Profile, progress: Progress) -> list[KitCall]:
-    """Return the calls of a kit for a SoC and release."""
-    calls: list[KitCall] = []
-    edges: list[KitCall] = []
+    """Return the calls of a kit for a SoC and release, at most MOST_CALLS.
+
+    Calls at thresholds are left out first, then those for conditions, words and refusals; a call
+    that a path needs is never left out.
+    """
+    ranked: list[tuple[tuple[int, int, int], KitCall]] = []
     for number, name in enumerate(CALLS):
         progress("choosing calls", number / len(CALLS))
         operator: Operator = load_operator(name)
         try:
             if operator.supported_by(profile):
                 chosen = _calls_of(operator.on(profile), profile)
-                calls += chosen
-                edges += _edges(chosen, profile)
+                edges = [(RANKS["edge"], call) for call in _edges(chosen, profile)]
+                ordered = enumerate([*chosen, *sorted(edges, key=lambda edge: _size(edge[1]))])
+                ranked += [((rank, place, number), call) for place, (rank, call) in ordered]
         except NotModelledError:
             continue
-    return calls + sorted(edges, key=_size)[: max(MOST_CALLS - len(calls), 0)]
+    ranked.sort(key=lambda entry: entry[0])
+    paths = sum(rank == RANKS["path"] for (rank, _, _), _ in ranked)
+    kept = ranked[: max(MOST_CALLS, paths)]
+    return [call for _, call in sorted(kept, key=lambda entry: (entry[0][2], entry[0][1]))]
 
 
 def reachable(operator: Operator, axis: Any) -> tuple[Value, ...]:
@@ -105,16 +113,21 @@ def reachable(operator: Operator, axis: Any) -> tuple[Value, ...]:
     return chosen
 
 
-def _calls_of(operator: Operator, profile: Profile) -> list[KitCall]:
+def _calls_of(operator: Operator, profile: Profile) -> list[tuple[int, KitCall]]:
+    """Return the calls of an operator, each with its rank, those that show most first."""
     found = {
         call.features: call for call in sorted(_candidates(operator, profile), key=_size)[::-1]
     }
     chosen = _cover(found.values())
-    smaller = [_smaller(call, needed, profile) for call, needed in chosen]
-    special = min((call for call in smaller if _runs(call)), key=_size, default=None)
+    smaller = [
+        (min(RANKS.get(feature[1], 1) for feature in needed), _smaller(call, needed, profile))
+        for call, needed in chosen
+    ]
+    special = min((call for _, call in smaller if _runs(call)), key=_size, default=None)
     if special is not None:
         shown = frozenset({(operator.name, "special values")})
-        smaller.append(KitCall(operator, special.values, special.arguments, shown, special=True))
+        made = KitCall(operator, special.values, special.arguments, shown, special=True)
+        smaller.append((RANKS["special values"], made))
     return smaller
 
 
@@ -261,11 +274,11 @@ def _smaller(call: KitCall, needed: frozenset[Feature], profile: Profile) -> Kit
     return call
 
 
-def _edges(calls: Iterable[KitCall], profile: Profile) -> list[KitCall]:
+def _edges(chosen: Iterable[tuple[int, KitCall]], profile: Profile) -> list[KitCall]:
     """Return the smallest calls on both sides of every threshold that the calls are near."""
     found: dict[Feature, KitCall] = {}
     seen: set[str] = set()
-    for call in filter(_runs, calls):
+    for call in (call for _, call in chosen if _runs(call)):
         names = {feature[2] for feature in call.features if feature[1] == "condition"}
         if names <= seen:
             continue

@@ -166,6 +166,16 @@ def rotary_position_embedding_grad(torch, npu, t, a):
     return dict(zip(("dx", "dcos", "dsin"), gradients))
 
 
+def swi_glu(torch, npu, t, a):
+    return {"y": npu.npu_swiglu(t["x"], dim=a["dim"])}
+
+
+def swi_glu_grad(torch, npu, t, a):
+    x = t["x"].requires_grad_()
+    (grad,) = torch.autograd.grad(npu.npu_swiglu(x, dim=a["dim"]), x, t["y_grad"])
+    return {"x_grad": grad}
+
+
 class Call:
     """How torch reaches an operator.
 
@@ -225,12 +235,17 @@ CALLS = {
     ),
     "moe_token_unpermute": Call(moe_token_unpermute, {"sorted_indices": "permutation"}),
     "moe_token_unpermute_grad": Call(
-        moe_token_unpermute_grad, {"sorted_indices": "permutation"}, reach={"has_tokens": (True,)}
+        moe_token_unpermute_grad,
+        {"sorted_indices": "permutation"},
+        reach={"has_tokens": (True,)},
+        by_gradient=True,
     ),
     "rotary_position_embedding": Call(rotary_position_embedding, reach={"mode": (0, 1)}),
     "rotary_position_embedding_grad": Call(
         rotary_position_embedding_grad, reach={"mode": (0, 1)}, by_gradient=True
     ),
+    "swi_glu": Call(swi_glu),
+    "swi_glu_grad": Call(swi_glu_grad, by_gradient=True),
 }
 """Operators that torch_npu reaches."""
 

@@ -1,5 +1,9 @@
 """Profiles of a device: the vendor's CSV files or its SQLite export, one launch per row.
 
+A folder is a data base of measured kernels, as the vendor's model of performance has it: a CSV file
+for every kernel, named after it, a row for every combination of shapes and dtypes with average,
+median and standard deviation of its time and the averages of its counters, without block dims.
+
 ``kernel_details.csv`` and ``op_summary_*.csv`` are read here, the export in
 :mod:`npu_sim.files.device_profile`. The columns are those of the vendor's profiling guide, under
 the names of all its releases. Only the kernel's type and duration are required.
@@ -15,7 +19,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -164,7 +168,14 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernel": ("type", "op type"),
     "name": ("name", "op name"),
     "start_us": ("start time", "task start time"),
-    "duration_us": ("duration", "task duration"),
+    "duration_us": (
+        "duration",
+        "task duration",
+        "profiling median duration",
+        "median duration",
+        "profiling average duration",
+        "average duration",
+    ),
     # In a file with both, the first counts blocks and the second their threads.
     "block_dim": ("block num", "block dim"),
     "input_shapes": ("input shapes",),
@@ -177,11 +188,19 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "stream": ("stream id",),
     "device": ("device_id", "device id"),
 }
-"""Names of a column in lower case without unit, those of newer files first."""
+"""Names of a column in lower case without unit, those of newer files first; of the times of a data
+base the median first."""
+AVERAGES = ("profiling average ", "average ", "microbench ")
+"""What stands before the names of counters in a data base."""
+MOST_FILES = 10_000
+"""Most files of a data base."""
 
 
-def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
-    """Yield the launches of a CSV file; raises like ``read_device_profile``."""
+def read_csv(file: Path, kernel: str = "") -> Iterator[MeasuredLaunch]:
+    """Yield the launches of a CSV file; raises like ``read_device_profile``.
+
+    With ``kernel`` the file is one of a data base: its rows without a time were not measured.
+    """
     if file.stat().st_size > LARGEST_FILE:
         raise UsageError(
             "file",
@@ -191,17 +210,41 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     with file.open("rb") as stream:
         rows = csv.reader(_decoded(file, stream), strict=True)
         try:
-            columns = _Columns(file, next(rows, []))
+            columns = _Columns(file, next(rows, []), kernel)
             recorded = (cells for cells in rows if any(map(str.strip, cells)))
             for launches, cells in enumerate(recorded, start=1):
                 refuse_more_launches(file, launches)
-                yield columns.launch(rows.line_num, cells)
+                launch = columns.launch(rows.line_num, cells)
+                if launch.duration_us or not kernel:
+                    yield launch
         except csv.Error as error:
             raise UsageError(
                 "file",
                 Text("{file}, line {line_num}: is not CSV: {error}", rows, file=file, error=error),
                 "a complete file of the profiler",
             ) from None
+
+
+def _without_prefix(name: str) -> str:
+    """Return the name of a counter without what a data base puts before it."""
+    for prefix in AVERAGES:
+        if name.lower().startswith(prefix):
+            return name[len(prefix) :]
+    return name
+
+
+def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:
+    """Yield the measured rows of a data base; lines are numbered through its files."""
+    files = sorted(folder.rglob("*.csv"))[: MOST_FILES + 1]
+    if len(files) > MOST_FILES:
+        message = Text("{folder}: more than {most} CSV files", folder=folder, most=MOST_FILES)
+        raise UsageError("file", message, "a folder with a CSV file for every kernel")
+    line = 0
+    for file in files:
+        for launch in read_csv(file, kernel=file.stem):
+            line += 1
+            refuse_more_launches(folder, line)
+            yield replace(launch, line=line)
 
 
 def _decoded(file: Path, lines: Iterable[bytes]) -> Iterator[str]:
@@ -220,8 +263,8 @@ def _decoded(file: Path, lines: Iterable[bytes]) -> Iterator[str]:
 class _Columns:
     """Positions of the columns in one file."""
 
-    def __init__(self, file: Path, header: list[str]) -> None:
-        self.file = file
+    def __init__(self, file: Path, header: list[str], kernel: str) -> None:
+        self.file, self.kernel = file, kernel
         self.header = [cell.strip().strip('"') for cell in header]
         by_name = {
             counter_name(name).lower(): index
@@ -232,7 +275,7 @@ class _Columns:
             for column, names in COLUMNS.items()
             if any(name in by_name for name in names)
         }
-        for required in ("kernel", "duration_us"):
+        for required in ("duration_us",) if kernel else ("kernel", "duration_us"):
             if required not in self.positions:
                 wanted = " or ".join(repr(name) for name in COLUMNS[required])
                 raise UsageError(
@@ -243,10 +286,15 @@ class _Columns:
                     names=wanted,
                     columns=", ".join(self.header)[:200] or "none",
                 )
-        counters = {counter_name(name): position for position, name in enumerate(self.header)}
+        names = COLUMNS["duration_us"]
+        self.durations = [by_name[name] for name in names if name in by_name]
+        counters = {
+            _without_prefix(counter_name(name)): position
+            for position, name in reversed(list(enumerate(self.header)))
+        }
         self.counters = [counters.get(name) for name in COUNTERS]
         self.has_counters = any(position is not None for position in self.counters)
-        timed = [self.positions.get("start_us"), self.positions["duration_us"], *self.counters[1:]]
+        timed = [self.positions.get("start_us"), *self.durations, *self.counters[1:]]
         self.units = {position: self._unit(position) for position in timed if position is not None}
 
     def _unit(self, position: int) -> float:
@@ -283,15 +331,16 @@ class _Columns:
                 ),
             )
         block_dim = self._number(line, cells, "block_dim")
+        durations = (self._value(line, cells, position) for position in self.durations)
         counters = tuple(
             0.0 if position is None else self._value(line, cells, position) or 0.0
             for position in self.counters
         )
         return MeasuredLaunch(
             line=line,
-            kernel=intern(self._text(cells, "kernel")),
+            kernel=intern(self._text(cells, "kernel") or self.kernel),
             name=intern(self._text(cells, "name")),
-            duration_us=self._number(line, cells, "duration_us") or 0.0,
+            duration_us=next(filter(None, durations), 0.0),
             start_us=self._number(line, cells, "start_us") or 0.0,
             block_dim=int(block_dim) if block_dim else None,  # 0: not recorded
             inputs=self._tensors(line, cells, "input"),
@@ -359,12 +408,14 @@ class _Columns:
 
 
 def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
-    """Return all launches of a profile, ordered by start time.
+    """Return all launches of a profile, ordered by start time, or the rows of a data base.
 
     Raises UsageError when the file cannot be read or has another format; the message names file,
     line and column.
     """
     file, hint = Path(path), "kernel_details.csv, op_summary_*.csv or the .db of a profiler"
+    if any(file.rglob("*.csv")):
+        return tuple(read_folder(file))
     if not file.is_file():
         problem = "is not a file" if file.exists() else "there is no such file"
         raise UsageError("file", Text("{file}: {problem}", file=file, problem=problem), hint)

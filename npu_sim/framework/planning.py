@@ -19,6 +19,7 @@ from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.device_evidence import path_key, shipped_evidence
 from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Launch, Plan, ProfileKey, read
 from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES, family_of
@@ -168,6 +169,7 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         workspace=described.workspace,
         caveats=caveats,
         evidence=evidence,
+        device_evidence=_device_evidence(case, described),
         profile=profile,
         deferred={
             "cores": described.cores,
@@ -184,6 +186,16 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         # Report errors of declarations from outside the package at once.
         plan.read_all()
     return plan
+
+
+def _device_evidence(case: Case, described: Description) -> str:
+    """Return what devices showed of the path of a call; most plans have no such files."""
+    found = shipped_evidence()
+    if not found:
+        return ""
+    path = str(described.path)
+    names = case.profile.name, case.operator.name, described.kernel
+    return found.get(path_key(*names, described.tiling_key, path, case.deterministic), "")
 
 
 def _description(case: Case) -> Description:

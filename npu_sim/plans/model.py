@@ -287,6 +287,9 @@ class Caveat(Frozen):
         What happens, with the numbers.
     argument
         The argument that causes it; empty when none does.
+    since, until
+        For a likely defect of the product: the release in which it was first seen, and the software
+        (a release, or the date of its sources) in which it is mended; empty where not known.
     not_modelled
         Name of the output in which the device may compute other bits than npu_sim, ``*`` for all
         outputs; empty when npu_sim computes what the device does. ``verify`` calls no element of
@@ -296,15 +299,38 @@ class Caveat(Frozen):
     code: str
     message: TextField
     argument: str = ""
+    since: TextField = ""
+    until: TextField = ""
     not_modelled: str = Field(default="", exclude=True)
+
+    @property
+    def in_words(self) -> str:
+        """The message, with the software that has a likely defect where that is known."""
+        if self.until:
+            return Text("{message} (seen in release {since}, mended in {until})", self)
+        return Text("{message} (seen in release {since})", self) if self.since else self.message
 
 
 def caveat(
-    code: str, argument: str, template: str, /, *, not_modelled: str = "", **fields: Any
+    code: str,
+    argument: str,
+    template: str,
+    /,
+    *,
+    not_modelled: str = "",
+    since: str = "",
+    until: str = "",
+    **fields: Any,
 ) -> Caveat:
     """Return a caveat whose message is a :class:`~npu_sim.language.Text` of template and fields."""
-    message = Text(template, **fields)
-    return Caveat(code=code, argument=argument, message=message, not_modelled=not_modelled)
+    return Caveat(
+        code=code,
+        argument=argument,
+        message=Text(template, **fields),
+        since=since,
+        until=until,
+        not_modelled=not_modelled,
+    )
 
 
 class CoreWork(Frozen):
@@ -398,6 +424,8 @@ class Plan(Printed, Frozen):
         with golden data.
     npu_arch
         Architecture number of the SoC; 0 when unknown.
+    device_evidence
+        Devices that confirmed or contradicted the path, as one sentence; empty without any.
     deferred, profile
         (constructor only) The fields that are computed when they are first read, and the product,
         SoC and release. Without them a plan is restored from its data.
@@ -428,6 +456,7 @@ class Plan(Printed, Frozen):
     evidence: Evidence = Evidence.MODEL
     rules_source: TextField = ""
     npu_arch: int = 0
+    device_evidence: TextField = ""
     _deferred: Mapping[str, Later[Any]] = PrivateAttr()
     _profile: Profile | None = PrivateAttr()
 

@@ -83,7 +83,7 @@ def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
     """Return why a launch cannot be used for a ceiling; empty if it can."""
     if not launch.is_vector:
         return "not on vector cores"
-    if launch.block_dim != vector_cores:
+    if launch.block_dim not in (None, vector_cores):  # large moves of a data base use all
         return "not on all vector cores"
     if operator_of_launch(launch.kernel) is not None:
         return "kernels that are planned here"
@@ -203,6 +203,8 @@ def calibrate(
     cores = profile.chip.vector_cores
     full = [launch for launch in answer.launches if launch.is_vector and launch.block_dim == cores]
     clock, rated = measured_clock(full), clock_mhz(profile)
+    if not clock and all(launch.block_dim is None for launch in answer.launches):
+        clock = rated  # a data base has no block dims to measure the clock with
     shapes = tuple(_compared(answer, profile, clock)) if clock else ()
     ceilings, skipped = measured_ceilings(answer.launches, cores)
     warnings = tuple(_warnings(profile, clock, rated, shapes))
@@ -233,11 +235,10 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
     for group in answer.groups:
         first, estimate = group.launches[0], group.estimate
         measured = group.measured_us
-        if (
-            not isinstance(estimate, VectorEstimate)
-            or not measured
-            or first.block_dim != profile.chip.vector_cores
-        ):
+        if not isinstance(estimate, VectorEstimate) or not measured:
+            continue
+        cores = first.block_dim or group.possible_calls[0].plan.block_dim
+        if cores != profile.chip.vector_cores:
             continue
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]

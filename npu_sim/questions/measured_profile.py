@@ -126,7 +126,8 @@ def read_profile(
     Parameters
     ----------
     file
-        ``kernel_details.csv``, ``op_summary_*.csv``, or the SQLite export of a profiler.
+        ``kernel_details.csv``, ``op_summary_*.csv``, or the SQLite export of a profiler; or the
+        folder of a data base of measured kernels, a CSV file for every kernel.
     product
         Product, or a profile file ending in .yaml; found in the file when left out.
     soc

@@ -13,8 +13,8 @@ from npu_sim.questions.explain import Explanation, NearbyPlan, SizeLimit
 from npu_sim.show.comparisons import bound_text
 from npu_sim.show.layout import Column, Paragraph, Table, stack
 from npu_sim.show.text import (
-    EVIDENCE_NOTES,
     OUTCOME_STYLES,
+    evidence_cells,
     memory_name,
     overflow_text,
     plan_headline,
@@ -75,9 +75,8 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("deterministic computation off and on", priced)
     keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
     parts += _section("keys of the profile without effect", keys)
-    parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
-    if plan.evidence is not Evidence.EXACT:
-        parts += _section("evidence", [(plan.evidence.value, EVIDENCE_NOTES[plan.evidence])])
+    parts += _section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats])
+    parts += _section("evidence", evidence_cells(plan))
     if plan.rules_source:
         parts += _section("rules", [(plan.rules_source,)])
     return stack(*parts)

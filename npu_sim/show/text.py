@@ -100,14 +100,23 @@ def plan_lines(plan: Plan) -> list[Line]:
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
     lines += [("order", order.in_words, order.reason) for order in plan.order]
-    lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
+    lines += [("caveat", caveat.in_words, caveat.code) for caveat in plan.caveats]
     keys = plan.profile_keys
     lines += [("profile", f"{key.key} {key.value}", profile_key_text(plan, key)) for key in keys]
-    if plan.evidence is not Evidence.EXACT:
-        lines.append(("evidence", plan.evidence.value, EVIDENCE_NOTES[plan.evidence]))
+    lines += [("evidence", *cells) for cells in evidence_cells(plan)]
     if plan.rules_source:
         lines.append(("rules", plan.rules_source, ""))
     return lines
+
+
+def evidence_cells(plan: Plan) -> list[tuple[str, str]]:
+    """Return the evidence and its meaning; nothing for the usual, exact without a device."""
+    if plan.evidence is Evidence.EXACT and not plan.device_evidence:
+        return []
+    value: str = plan.evidence.value
+    if plan.device_evidence:
+        value = Text("{evidence}, {device}", evidence=value, device=plan.device_evidence)
+    return [(value, EVIDENCE_NOTES.get(plan.evidence, ""))]
 
 
 def profile_key_text(plan: Plan, key: ProfileKey) -> str:
@@ -253,7 +262,7 @@ def result_lines(result: Result) -> list[Line]:
     ]
     for name, mask in result.order_dependent.items():
         lines.append(("order", Text("{name}: {order}", name=name, order=order_mask_text(mask)), ""))
-    lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
+    lines += [("caveat", caveat.in_words, caveat.code) for caveat in result.caveats]
     value = say("{milliseconds:.1f} ms", milliseconds=1000 * sum(result.seconds.values()))
     note = ", ".join(
         say("{stage} {milliseconds:.1f} ms", stage=k, milliseconds=1000 * v)

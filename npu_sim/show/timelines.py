@@ -308,6 +308,8 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
 def caution_lines(timeline: Timeline) -> list[Line]:
     """Return what the bound omits and assumes."""
     lines: list[Line] = []
+    if timeline.clock_doubt:
+        lines.append(("clock", "the bound may be too high", timeline.clock_doubt))
     if timeline.unknown_rates:
         rates = joined(timeline.unknown_rates, ", ")
         lines.append(("unknown", rates, "no published rate: counted 0"))

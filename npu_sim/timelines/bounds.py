@@ -80,6 +80,7 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         arguments=plan.arguments,
         clock_mhz=mhz,
         clock="vector clock" if profile.chip.vector_clock_mhz else "core clock",
+        clock_doubt=profile.chip.clock_doubt,
         bound_us=bound_us,
         launches=launches,
         estimate_us=estimate_us,

@@ -162,6 +162,8 @@ class Timeline(Printed, Frozen):
     """The clock that converts cycles to time."""
     clock: Literal["vector clock", "core clock"]
     """Name of this clock."""
+    clock_doubt: TextField = ""
+    """Why the SoC may run at another clock, which the bound would follow; empty without a doubt."""
     bound_us: float
     """Lower bound of the call in microseconds: the sum of its launches."""
     launches: tuple[LaunchTime, ...] = ()

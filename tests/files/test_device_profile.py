@@ -120,7 +120,8 @@ def test_a_damaged_file_is_refused_with_line_and_column(
 
 
 def test_other_files_are_refused(tmp_path: Path):
-    text, damaged_database, folder = tmp_path / "a.csv", tmp_path / "a.db", tmp_path
+    text, damaged_database, folder = tmp_path / "a.csv", tmp_path / "a.db", tmp_path / "empty"
+    folder.mkdir()
     text.write_bytes(b"Type,Duration(us)\nRmsNormGrad,\xff\n")
     damaged_database.write_bytes(b"SQLite format 3\x00" + b"x" * 200)
     for path, message in (

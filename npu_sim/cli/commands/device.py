@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 
 ProfileFile = Annotated[
-    Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")
+    Path,
+    typer.Argument(
+        help="kernel_details.csv, op_summary_*.csv, the .db of a profiler, or a folder with a CSV "
+        "file of measured shapes for every kernel."
+    ),
 ]
 
 

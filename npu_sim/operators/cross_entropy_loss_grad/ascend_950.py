@@ -157,6 +157,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
         "all cores wait for each other, but the planner does not ask that they start "
         "together, as it does on A2 and A3: the kernel may hang if they do not. Read in the public "
         "sources; not run on a device",
+        since="9.1",
     )
     if case.row.weighted:
         yield caveat(

@@ -404,6 +404,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "only: if only later cores do, the row of that index holds the sum of one core. "
             "Read in the public sources; not run on a device",
             cores=tiling.block_dim,
+            since="9.1",
         )
 
 

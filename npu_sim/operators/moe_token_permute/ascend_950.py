@@ -168,6 +168,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             last=moves.last_loops,
             others=moves.core_loops,
             not_modelled="permuted_tokens",
+            since="9.1",
         )
     usable = tiler.usable_bytes(row, case.device)
     sort = tiler.stage_buffers(row, tiling).sort
@@ -181,6 +182,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             sort=sort,
             usable=usable,
             not_modelled="*",
+            since="9.1",
         )
     if moves.scatters:
         yield caveat(
@@ -189,6 +191,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "no wait is visible between the copy out of a row buffer and the next fetch "
             "into it: a possible race; the simulator computes as if there were one. Read in the "
             "public sources; not run on a device",
+            since="9.1",
         )
 
 

@@ -173,6 +173,7 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
             "on a device",
             beyond=beyond,
             not_modelled="*",
+            since="9.1",
         )
     if row.rows < row.entries and tiler.path_key(case.tiling) == tiler.ALL_TOKENS:
         yield caveat(
@@ -183,6 +184,7 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
             "a device",
             entries=row.entries,
             rows=row.rows,
+            since="9.1",
         )
     if row.rows < row.entries and sums_stale_rows(case):
         yield caveat(
@@ -192,6 +194,7 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
             "Unified Buffer held, the simulator gives 0. Read in the public sources; not run "
             "on a device",
             dropped=row.entries - row.rows,
+            since="9.1",
         )
 
 

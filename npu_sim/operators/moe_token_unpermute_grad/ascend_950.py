@@ -162,6 +162,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "simulator computes as if not. Read in the public sources; not run on a device",
             beyond=beyond,
             not_modelled="*",
+            since="9.1",
         )
     if tiling.tiling_key == tiler.KEY_CUT and row.hidden * size % BLOCK_BYTES:
         yield caveat(

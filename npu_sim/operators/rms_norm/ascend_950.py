@@ -113,6 +113,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "they were not. Read in the public sources; not run on a device",
             bits=OFFSET_BITS,
             not_modelled="*",
+            since="9.1",
         )
     yield from zero_epsilon_caveats(case)
 

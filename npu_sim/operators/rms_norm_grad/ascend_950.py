@@ -180,6 +180,8 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "x",
             "without rows dgamma becomes nan in every column, not 0. Read in the public "
             "sources; not run on a device",
+            since="9.1",
+            until="sources later than 22 August 2026",
         )
         return
     if 0 < 2 * tiling.dx.body < row.col:
@@ -189,6 +191,8 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "the mean of a row of {columns} columns leaves out the last one, which still gets "
             "its dx. Read in the public sources; not run on a device",
             columns=row.col,
+            since="9.1",
+            until="sources later than 22 August 2026",
         )
     partial = 0 < row.col % 16 <= 8  # the last 32-byte block of 16-bit rows is at most half full
     mixed = gamma.dtype == "float32" and case.specs["dy"].dtype != "float32"
@@ -199,6 +203,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "up to 8 lanes of the gamma buffer that no copy fills are multiplied by zeros: "
             "inf or nan left there by an earlier kernel makes whole rows of dx nan; the simulator "
             "counts them as 0. Read in the public sources; not run on a device",
+            since="9.1",
         )
     if not tiler.is_big(tiling) and row.row * row.col > 1 << OFFSET_BITS:
         yield caveat(
@@ -209,6 +214,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
             "sources; not run on a device",
             bits=OFFSET_BITS,
             not_modelled="*",
+            since="9.1",
         )
 
 

@@ -88,6 +88,7 @@ npu_rms_norm = simulated.npu_rms_norm
 npu_cross_entropy_loss = simulated.npu_cross_entropy_loss
 npu_moe_token_permute = simulated.npu_moe_token_permute
 npu_moe_token_unpermute = simulated.npu_moe_token_unpermute
+npu_swiglu = simulated.npu_swiglu
 torch.Tensor.npu = lambda self: self
 npu = SimpleNamespace(
     conv=SimpleNamespace(allow_hf32=True),
