@@ -33,9 +33,10 @@ def edited(folder, change):
 
 def test_every_operator_is_found_and_runs(model):
     reading = read_dump(model, verify=False)
-    assert {call.operator for call in reading.calls} == set(OPERATOR_NAMES)
+    wrapped = set(OPERATOR_NAMES) - {"apply_adam_w_v2"}  # tools wrap no function of an optimizer
+    assert {call.operator for call in reading.calls} == wrapped
     assert {(call.operator, call.outcome, call.message) for call in reading.calls} == {
-        (name, "runs", "") for name in OPERATOR_NAMES
+        (name, "runs", "") for name in wrapped
     }
     assert reading.not_modelled == {"Torch.cos": 1}
     assert reading.places == ("step0/rank0",)

@@ -132,10 +132,11 @@ def test_layouts_and_vectors_of_the_public_sources():
             assert [tuple(member) for member in laid.members] == [
                 (one["name"], one["type"], one["offset"]) for one in public["fields"]
             ]
-    assert {one.kernel for one in structures()} - set(layouts) == {
-        *("SwiGlu", "SwiGluGrad"),
+    unlisted = {
+        *("SwiGlu", "SwiGluGrad", "ApplyAdamWV2"),
         *("RotaryPositionEmbedding", "RotaryPositionEmbeddingGrad"),
     }
+    assert {one.kernel for one in structures()} - set(layouts) == unlisted
     for line in (SHARED / "tiling_vectors.jsonl").read_text().splitlines():
         vector = json.loads(line)
         decoded = decode_tiling(vector["kernel"], vector["words"], release=vector["release"])

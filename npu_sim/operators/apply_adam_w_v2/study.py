@@ -16,6 +16,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
 from npu_sim.operators import run
 from npu_sim.operators.apply_adam_w_v2.compute import formula, power, powers_of, uncertainties
+from npu_sim.operators.shared.dumped import InDumps
 from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall
 from npu_sim.orders.claims import Claim, OpenRule
 from npu_sim.tiling.apply_adam_w_v2 import rounded
@@ -64,6 +65,8 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     return [(output.removesuffix("_out"), float(exact[index]))]
 
 
+IN_DUMPS = InDumps((), lambda _: None)
+"""The tools wrap no function of an optimizer."""
 UPDATES = 100
 """Updates without gradient of an experiment."""
 
