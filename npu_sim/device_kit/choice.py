@@ -33,8 +33,9 @@ SAMPLE = 1 << 17
 """Calls of an operator that are swept."""
 LARGEST_SIZE = 1 << 17
 """Largest value of a size in the sweep."""
-SMALLEST, RANDOM = 12, 8
-"""Calls of a group of equal records that are planned: the smallest, and others."""
+SMALLEST, RANDOM, TINY = 12, 150, 12
+"""Calls of a group of equal records that are planned: the smallest sufficient ones, others, and the
+smallest of all, which take paths of their own."""
 LEAST_ELEMENTS = 1 << 14
 """Product of the sizes of a call that is large enough to keep cores busy."""
 LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
@@ -158,14 +159,15 @@ def _candidates(operator: Operator, profile: Profile) -> Iterator[KitCall]:
     groups = np.unique(records[names].view(np.ndarray), return_inverse=True)[1]
     magnitude = np.zeros(len(records))
     for axis in operator.sizes:
-        magnitude += np.log2(np.maximum(records[axis.name], 1))
+        magnitude += np.log2(records[axis.name] + 1.0)
     too_small = magnitude < np.log2(LEAST_ELEMENTS)
     magnitude[too_small] = 64 - magnitude[too_small]  # the largest of them first, after the others
     order = np.lexsort((magnitude, groups))
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         step = max(1, (end - start) // RANDOM)
-        rows = {*order[start : start + SMALLEST], *order[start:end:step]}
+        tiny = order[max(start, end - TINY) : end]
+        rows = {*order[start : start + SMALLEST], *order[start:end:step], *tiny}
         for row in sorted(rows):
             _, values = records.space.call_at(int(row))
             call = described(operator, values, profile)
