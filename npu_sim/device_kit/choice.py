@@ -33,8 +33,9 @@ SAMPLE = 1 << 17
 """Calls of an operator that are swept."""
 LARGEST_SIZE = 1 << 17
 """Largest value of a size in the sweep."""
-SMALLEST, RANDOM = 12, 8
-"""Calls of a group of equal records that are planned: the smallest, and others."""
+SMALLEST, RANDOM, TINY = 12, 100, 1000
+"""Calls of a group of equal records that are planned: the smallest sufficient ones, others, and the
+smallest of all without repetitions, which take paths of their own."""
 LEAST_ELEMENTS = 1 << 14
 """Product of the sizes of a call that is large enough to keep cores busy."""
 LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
@@ -155,17 +156,22 @@ def _candidates(operator: Operator, profile: Profile) -> Iterator[KitCall]:
     names = [
         name for name in (*PATH_FIELDS, *_words(operator)) if name in (records.dtype.names or ())
     ]
+    sizes = [axis.name for axis in operator.sizes]
     groups = np.unique(records[names].view(np.ndarray), return_inverse=True)[1]
     magnitude = np.zeros(len(records))
     for axis in operator.sizes:
-        magnitude += np.log2(np.maximum(records[axis.name], 1))
+        magnitude += np.log2(records[axis.name] + 1.0)
     too_small = magnitude < np.log2(LEAST_ELEMENTS)
     magnitude[too_small] = 64 - magnitude[too_small]  # the largest of them first, after the others
     order = np.lexsort((magnitude, groups))
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        step = max(1, (end - start) // RANDOM)
-        rows = {*order[start : start + SMALLEST], *order[start:end:step]}
+        group = order[start:end]
+        small = group[too_small[group] | (magnitude[group] < np.log2(MOST_BYTES))]
+        step = max(1, len(small) // RANDOM)
+        tiny = order[max(start, end - TINY) : end]
+        different = np.unique(records[sizes][tiny].view(np.ndarray), return_index=True)[1]
+        rows = {*order[start : start + SMALLEST], *small[::step], *tiny[different]}
         for row in sorted(rows):
             _, values = records.space.call_at(int(row))
             call = described(operator, values, profile)

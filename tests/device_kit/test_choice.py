@@ -1,0 +1,116 @@
+"""The calls of a kit: every path that a sweep meets, few and small; and the script's Python."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_sim.cores import load_profile
+from npu_sim.device_kit import choice, run_on_device
+from npu_sim.device_kit.choice import bytes_of, chosen_calls, described, reachable
+from npu_sim.device_kit.run_on_device import CALLS
+from npu_sim.framework.axes import Number
+from npu_sim.registry import load_operator
+from npu_sim.sweeps.runner import sweep
+
+SOC, RELEASE = "Ascend910B3", "8.5"
+SWEPT = 1_000_000
+SEED = 20261124
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return load_profile(None, SOC, RELEASE)
+
+
+@pytest.fixture(scope="module")
+def chosen(profile):
+    return chosen_calls(profile, lambda stage, fraction: None)
+
+
+def paths_of(calls):
+    return {feature for call in calls for feature in call.features if feature[1] == "path"}
+
+
+@pytest.mark.long
+def test_a_kit_is_small(chosen):
+    assert len(chosen) <= choice.MOST_CALLS
+    assert bytes_of(chosen) <= 64 << 20
+    assert {call.operator.name for call in chosen} == set(CALLS)
+    assert {call.special for call in chosen} == {False, True}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALLS)
+def test_no_path_of_a_large_sweep_is_left_out(name, profile, chosen):
+    """Every group of equal records of another, larger sweep is planned, its smallest calls."""
+    operator = load_operator(name).on(profile)
+    grid = {"soc": [SOC], "release": [RELEASE], "deterministic": [False, True]}
+    for axis in operator.axes:
+        number = isinstance(axis, Number)
+        grid[axis.name] = (
+            f"{max(axis.low, 0)}..4096:log" if number else [*reachable(operator, axis)]
+        )
+    records = sweep(name, grid, sample=SWEPT, seed=SEED)
+    names = [
+        column for column in ("status", "tiling_key", "kernel") if column in records.dtype.names
+    ]
+    groups = np.unique(records[names].view(np.ndarray), return_inverse=True)[1]
+    met = []
+    for group in range(groups.max() + 1):
+        rows = np.flatnonzero(groups == group)
+        sizes = sum(np.log2(np.maximum(records[axis.name][rows], 1)) for axis in operator.sizes)
+        for row in rows[np.argsort(sizes)[:: max(1, len(rows) // 200)]]:
+            call = described(operator, records.space.call_at(int(row))[1], profile)
+            if call is not None and call.bytes <= choice.MOST_BYTES:
+                met.append(call)
+    assert paths_of(met)
+    assert not paths_of(met) - paths_of(chosen)
+
+
+def test_a_kit_without_room_has_all_paths_and_nothing_else(profile, monkeypatch):
+    monkeypatch.setattr(choice, "CALLS", {"rms_norm": CALLS["rms_norm"]})
+    monkeypatch.setattr(choice, "SAMPLE", 1 << 12)
+    whole = chosen_calls(profile, lambda stage, fraction: None)
+    monkeypatch.setattr(choice, "MOST_CALLS", 1)
+    least = chosen_calls(profile, lambda stage, fraction: None)
+    assert len(least) < len(whole)
+    assert paths_of(least) == paths_of(whole)
+    assert all(any(feature[1] == "path" for feature in call.features) for call in least)
+
+
+def test_calls_at_thresholds_are_left_out_first(profile, monkeypatch):
+    monkeypatch.setattr(choice, "CALLS", {"rms_norm": CALLS["rms_norm"]})
+    monkeypatch.setattr(choice, "SAMPLE", 1 << 12)
+    whole = chosen_calls(profile, lambda stage, fraction: None)
+    edges = [call for call in whole if any(feature[1] == "edge" for feature in call.features)]
+    assert edges
+    monkeypatch.setattr(choice, "MOST_CALLS", len(whole) - len(edges))
+    fewer = chosen_calls(profile, lambda stage, fraction: None)
+    assert fewer == [call for call in whole if call not in edges]
+
+
+def test_the_script_is_python_3_8():
+    source = Path(run_on_device.__file__).read_text(encoding="utf-8")
+    tree = ast.parse(source, feature_version=(3, 8))
+    newer = ("removeprefix", "removesuffix", "match_args", "zip_strict", "bit_count", "pairwise")
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not used & {*newer}
+    strict = [
+        word.arg
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg in ("strict", "root_dir", "delete_on_close")
+    ]
+    assert strict == []
+    imported = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    standard = {"argparse", "glob", "hashlib", "json", "os", "shutil", "sys", "tempfile"}
+    assert imported == {*standard, "numpy", "torch", "torch_npu"}
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
