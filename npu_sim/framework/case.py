@@ -198,7 +198,10 @@ class Inspection(OfTarget):
             value = axis_value(self.operator, axis, self.sizes, self.arguments)
         except KeyError:  # the dtype of an optional tensor that was left out
             value = axis.default
-        return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
+        if isinstance(axis, Switch):
+            return int(value)
+        # An empty call of any dtype succeeds where the product checks dtypes afterwards.
+        return axis.words.index(str(value) if str(value) in axis.words else axis.default)
 
     def case(self, *, empty: bool) -> "Case":
         """Return the checked call, tiled unless it is empty."""

@@ -149,7 +149,7 @@ def test_products_list_the_operators_that_are_modelled_on_them(cli):
     listed = cli("products", "ascend_950", "--json").data["products"][0]["operators"]
     assert "rms_norm_grad" in listed
     assert "conv_tbc_backward" not in listed
-    assert re.search(r"not modelled +conv_tbc_backward$", cli("products", "950").out, re.M)
+    assert re.search(r"not modelled +conv_tbc_backward, ", cli("products", "950").out, re.M)
     assert "not modelled" not in cli("products", "A2").out
 
 

@@ -33,6 +33,6 @@ def test_progress_of_generated_data_grows_to_completion(monkeypatch, name):
     data = generate(name, arguments, CountingGenerator(np.random.PCG64(0), progress))
     assert fractions == sorted(fractions)
     assert fractions[0] == 0
-    assert 0.9 < fractions[-1] <= 1
+    assert 0.8 < fractions[-1] <= 1  # cos and sin of a rotation are not drawn
     as_always = generate(name, arguments, 0)
     assert all(data[key].tobytes() == as_always[key].tobytes() for key in data)

@@ -16,6 +16,19 @@ ROTARY = {
     **MODES,
 }
 WIDE_GRIDS = {
+    "apply_adam_w_v2": {
+        "elements": "0..100000000:log",
+        "dtype": DTYPES,
+        "m_dtype": DTYPES,
+        "v_dtype": DTYPES,
+        "grad_dtype": DTYPES,
+        "norm_dtype": DTYPES,
+        "step_dtype": "float32,int64",
+        "with_norm": "true,false",
+        "amsgrad": "true,false",
+        "maximize": "true,false",
+        **MODES,
+    },
     "swi_glu": SWI_GLU,
     "swi_glu_grad": SWI_GLU,
     "embedding_dense_backward": {

@@ -106,6 +106,9 @@ def test_meta_tensors_give_the_shapes_of_the_results(name):
     )
     pairs = (result if isinstance(result, tuple) else (result,) for result in (actual, expected))
     for tensor, right in zip(*pairs, strict=True):
+        if right is None:  # an optional result that is not written
+            assert tensor is None
+            continue
         assert tensor.device.type == "meta"
         assert (tensor.shape, tensor.dtype) == (right.shape, right.dtype)
         assert tensor.stride() == right.stride()

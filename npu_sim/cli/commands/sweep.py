@@ -42,12 +42,11 @@ def epilog(operator: str) -> str:
             say("{name}: {meaning}", name=Verbatim(f"{axis.name}{values}"), meaning=axis.help)
         )
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
+    sizes = (f"{numbers[-1]}=1..100000", *(f"{name}=128,512,1024" for name in numbers[-2:-1]))
     example = say(
-        "npu-sim sweep {operator} --grid {rows}=1..100000 --grid {columns}=128,512,1024 "
-        "--grid product=all --out plans",
+        "npu-sim sweep {operator} {grids} --grid product=all --out plans",
         operator=Verbatim(operator),
-        rows=Verbatim(numbers[-1]),
-        columns=Verbatim(numbers[-2]),
+        grids=Verbatim(" ".join(f"--grid {size}" for size in sizes)),
     )
     return say(
         "Names: product, soc, release (all, or names), {names}. Example: {example}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.tiling.rotary_position_embedding import INTERLEAVE
 
@@ -54,7 +55,8 @@ def angles(spec: Any) -> dict[str, np.ndarray]:
     positions = np.arange(int(np.prod(spec.shape[:-1]))).reshape(*spec.shape[:-1], 1)
     pairs = np.arange(spec.shape[-1]) % max(spec.shape[-1] // 2, 1)
     angle = positions * WAVELENGTH ** (-2 * pairs / max(spec.shape[-1], 1))
-    return {"cos": np.cos(angle).astype(np.float32), "sin": np.sin(angle).astype(np.float32)}
+    dtype = numpy_dtype(spec.dtype)
+    return {"cos": np.cos(angle).astype(dtype), "sin": np.sin(angle).astype(dtype)}
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
