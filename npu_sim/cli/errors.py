@@ -1,6 +1,7 @@
 """Printing of refusals and usage errors, with options written as on the command line."""
 
 from collections.abc import Iterable
+from inspect import signature
 from typing import Any
 
 from npu_sim.cli.output import REFUSED, in_shell_form, print_json
@@ -69,6 +70,13 @@ def _print(text: str) -> None:
     print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
 
 
+def _error_hint(error: Any) -> str:
+    """Return the names of an error's option or argument; older versions of typer want a context."""
+    hint = error.param.get_error_hint
+    text: str = hint(error.ctx) if signature(hint).parameters else hint()
+    return text
+
+
 def _typer_text(error: Any) -> str:
     """Return the message of typer's error; what typer alone words stays English."""
     match type(error).__name__:
@@ -78,9 +86,9 @@ def _typer_text(error: Any) -> str:
             near = own_name or closest(error.option_name, error.possibilities or ())
             return Text("No such option: {name}", name=name) + near
         case "MissingParameter":
-            return Text("Missing argument {name}.", name=Verbatim(error.param.get_error_hint()))
+            return Text("Missing argument {name}.", name=Verbatim(_error_hint(error)))
         case "BadParameter":
-            name = Verbatim(error.param.get_error_hint())
+            name = Verbatim(_error_hint(error))
             return Text("Invalid value for {name}: {message}", error, name=name)
     return str(error.format_message())
 

@@ -33,6 +33,8 @@ SAMPLE = 1 << 17
 """Calls of an operator that are swept."""
 LARGEST_SIZE = 1 << 17
 """Largest value of a size in the sweep."""
+COMMON_SIZES = (1, 2, 16, 17, 64, 128, 200)
+"""Sizes of a second sweep."""
 SMALLEST, RANDOM, TINY = 12, 100, 1000
 """Calls of a group of equal records that are planned: the smallest sufficient ones, others, and the
 smallest of all without repetitions, which take paths of their own."""
@@ -40,7 +42,7 @@ LEAST_ELEMENTS = 1 << 14
 """Product of the sizes of a call that is large enough to keep cores busy."""
 LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 """Bytes of inputs that a call has where possible, so that several cores work, and the most."""
-MOST_CALLS = 200
+MOST_CALLS = 300
 """Most calls of a kit, unless there are more paths."""
 RANKS = {"path": 0, "special values": 1, "refused": 1, "condition": 2, "odd sizes": 2, "edge": 3}
 """Kinds of features, by what a call with them is worth; words and switches of a call are 1."""
@@ -109,9 +111,11 @@ def chosen_calls(profile: Profile, progress: Progress) -> list[KitCall]:
 
 def reachable(operator: Operator, axis: Any) -> tuple[Value, ...]:
     """Return the values of an axis of words or a switch that torch can choose."""
+    chosen: tuple[Value, ...] | None = CALLS[operator.name].reach.get(axis.name)
+    if chosen is not None:
+        return chosen
     every: tuple[Value, ...] = (False, True) if isinstance(axis, Switch) else axis.words
-    chosen: tuple[Value, ...] = CALLS[operator.name].reach.get(axis.name, every)
-    return chosen
+    return every
 
 
 def _calls_of(operator: Operator, profile: Profile) -> list[tuple[int, KitCall]]:
@@ -150,9 +154,17 @@ def _candidates(operator: Operator, profile: Profile) -> Iterator[KitCall]:
         "deterministic": [False, True],
     }
     for axis in operator.axes:
-        if not isinstance(axis, Number):
+        if not isinstance(axis, Number) or axis.name in CALLS[operator.name].reach:
             grid[axis.name] = [*reachable(operator, axis)]
-    records = _swept(operator, grid)
+    yield from _small_calls(operator, _swept(operator, grid), profile)
+    # Sizes that must agree, such as those of cos and x, seldom do when they are drawn freely.
+    listed = {axis.name: COMMON_SIZES for axis in operator.sizes if axis.name not in grid}
+    records = sweep(operator.name, {**grid, **listed}, sample=SAMPLE)
+    yield from _small_calls(operator, records, profile)
+
+
+def _small_calls(operator: Operator, records: Records, profile: Profile) -> Iterator[KitCall]:
+    """Yield small calls of every group of equal records, planned in both modes."""
     names = [
         name for name in (*PATH_FIELDS, *_words(operator)) if name in (records.dtype.names or ())
     ]
@@ -188,7 +200,11 @@ def _swept(operator: Operator, grid: dict[str, Any]) -> Records:
     """Return a random sweep, with sizes as large as its columns of 64 bits can hold."""
     largest = LARGEST_SIZE
     while True:
-        sizes = {axis.name: f"{max(axis.low, 0)}..{largest}:log" for axis in operator.sizes}
+        sizes = {
+            axis.name: f"{max(axis.low, 0)}..{min(largest, axis.high)}:log"
+            for axis in operator.sizes
+            if axis.name not in grid
+        }
         try:
             return sweep(operator.name, {**grid, **sizes}, sample=SAMPLE)
         except UsageError:

@@ -46,7 +46,10 @@ GRIDS = {
     ),
     "channels": ("conv_tbc_backward", {"Cin": "1..600:+3", "Cout": "1..600:+6"}),
     "rotation": ("rotary_position_embedding", {"x2": "1..600:+3", "dim": "2..890:+2"}),
-    "rotation back": ("rotary_position_embedding_grad", {"x2": "1..600:+3", "dim": "2..890:+2"}),
+    "rotation back": (
+        "rotary_position_embedding_grad",
+        {"x0": "1..6000:+30", "dim": "64..512:+64"},
+    ),
     "halves": ("swi_glu", {"row": "1..600:+3", "col": "1..30000:+150"}),
     "halves of a gradient": ("swi_glu_grad", {"row": "1..600:+3", "col": "1..30000:+150"}),
 }

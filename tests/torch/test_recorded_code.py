@@ -349,7 +349,8 @@ def test_a_script_may_change_its_directory(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(f"{HEAD}{STEP}\nimport os\nos.chdir('elsewhere')\nstep()\n", encoding="utf-8")
     (tmp_path / "calls.jsonl").write_text("old", encoding="utf-8")
-    command = [sys.executable, "-m", "npu_sim", "record", "--out", "calls.jsonl", "train.py"]
+    options = ("--out", "calls.jsonl", "--overwrite")
+    command = [sys.executable, "-m", "npu_sim", "record", *options, "train.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     lines = (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()
