@@ -33,7 +33,7 @@ def recorded_model(
     batch: int,
     sequence: int,
     dtype: str,
-    optimizer: str | None,
+    optimizer: str | None = None,
     deterministic: bool,
     sizes: Mapping[str, Any],
 ) -> Recording:
@@ -93,7 +93,7 @@ def _recorded(
     batch: int,
     sequence: int,
     deterministic: bool,
-    optimizer: str | None,
+    optimizer: str | None = None,
 ) -> Recording:
     """Return the calls of a model; ``repeats`` has layers that stand for several."""
     tokens = torch.zeros((batch, sequence), dtype=torch.int64, device="meta")
