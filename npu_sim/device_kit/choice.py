@@ -34,7 +34,7 @@ SAMPLE = 1 << 17
 LARGEST_SIZE = 1 << 17
 """Largest value of a size in the sweep."""
 COMMON_SIZES = (1, 2, 16, 17, 64, 128, 200)
-"""Sizes of a second sweep."""
+"""Sizes of a second sweep, in which sizes of different tensors often agree."""
 SMALLEST, RANDOM, TINY = 12, 100, 1000
 """Calls of a group of equal records that are planned: the smallest sufficient ones, others, and the
 smallest of all without repetitions, which take paths of their own."""
@@ -45,7 +45,7 @@ LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 MOST_CALLS = 300
 """Most calls of a kit, unless there are more paths."""
 RANKS = {"path": 0, "special values": 1, "refused": 1, "condition": 2, "odd sizes": 2, "edge": 3}
-"""Kinds of features, by what a call with them is worth; words and switches of a call are 1."""
+"""Rank of a call by the features it was chosen for, 0 is kept first; dtypes and switches: 1."""
 MOST_OPTIONAL_BYTES = 1 << 19
 """Most bytes of a refused call, and of one at a threshold."""
 PATH_FIELDS = ("status", "kernel", "tiling_key")
@@ -88,8 +88,8 @@ class KitCall:
 def chosen_calls(profile: Profile, progress: Progress) -> list[KitCall]:
     """Return the calls of a kit for a SoC and release, at most MOST_CALLS.
 
-    Calls at thresholds are left out first, then those for conditions, words and refusals; a call
-    that a path needs is never left out.
+    Calls at thresholds are left out first, then those for conditions, dtypes and refusals. A call
+    that is needed for a path is never left out.
     """
     ranked: list[tuple[tuple[int, int, int], KitCall]] = []
     for number, name in enumerate(CALLS):
@@ -110,7 +110,7 @@ def chosen_calls(profile: Profile, progress: Progress) -> list[KitCall]:
 
 
 def reachable(operator: Operator, axis: Any) -> tuple[Value, ...]:
-    """Return the values of an axis of words or a switch that torch can choose."""
+    """Return the values of an axis that torch can choose: names, numbers or states of a switch."""
     chosen: tuple[Value, ...] | None = CALLS[operator.name].reach.get(axis.name)
     if chosen is not None:
         return chosen

@@ -157,7 +157,7 @@ def refuse_shape(call: Inspection, rule: str, first: str, status: Status) -> Acl
 
 
 def check_inference(call: Inspection) -> None:
-    """Say that the Atlas inference series, which has the operator from 9.0 on, is not modelled."""
+    """Refuse the Atlas inference series, which has the operator from 9.0 on, is not modelled."""
     is_inference = call.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE
     if is_inference and call.rules.inner_step:
         raise NotModelledError(
