@@ -91,7 +91,7 @@ class Browser:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory):
+def chromium(tmp_path_factory):
     """A Chromium for the whole session; tests are skipped without one."""
     webdriver = pytest.importorskip("selenium.webdriver")
     program, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -106,5 +106,13 @@ def browser(tmp_path_factory):
         options=options, service=webdriver.ChromeService(str(Path(chromedriver)))
     )
     driver.set_page_load_timeout(30)
-    yield Browser(driver)
+    yield driver
     driver.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser, with a window of 1400x1800 whatever earlier tests emulated."""
+    chromium.set_window_size(1400, 1800)
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return Browser(chromium)

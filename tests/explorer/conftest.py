@@ -4,10 +4,10 @@ import pytest
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer, serving
-from tests.browser import browser
+from tests.browser import browser, chromium
 from tests.explorer.page import PageObject
 
-__all__ = ["browser"]
+__all__ = ["browser", "chromium"]
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +18,4 @@ def explorer():
 
 @pytest.fixture
 def page(browser, explorer):
-    page = PageObject(browser, explorer)
-    yield page
-    browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return PageObject(browser, explorer)

@@ -1,3 +1,3 @@
-from tests.browser import browser
+from tests.browser import browser, chromium
 
-__all__ = ["browser"]
+__all__ = ["browser", "chromium"]

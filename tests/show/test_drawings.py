@@ -70,8 +70,8 @@ def work(plan):
 
 
 @pytest.fixture(scope="module")
-def page(browser, plan, work, tmp_path_factory):
-    """A report with every kind of picture, open in a browser."""
+def report_file(plan, work, tmp_path_factory):
+    """A report with every kind of picture."""
     report = plan_report(plan, work=work)
     rows = [
         ("atlas_a2, documented", ((1, 512),), False, "1 .. 512", ""),
@@ -99,11 +99,15 @@ def page(browser, plan, work, tmp_path_factory):
         render(Document("all", LONG_WORDS, (*report.sections, pictures), report.call)),
         encoding="utf-8",
     )
+    return file
+
+
+@pytest.fixture
+def page(browser, report_file):
+    """Open the report in a browser, in light or dark mode."""
 
     def opened(dark=False):
-        browser.driver.set_window_size(1400, 1800)
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        browser.open(file.as_uri(), dark)
+        browser.open(report_file.as_uri(), dark)
         return browser
 
     return opened

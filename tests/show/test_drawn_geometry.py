@@ -36,8 +36,6 @@ def drawn(browser, tmp_path):
         file = tmp_path / "page.html"
         if html is not None:
             file.write_text(html, encoding="utf-8")
-        browser.driver.set_window_size(1400, 1800)
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.open(file.as_uri())
         return browser.driver.execute_script(script)
 
