@@ -26,8 +26,7 @@ from npu_sim.framework.checks import (
     Shapes,
 )
 from npu_sim.framework.describing import DESCRIBE
-from npu_sim.framework.hooks import COMPUTE, find_hook
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import COMPUTE, Operator, find_hook
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator

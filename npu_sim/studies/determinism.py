@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework import hooks
 from npu_sim.framework.execution import OrderMask, Result
+from npu_sim.framework.operator import PARTS, TERMS
 from npu_sim.kernels import arrival_orders
 from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.elementwise import ulp_distance
@@ -36,9 +36,9 @@ class Term(NamedTuple):
 
 def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
     """Return the terms of an output element, largest magnitude first; none without the hook."""
-    if not call.operator.has_hook(hooks.TERMS):
+    if not call.operator.has_hook(TERMS):
         return ()
-    terms = call.operator.hook(hooks.TERMS)(call, output, index)
+    terms = call.operator.hook(TERMS)(call, output, index)
     ordered = sorted(terms, key=lambda term: -abs(term[1]))
     return tuple(Term(name, float(value)) for name, value in ordered)
 
@@ -347,7 +347,7 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
 
 def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Return the contributions of an output's order-dependent parts."""
-    parts: Iterator[Parts] = call.operator.hook(hooks.PARTS)(call, first, output)
+    parts: Iterator[Parts] = call.operator.hook(PARTS)(call, first, output)
     return parts
 
 

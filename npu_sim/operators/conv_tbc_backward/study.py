@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
 from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.operator import FORMULA
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.weight import visits_by_core
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
@@ -149,7 +149,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         name: _rounded(array, operand).astype(np.float64) for name, array in call.tensors.items()
     }
     rounded_bias = {**rounded, "grad_output": call.tensors["grad_output"].astype(np.float64)}
-    formula, double = call.operator.hook(hooks.FORMULA), np.dtype(np.float64)
+    formula, double = call.operator.hook(FORMULA), np.dtype(np.float64)
     row = case.row
     counts = {
         "grad_input": row.K * row.Cout,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
+from npu_sim.framework.operator import FORMULA
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import canonical_dtype
@@ -82,7 +82,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         if str(array.dtype) in dtypes
     }
     unrounded = call.outputs(**wide)["x_grad"].astype(np.float64)
-    formula = call.operator.hook(hooks.FORMULA)
+    formula = call.operator.hook(FORMULA)
     gradient = formula(call.arguments, call.tensors, np.dtype(np.float64))["x_grad"]
     constant = {**call.tensors, "log_prob": np.full(call.tensors["log_prob"].shape, -np.inf)}
     without_exp = formula(call.arguments, constant, np.dtype(np.float64))["x_grad"]
@@ -106,7 +106,7 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     """Return the terms of an output element in float64, by name."""
     log_prob, target = call.tensors["log_prob"], int(call.tensors["target"][index[0]])
     without_exp = {**call.tensors, "log_prob": np.full(log_prob.shape, -np.inf)}
-    full = call.operator.hook(hooks.FORMULA)(call.arguments, without_exp, np.dtype(np.float64))
+    full = call.operator.hook(FORMULA)(call.arguments, without_exp, np.dtype(np.float64))
     nll = -float(full["x_grad"][index[0], target]) if 0 <= target < log_prob.shape[1] else 0.0
     exp_term = "exp(log_prob)*nll", float(np.exp(log_prob[index].astype(np.float64))) * nll
     return [exp_term, ("-nll", -nll)] if index[1] == target else [exp_term]

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework import hooks
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import Result
+from npu_sim.framework.operator import FORMULA
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
@@ -92,7 +92,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     if case.empty or case.tiling.kernel != KERNEL_GRAD:
         return
     tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
-    formula = call.operator.hook(hooks.FORMULA)
+    formula = call.operator.hook(FORMULA)
     exact = formula(call.arguments, call.tensors, np.dtype(np.float64))["grad_weight"]
     sizes = formula(call.arguments, tensors, np.dtype(np.float64))["grad_weight"]
     most = int(np.bincount(_row_indices(call)).max(initial=0))

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from npu_sim.files.tensors import names_tensor_file, read_tensor
-from npu_sim.framework import hooks
 from npu_sim.framework.checking import check
 from npu_sim.framework.execution import memory_bytes
 from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import DATA, Operator
 from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
@@ -63,8 +62,8 @@ def generate(
             )
             hint = "make it smaller; npu_sim.plan needs no memory for it"
             raise UsageError(name, message, hint)
-    if declared.has_hook(hooks.DATA):
-        return declared.hook(hooks.DATA)(arguments, seed)
+    if declared.has_hook(DATA):
+        return declared.hook(DATA)(arguments, seed)
     random = np.random.default_rng(seed)
     return {
         name: normal(random, spec)

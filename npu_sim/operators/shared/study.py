@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.framework import hooks
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
 from npu_sim.framework.checking import check
 from npu_sim.framework.execution import Result, own_copies
 from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import FORMULA, Operator
 from npu_sim.framework.target import Order, Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
@@ -229,7 +228,7 @@ def formula_results(
         Output arrays by name, in ``precision``.
     """
     declared: Operator = load_operator(operator)
-    return declared.hook(hooks.FORMULA)(arguments, tensors, np.dtype(precision))
+    return declared.hook(FORMULA)(arguments, tensors, np.dtype(precision))
 
 
 LARGEST_FP32 = float(np.finfo(np.float32).max)
