@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run
-from npu_sim.numbers.formats import ORDERED_ADDITIONS
-from npu_sim.numbers.storage import storage_view
+from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Case, Run, storage_view
 from npu_sim.numbers.values import normal
 from npu_sim.operators.conv_tbc_backward.plan import (
     computed_in,

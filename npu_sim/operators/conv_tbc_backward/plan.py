@@ -10,35 +10,39 @@ from functools import cache
 from itertools import chain, product
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device, Profile
-from npu_sim.framework.axes import FLOAT_DTYPES
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
-    Condition,
-    Description,
-    Range,
-    core_works,
-    decision,
-    kernel_parts,
-)
-from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    NPU_ARCH_A2_A3,
+    NPU_ARCH_ATLAS_TRAIN,
+    ORDERED_ADDITIONS,
+    SHORT_NAMES,
     Allocation,
+    Case,
     Caveat,
+    Condition,
     Decision,
+    Description,
+    Device,
+    Evidence,
     Launch,
     LaunchTensor,
     Memory,
     OutputOrder,
+    Profile,
+    Range,
+    Text,
     WorkspacePart,
     caveat,
+    ceil_div,
     contiguous_copy,
+    core_works,
+    decision,
+    executor_workspace,
     intermediate,
+    joined,
+    kernel_parts,
+    vendor_fields,
 )
-from npu_sim.plans.workspace import executor_workspace
-from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward import (
     COMPUTE_BITS,
     COMPUTE_DTYPES,
@@ -74,7 +78,6 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     published_planner_takes,
     tail_split,
 )
-from npu_sim.tiling.fields import vendor_fields
 
 ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")

@@ -14,18 +14,15 @@ from math import gcd
 
 import numpy as np
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, itemsize
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, ceil_div, itemsize
 from npu_sim.operators.conv_tbc_backward.plan import INPUT_KERNEL, WEIGHT_KERNEL
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward import CubeTiling
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     ACCUMULATOR_BYTES,
     CHANNEL_BLOCK_BYTES,
     L0_BUFFERS,
 )
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     CUBE_PIPES,
     Copy,
     Hold,

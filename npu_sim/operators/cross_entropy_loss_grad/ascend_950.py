@@ -11,35 +11,47 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.execution import Run
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    INVALID,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    AclnnError,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Description,
+    Inspection,
+    Plan,
+    Run,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    caveat,
+    checks,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.cross_entropy_loss_grad import declaration
 from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
 from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
 from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, tensor_views
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, probe_terms
-from npu_sim.plans.model import Caveat, Decision, Plan, WorkspacePart, caveat
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
+from npu_sim.orders import Claim, probe_terms, trees
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range, vendor_structure
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Node,
     Phase,
     Program,
     Step,
     Work,
+    fp32,
     ranged,
     row_pieces,
     rows_of_cores,

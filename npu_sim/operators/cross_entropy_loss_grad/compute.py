@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run, runtime_failure
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
-from npu_sim.plans.model import Caveat, caveat
-from npu_sim.status import AclnnError
+from npu_sim.framework.vocabulary import (
+    AclnnError,
+    Case,
+    Caveat,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    numpy_dtype,
+    runtime_failure,
+)
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 if TYPE_CHECKING:

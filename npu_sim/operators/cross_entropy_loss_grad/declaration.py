@@ -6,18 +6,31 @@ Source: product document aclnnCrossEntropyLossGrad; specification page ``cross_e
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npu_sim.cores import Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Number, Switch, Word
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INT64_MAX,
+    INVALID,
+    TILING_FAILURE,
+    AclnnError,
+    Attribute,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Profile,
+    Status,
+    Switch,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    checks,
+    closest,
+    shown,
+)
 from npu_sim.operators.cross_entropy_loss_grad.plan import beyond_buffer, beyond_documented
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, Status, closest, shown
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 

@@ -8,19 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Device
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    SHORT_NAMES,
+    Case,
+    Caveat,
     Condition,
+    Decision,
     Description,
+    Device,
+    Inspection,
+    OutputOrder,
+    Text,
+    caveat,
     counted,
     decision,
+    joined,
     kernel_parts,
     vector_plan,
 )
-from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import SHORT_NAMES
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 EXACT_LABELS = 16777216

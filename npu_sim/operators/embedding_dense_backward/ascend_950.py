@@ -16,22 +16,39 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import Device
-from npu_sim.framework.axes import FLOAT32
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FLOAT32,
+    FP32_BYTES,
+    SUCCESS,
+    SYSTEM_WORKSPACE_BYTES,
+    Assumed,
+    Case,
+    Caveat,
     Condition,
     Description,
+    Device,
+    Evidence,
+    Field,
+    Launch,
+    LaunchTensor,
+    Memory,
+    OutputOrder,
+    Part,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    WorkspacePart,
+    aligned_bytes,
+    caveat,
     decision,
+    intermediate,
     kernel_parts,
+    nothing,
+    storage_view,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.execution import Run
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.embedding_dense_backward import study as shared
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices
 from npu_sim.operators.embedding_dense_backward.plan import (
@@ -49,28 +66,11 @@ from npu_sim.operators.embedding_dense_backward.plan import (
 )
 from npu_sim.operators.embedding_dense_backward.study import IndexRun, TreeOfRow, chunks_of
 from npu_sim.operators.shared.study import Changes, StudyCall
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
-    Caveat,
-    Launch,
-    LaunchTensor,
-    Memory,
-    OutputOrder,
-    Plan,
-    WorkspacePart,
-    caveat,
-    intermediate,
-)
-from npu_sim.plans.workspace import aligned_bytes
+from npu_sim.orders import Claim, Tree, left_fold
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
 from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
-from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Node,
     Phase,
@@ -79,6 +79,7 @@ from npu_sim.timelines.program import (
     Tile,
     View,
     Work,
+    fp32,
     ranged,
     ranged_cores,
     rows_of_cores,

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run, runtime_failure
-from npu_sim.language import Text
-from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
+from npu_sim.framework.vocabulary import (
+    FORMATS,
+    Case,
+    Run,
+    TensorSpec,
+    Text,
+    numpy_dtype,
+    runtime_failure,
+)
 from npu_sim.operators.embedding_dense_backward.plan import KERNEL_GRAD, rows_per_flush
 from npu_sim.tiling import embedding_dense_backward as v2
 

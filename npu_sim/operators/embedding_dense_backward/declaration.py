@@ -4,19 +4,29 @@ Source: product document aclnnEmbeddingDenseBackward; specification page
 ``embedding_dense_backward``, "Contract" and "Documented limits".
 """
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    BLOCK_BYTES,
+    FLOAT_DTYPES,
+    INVALID,
+    AclnnError,
+    Attribute,
+    Case,
+    Derived,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Switch,
+    Tensor,
+    Text,
+    Word,
+    checks,
+)
 from npu_sim.operators.embedding_dense_backward import plan
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
-from npu_sim.tiling.common import BLOCK_BYTES
 
 UINT64_MAX = 2**64 - 1
 

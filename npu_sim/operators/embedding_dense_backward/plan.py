@@ -7,46 +7,48 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import NPU_ARCH_A2_A3, Device
-from npu_sim.framework.axes import DOCUMENTED, FLOAT32
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
-    Condition,
-    Description,
-    core_works,
-    decision,
-    kernel_parts,
-    plural,
-    ub_memory,
-    vector_plan,
-)
-from npu_sim.language import Text
-from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
+from npu_sim.framework.vocabulary import (
+    DOCUMENTED,
+    FLOAT32,
+    FP32_PER_BLOCK,
+    NPU_ARCH_A2_A3,
+    ORDERED_ADDITIONS,
+    ROWS_IN_UB,
+    SHORT_NAMES,
+    SORTABLE_ROWS,
+    SUCCESS,
+    Case,
     Caveat,
+    Condition,
     Decision,
+    Description,
+    Device,
+    Evidence,
+    Field,
     Launch,
     LaunchTensor,
     Memory,
     OutputOrder,
+    Part,
+    Text,
     WorkspacePart,
+    align,
+    aligned_bytes,
     caveat,
+    ceil_div,
     contiguous_copy,
+    core_works,
+    decision,
     intermediate,
+    kernel_parts,
+    nothing,
+    plural,
+    sort_workspace_bytes,
+    ub_memory,
+    vector_plan,
 )
-from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
-from npu_sim.tiling.common import (
-    FP32_PER_BLOCK,
-    ROWS_IN_UB,
-    SORTABLE_ROWS,
-    align,
-    ceil_div,
-    sort_workspace_bytes,
-)
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
 KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2

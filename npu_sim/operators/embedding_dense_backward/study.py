@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Result
-from npu_sim.framework.operator import FORMULA
-from npu_sim.framework.target import Order
-from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.numbers.storage import kernel_input
+from npu_sim.framework.vocabulary import (
+    FORMULA,
+    SORTABLE_ROWS,
+    Case,
+    Order,
+    Result,
+    Text,
+    ceil_div,
+    kernel_input,
+    numpy_dtype,
+)
 from npu_sim.operators import run
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.plan import (
@@ -34,10 +38,17 @@ from npu_sim.operators.shared.study import (
     fold_in_arrival_order,
     miscounted_calls,
 )
-from npu_sim.orders.claims import Claim, OpenRule, Parts, count_units, probe_terms
-from npu_sim.orders.trees import Tree, left_fold, shape_hash
+from npu_sim.orders import (
+    Claim,
+    OpenRule,
+    Parts,
+    Tree,
+    count_units,
+    left_fold,
+    probe_terms,
+    shape_hash,
+)
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling.common import SORTABLE_ROWS, ceil_div
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of the contributions held at a time: 64 MiB."""

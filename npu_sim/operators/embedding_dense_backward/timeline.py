@@ -10,15 +10,10 @@ from dataclasses import replace
 from math import prod
 from types import SimpleNamespace
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, ceil_div, release_switches
 from npu_sim.operators.embedding_dense_backward.plan import rows_per_flush
-from npu_sim.plans.model import Plan
-from npu_sim.releases import release_switches
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling.common import ceil_div
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     VECTOR_PIPES,
     Copy,
     Hold,
@@ -29,6 +24,7 @@ from npu_sim.timelines.program import (
     Program,
     Step,
     View,
+    fp32,
     ranged,
     rows_of_cores,
     vector_phase,

@@ -7,50 +7,58 @@ Source: specification page ``moe_token_permute_950``.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.axes import FLOAT_DTYPES, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
     Condition,
+    Decision,
     Description,
+    Evidence,
+    Inspection,
+    Launch,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    caveat,
+    ceil_div,
+    checks,
+    chunk_range,
     decision,
+    intermediate,
     kernel_parts,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.moe_token_permute import compute as shared
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
 from npu_sim.operators.moe_token_permute.declaration import AXES, KEPT, fixed_order
 from npu_sim.operators.shared.token_sums import check_padding
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, Launch, Plan, WorkspacePart, caveat, intermediate
-from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
 from npu_sim.tiling.ascend_950.moe_token_permute import EXPERTS, INT8
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, chunk_range
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Instruction,
     Node,
     Program,
     Step,
     View,
+    fp32,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL, INT8_KERNEL = "MoeInitRoutingV2", "MoeInitRoutingV3"
 COUNT_ITEMS = 10240
@@ -195,7 +203,7 @@ def _caveats(case: Case) -> Iterator[Caveat]:
         )
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sort the ids and copy the rows; with int8 tokens only ids from 0 to 10239 take part."""
     if run.case.row.dtype == INT8:
         _compute_int8(run)
@@ -203,7 +211,7 @@ def compute(run: "Run") -> None:
         shared.compute(run)
 
 
-def _compute_int8(run: "Run") -> None:
+def _compute_int8(run: Run) -> None:
     """Copy the rows of the valid ids; the others have place -1, and rows without one stay 0."""
     with run.watch.stage("check"):
         if run.case.limits == "documented":

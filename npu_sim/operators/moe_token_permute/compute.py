@@ -4,19 +4,13 @@ Source: specification page ``moe_token_permute``.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.execution import runtime_failure
-from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.framework.vocabulary import Caveat, Run, Text, caveat, numpy_dtype, runtime_failure
 from npu_sim.numbers.values import normal
-from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import moe_token_permute as tiler
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 ID_DTYPES = ("int32", "int64")
 
@@ -61,7 +55,7 @@ def check_ids(ids: np.ndarray) -> None:
         raise runtime_failure("indices", message, Text("{hint}; nothing was written", hint=hint))
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sort the ids and copy the rows of the tokens."""
     with run.watch.stage("check"):
         if run.case.limits == "documented":

@@ -8,29 +8,43 @@ Source: product document aclnnMoeTokenPermute; specification page ``moe_token_pe
 from collections.abc import Iterator
 from typing import Any
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INT64_MAX,
+    TILING_FAILURE,
+    AclnnError,
+    Attribute,
+    Case,
+    Caveat,
     Condition,
+    Decision,
+    Derived,
     Description,
+    Evidence,
+    Inspection,
+    Memory,
+    Number,
+    Operator,
+    Output,
+    OutputOrder,
+    Tensor,
+    Text,
+    Word,
+    WorkspacePart,
+    align,
+    caveat,
+    checks,
     core_works,
     counted,
     decision,
+    element_bytes,
     spread,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, Memory, OutputOrder, WorkspacePart, caveat
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
-from npu_sim.tiling.common import align, element_bytes
 
 AXES = (
     Word("dtype", "dtype of tokens", FLOAT_DTYPES, "bfloat16"),

@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import align, ceil_div
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, align, ceil_div
 from npu_sim.tiling.moe_token_permute import (
     ENTRY_BYTES,
     MERGE_ENTRIES,
@@ -24,8 +21,7 @@ from npu_sim.tiling.moe_token_permute import (
     aligned_row_bytes,
     merge_rounds,
 )
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     VECTOR_PIPES,
     Copy,
     Hold,
@@ -37,6 +33,7 @@ from npu_sim.timelines.program import (
     Step,
     View,
     Work,
+    fp32,
     ranged,
     vector_phase,
     vector_tile,

@@ -6,15 +6,29 @@ Source: specification page ``moe_token_permute_grad_950``.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Description,
+    Inspection,
+    OutputOrder,
+    Plan,
+    Run,
+    Text,
+    caveat,
+    checks,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.moe_token_permute_grad.declaration import (
     check_entries,
     dropped_rows,
@@ -24,26 +38,19 @@ from npu_sim.operators.moe_token_permute_grad.study import SUMS
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices, sum_rows
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, Plan, caveat
-from npu_sim.status import TILING_FAILURE
+from npu_sim.orders import Claim, trees
 from npu_sim.tiling.ascend_950 import moe_token_permute_grad as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Loop,
     Node,
     Program,
     Step,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL = "MoeInitRoutingV2Grad"
 FIRST_GROUPED = 4
@@ -172,7 +179,7 @@ def chunk_rows(case: Case) -> int:
     return int(case.tiling.ub_rows or case.row.num_topk)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sum the rows of every token; a negative index is a dropped row here."""
     order = {"from_zero": True, "chunk_rows": chunk_rows(run.case)}
     sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk, **order)

@@ -8,25 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Description
-from npu_sim.framework.inference import bound_sizes
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INVALID,
+    TILING_FAILURE,
+    AclnnError,
+    Attribute,
+    Case,
+    Caveat,
+    Derived,
+    Description,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Plan,
+    Run,
+    Tensor,
+    Text,
+    Word,
+    bound_sizes,
+    caveat,
+    checks,
+)
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.token_sums import check_padding
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Plan, caveat
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import moe_token_unpermute as moe
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.timelines.program import Program
 
 INT32_MAX = 2147483647
@@ -253,7 +265,7 @@ def rows_beyond_int32(case: Case) -> Iterator[Caveat]:
         )
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sum the rows of every token; the result does not depend on the order of arrival."""
     with run.watch.stage("check"):
         token_sums.check_indices(run.tensors["sorted_indices"], "the gradient")

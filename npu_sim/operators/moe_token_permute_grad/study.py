@@ -7,7 +7,7 @@ from npu_sim.operators.moe_token_permute.study import FUNCTION
 from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
 from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.operators.shared.token_sums import Sums, grown, places
-from npu_sim.orders.claims import Claim
+from npu_sim.orders import Claim
 
 SUMS = Sums("permuted_output_grad", "input_grad", "grad")
 CHANGES = Changes(grown=grown, places=places)

@@ -7,18 +7,30 @@ Source: specification page ``moe_token_unpermute_950``.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Device
-from npu_sim.framework import checks
-from npu_sim.framework.axes import FLOAT_DTYPES
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.execution import Result
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Device,
+    OutputOrder,
+    Plan,
+    Result,
+    Run,
+    Text,
+    caveat,
+    checks,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.moe_token_unpermute.declaration import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
@@ -28,26 +40,20 @@ from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders.claims import Claim, OpenRule
-from npu_sim.plans.model import Caveat, OutputOrder, Plan, caveat
-from npu_sim.status import TILING_FAILURE
+from npu_sim.orders import Claim, OpenRule
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Loop,
     Node,
     Program,
     Step,
     Work,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL = "MoeFinalizeRoutingV2"
 
@@ -198,7 +204,7 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
         )
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Weight and sum the rows of every token; a negative index is a dropped row here."""
     top_k = run.case.row.top_k
     token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", top_k, from_zero=True)
@@ -229,7 +235,7 @@ def _indices_before_rows(indices: np.ndarray) -> Iterator[Caveat]:
         )
 
 
-def _rows_not_summed(run: "Run") -> Iterator[Caveat]:
+def _rows_not_summed(run: Run) -> Iterator[Caveat]:
     """Warn of rows that the product replaces by leftovers, and of nan that A2 does not give."""
     row, indices = run.case.row, run.tensors["sorted_indices"]
     dropped = int(np.count_nonzero((indices < 0) | (indices >= row.rows)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import Text
 from npu_sim.operators import run
 from npu_sim.operators.shared.dumped import (
     Function,
@@ -17,7 +17,7 @@ from npu_sim.operators.shared.dumped import (
 )
 from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall
 from npu_sim.operators.shared.token_sums import Sums, grown, places
-from npu_sim.orders.claims import Claim
+from npu_sim.orders import Claim
 
 SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens")
 CHANGES = Changes(grown=grown, places=places)

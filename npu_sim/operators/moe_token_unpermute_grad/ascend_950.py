@@ -8,16 +8,37 @@ Source: specification page ``moe_token_unpermute_grad_950``.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npu_sim.framework import checks
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.execution import Result
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    BLOCK_BYTES,
+    FLOAT_DTYPES,
+    FP32_BYTES,
+    NULL_POINTER,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    VECTOR_LANES,
+    AclnnError,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Derived,
+    Description,
+    Inspection,
+    Plan,
+    Result,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    ceil_div,
+    checks,
+    decision,
+    element_bytes,
+    largest_power,
+    vector_plan,
+)
 from npu_sim.operators.moe_token_unpermute_grad.compute import (
     dropped_indices,
     find_last_writers,
@@ -30,23 +51,9 @@ from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, LastWrites
-from npu_sim.orders.trees import width_of
-from npu_sim.plans.model import Caveat, Plan, caveat
-from npu_sim.status import NULL_POINTER, TILING_FAILURE, AclnnError
+from npu_sim.orders import Claim, LastWrites, trees, width_of
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
-from npu_sim.tiling.common import (
-    BLOCK_BYTES,
-    FP32_BYTES,
-    SYSTEM_WORKSPACE_BYTES,
-    VECTOR_LANES,
-    ceil_div,
-    element_bytes,
-    largest_power,
-)
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Loop,
     Node,
@@ -55,14 +62,12 @@ from npu_sim.timelines.program import (
     View,
     Work,
     dropped_tokens,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL = "MoeFinalizeRoutingV2Grad"
 SPLIT_ON_A2 = 4096
@@ -184,7 +189,7 @@ def _zeros_beyond(case: Case) -> int:
     return begin + FP32_BYTES * ceil_div(hidden, VECTOR_LANES) - case.device.ub_bytes
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute both gradients; a negative index is a dropped row here."""
     tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
     with run.watch.stage("check"):

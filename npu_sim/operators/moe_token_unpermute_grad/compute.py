@@ -5,19 +5,13 @@ Source: specification page ``moe_token_unpermute_grad``.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.target import Order
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import Caveat, Order, Run, Text, caveat
 from npu_sim.operators.shared.token_sums import check_indices
-from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
 
 NO_ENTRY = -1
 """Marks a row that no entry writes."""
@@ -101,7 +95,7 @@ def _last_core(cores: np.ndarray, row: int, order: Order) -> int:
     return int(cores[-1])
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute both gradients; unwritten rows are +0 (on a device they keep old memory)."""
     tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
@@ -119,7 +113,7 @@ def compute(run: "Run") -> None:
 
 
 def write_gradients(
-    run: "Run",
+    run: Run,
     writers: LastWriters,
     piece_columns: int,
     folds_once: bool = False,

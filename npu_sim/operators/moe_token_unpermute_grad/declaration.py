@@ -7,23 +7,38 @@ Source: product document aclnnMoeTokenUnpermuteGrad; specification page
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    BLOCK_BYTES,
+    FLOAT_DTYPES,
+    NULL_POINTER,
+    TILING_FAILURE,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Derived,
+    Description,
+    Evidence,
+    Inspection,
+    Operator,
+    Output,
+    OutputOrder,
+    Switch,
+    Tensor,
+    TensorSpec,
+    Text,
+    align,
+    caveat,
+    checks,
+    counted,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.moe_token_unpermute.declaration import probs_code
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.token_sums import check_padding, dropped_tokens
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import NULL_POINTER, TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
-from npu_sim.tiling.common import BLOCK_BYTES, align
 from npu_sim.tiling.moe_token_unpermute import MOST_TOPK
 
 

@@ -11,29 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
-from npu_sim.framework.execution import Run
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    ceil_div,
+    counted,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.rms_norm.compute import compute_rows
 from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
 from npu_sim.operators.rms_norm.study import row_claim
 from npu_sim.operators.rms_norm.timeline import copy_of, gamma_in, rstd_out, tensor_views
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.plans.model import Caveat, Plan, caveat
+from npu_sim.orders import Claim, trees
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
-from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.rms_norm import row_range
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Loop,
     Node,
     Program,
     Step,
     Work,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run, unsupported_values
+from npu_sim.framework.vocabulary import Case, Caveat, Run, caveat, unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.model import Caveat, caveat
 from npu_sim.tiling import rms_norm as tiler
 
 if TYPE_CHECKING:

@@ -5,21 +5,29 @@ Source: product document aclnnRmsNorm; specification page ``rms_norm``.
 
 from collections.abc import Sequence
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import Derived
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.inference import bound_sizes
-from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.language import Text
-from npu_sim.numbers.formats import shape_text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    NPU_ARCH_ATLAS_INFERENCE,
+    NPU_ARCH_ATLAS_TRAIN,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    AclnnError,
+    Assumed,
+    Attribute,
+    Derived,
+    Evidence,
+    Inspection,
+    Operator,
+    Output,
+    Profile,
+    Tensor,
+    Text,
+    bound_sizes,
+    checks,
+    shape_text,
+)
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 MIXED_ROWS = (
     ("float16", "float32", "float16", "float32"),

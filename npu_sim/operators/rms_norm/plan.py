@@ -5,15 +5,23 @@ Source: specification page ``rms_norm``.
 
 from collections.abc import Iterator
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    NPU_ARCH_ATLAS_INFERENCE,
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Evidence,
+    Text,
+    WorkspacePart,
+    caveat,
+    ceil_div,
+    counted,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, WorkspacePart, caveat
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling.common import ceil_div
 
 RSTD_GROUP = 8
 """fp32 numbers of a 32-byte block, the smallest copy (page, "Atlas inference: how rstd goes

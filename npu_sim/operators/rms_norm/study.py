@@ -6,15 +6,12 @@ from math import sqrt
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import Case, TensorSpec, Text
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.compute import formula, split_of
 from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
+from npu_sim.orders import Claim, trees
 from npu_sim.tiling import rms_norm as tiler
 
 PROBED_ROWS = 64

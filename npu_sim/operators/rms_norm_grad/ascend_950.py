@@ -12,25 +12,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, ub_memory, vector_plan
-from npu_sim.framework.execution import Run
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Inspection,
+    Memory,
+    OutputOrder,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    WorkspacePart,
+    align,
+    caveat,
+    checks,
+    decision,
+    ub_memory,
+    vector_plan,
+)
 from npu_sim.operators.rms_norm_grad import declaration
 from npu_sim.operators.rms_norm_grad.study import dgamma_outside, mean_outside
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.plans.model import Caveat, Memory, OutputOrder, Plan, WorkspacePart, caveat
-from npu_sim.status import TILING_FAILURE
+from npu_sim.orders import Claim, trees
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
-from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES, align
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Node,
     Phase,
@@ -38,6 +50,7 @@ from npu_sim.timelines.program import (
     Step,
     View,
     Work,
+    fp32,
     ranged,
     vector_phase,
     vector_tile,

@@ -6,20 +6,28 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 from collections.abc import Sequence
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Output, Tensor
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.framework.patterns import Sizes
-from npu_sim.language import Text, Verbatim
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    NPU_ARCH_ATLAS_INFERENCE,
+    NPU_ARCH_ATLAS_TRAIN,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    AclnnError,
+    Assumed,
+    Evidence,
+    Inspection,
+    Operator,
+    Output,
+    Profile,
+    Sizes,
+    Tensor,
+    Text,
+    Verbatim,
+    checks,
+)
 from npu_sim.operators.rms_norm_grad.plan import if_asked
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 DTYPE_ROWS = (
     ("float16", "float16", "float32", "float32", "float16", "float32"),

@@ -5,15 +5,31 @@ Source: specification page ``rms_norm_grad``; names follow the page and the prod
 
 from collections.abc import Iterator
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
-from npu_sim.language import Text, joined
+from npu_sim.framework.vocabulary import (
+    NPU_ARCH_A2_A3,
+    NPU_ARCH_ATLAS_INFERENCE,
+    UINT32_MASK,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Description,
+    Evidence,
+    OutputOrder,
+    Text,
+    WorkspacePart,
+    align,
+    alignment,
+    caveat,
+    ceil_div,
+    counted,
+    decision,
+    element_bytes,
+    joined,
+    vector_plan,
+)
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, WorkspacePart, caveat
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.common import UINT32_MASK, align, alignment, ceil_div, element_bytes
 
 LISTED_BATCHES = 4
 """Largest number of groups or batches that are listed one by one."""

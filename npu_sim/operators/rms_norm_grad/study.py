@@ -7,13 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Result
-from npu_sim.framework.target import Order
+from npu_sim.framework.vocabulary import Case, Order, Result, Text, kernel_input, numpy_dtype
 from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
-from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators import plan, run
 from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
@@ -26,8 +21,7 @@ from npu_sim.operators.shared.study import (
     fold_in_arrival_order,
     miscounted_calls,
 )
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
+from npu_sim.orders import Claim, Parts, count_units, probe_terms, trees
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 

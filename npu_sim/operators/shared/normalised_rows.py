@@ -4,13 +4,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import Holds
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
-from npu_sim.plans.model import WorkspacePart
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SYSTEM_WORKSPACE_BYTES,
+    Axis,
+    Derived,
+    Inspection,
+    Number,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    ceil_div,
+    checks,
+    numpy_dtype,
+)
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time; limits the size of temporaries."""
@@ -42,7 +50,7 @@ def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
     return gamma.astype(numpy_dtype(spec.dtype), copy=False)
 
 
-def last_axis(tensors: str) -> tuple[Derived, Holds]:
+def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
     """Return the bytes of the shortest last axis of ``tensors``, and the check of that size.
 
     The check refuses the first tensor whose last axis is too short. The Atlas inference series
@@ -88,6 +96,6 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
 
     swept = "col * (4 - 2 * min(max(dtype, gamma_dtype), 1))"
     bytes_of_shortest = Derived("last_axis_bytes", swept, lambda specs: min(sizes(specs).values()))
-    return bytes_of_shortest, Holds(
+    return bytes_of_shortest, checks.Holds(
         "last_axis_bytes >= last_axis_bytes_at_least", too_short, message
     )

@@ -7,20 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Profile, load_profile
-from npu_sim.framework.arguments import Arguments
-from npu_sim.framework.case import Case
-from npu_sim.framework.checking import check
-from npu_sim.framework.execution import Result, own_copies
-from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import FORMULA, Operator
-from npu_sim.framework.target import Order, Target
-from npu_sim.language import Text
-from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
+from npu_sim.framework.vocabulary import (
+    FORMULA,
+    Arguments,
+    Case,
+    Operator,
+    Order,
+    Profile,
+    Result,
+    Target,
+    Text,
+    arguments_of,
+    as_array,
+    canonical_dtype,
+    check,
+    load_operator,
+    load_profile,
+    numpy_dtype,
+    own_copies,
+)
 from npu_sim.operators import run
-from npu_sim.orders.claims import OpenRule, count_units, probe_terms
-from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.registry import load_operator
+from npu_sim.orders import OpenRule, Tree, count_units, left_fold, probe_terms
 
 
 @dataclass(frozen=True)

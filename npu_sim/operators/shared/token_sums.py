@@ -10,36 +10,48 @@ Sources: specification pages ``moe_token_permute_grad``, ``moe_token_unpermute``
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    INVALID,
+    AclnnError,
+    Attribute,
+    Axis,
+    Case,
+    Caveat,
     Condition,
+    Decision,
+    Derived,
     Description,
+    Evidence,
+    Inspection,
+    IntArray,
+    Memory,
+    Number,
+    OutputOrder,
+    Run,
+    Switch,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    align,
+    caveat,
     counted,
     decision,
+    numpy_dtype,
+    runtime_failure,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.execution import runtime_failure
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import StudyCall, surviving_units
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, Memory, OutputOrder, WorkspacePart, caveat
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.orders import Claim, Tree, left_fold
 from npu_sim.tiling import moe_token_unpermute as moe
-from npu_sim.tiling.common import align
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 SORTED_INDICES = Tensor(
     "sorted_indices",
@@ -429,7 +441,7 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     return drawn
 
 
-def sum_rows(run: "Run", source: str, result: str, top_k: int, **order: Any) -> None:
+def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> None:
     """Write the sums of the rows of every token, each weighted by its entry of probs if given.
 
     ``source``, ``result``: names of the tensor that has the rows, and of the sums. ``order``: as in
