@@ -529,13 +529,12 @@ def _output_arrays(
     """Return the memory of every result that is written, by name."""
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
-        names = ", ".join(output.output for output in outputs)
         raise UsageError(
             "out",
             "out has {outs_count} arrays",
             "one for every output: {names}",
             outs_count=len(outs),
-            names=names,
+            names=", ".join(output.output for output in outputs),
         )
     others = [out for out in outs if out is not None]
     taken = (

@@ -479,7 +479,6 @@ def _study_output(
         done += parts.count
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
-    rows = VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
     return OutputStudy(
         output=name,
         orders=tuple(orders),
@@ -491,7 +490,7 @@ def _study_output(
         max_spread_ulp=spread_ulp,
         differs_from_deterministic=different,
         worst=worst,
-        rows=rows,
+        rows=VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables)),
     )
 
 

@@ -474,8 +474,10 @@ def _causes(
     if call.operator.has_hook(CAUSES):
         causes += [Cause(*cause) for cause in call.operator.hook(CAUSES)(call, dtype, golden)]
     if call.profile.saturates:
-        count = int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64))))
-        note = Text("{count} results beyond the range become the largest finite value", count=count)
+        note = Text(
+            "{count} results beyond the range become the largest finite value",
+            count=int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64)))),
+        )
         causes.append(Cause("saturation", 0.0, note))
     return tuple(causes)
 

@@ -45,9 +45,9 @@ def dtypes_of(profile: Profile) -> list[str]:
 
 def _negative_time_message(call: Inspection) -> tuple[str, str]:
     time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
-    formula = f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}"
     return Text(
-        "the output would have a negative length: {formula}", formula=formula
+        "the output would have a negative length: {formula}",
+        formula=f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}",
     ), f"pad >= {(taps - time) // 2}"
 
 

@@ -547,9 +547,10 @@ def _reason(case: Case) -> str:
     if route == ROUTE_GATE_FAILED:
         return "deterministic computation is on, but its planner does not take this shape"
     shared, whole = "cores share gradWeight tiles", "one core for every gradWeight tile"
-    kind = shared if is_split(case.tiling) else whole
     return Text(
-        "cubeMathType {cube_math_type}, {kind}", cube_math_type=case.row.cube_math_type, kind=kind
+        "cubeMathType {cube_math_type}, {kind}",
+        cube_math_type=case.row.cube_math_type,
+        kind=shared if is_split(case.tiling) else whole,
     )
 
 

@@ -163,18 +163,17 @@ def _label_aliasing() -> Numbers:
 
 
 def _explain_label_aliasing(numbers: Numbers) -> list[str]:
-    labels = joined(
-        (
-            Text("{label} {value}", label=label, value="masked" if masked else "kept")
-            for label, masked in zip(numbers["labels"], numbers["masked"], strict=True)
-        ),
-        ", ",
-    )
     return [
         Text(
             "ignore_index = {ignore_index}; labels: {labels}",
             ignore_index=numbers["ignore_index"],
-            labels=labels,
+            labels=joined(
+                (
+                    Text("{label} {value}", label=label, value="masked" if masked else "kept")
+                    for label, masked in zip(numbers["labels"], numbers["masked"], strict=True)
+                ),
+                ", ",
+            ),
         ),
         "labels and ignore_index are compared in fp32, where neighbours above 2^24 are one number",
     ]

@@ -447,18 +447,6 @@ def _unmerged(rows: "np.ndarray") -> Iterator[Caveat]:
 
 
 GRAD, INDICES, RESULT = ("grad",), ("indices",), ("grad_weight",)
-LIST_IN = Step(
-    "indices",
-    "sorted rows {sorted rows}: their indices and positions are copied in",
-    INDICES,
-    live=("indices", "positions"),
-)
-INDICES_IN = Step(
-    "indices",
-    "rows {rows}: their indices are copied in and sorted",
-    INDICES,
-    live=("indices", "positions"),
-)
 
 
 class Call:
@@ -476,8 +464,24 @@ class Call:
         """Return the tile that copies in the indices of rows, and on V2 their positions."""
         copy = Copy(self.index_bytes * rows, rows)
         if self.is_v2:
-            return vector_tile((copy, Copy(v2.POSITION_BYTES * rows, rows)), step=LIST_IN)
-        return vector_tile((copy,), step=INDICES_IN)
+            return vector_tile(
+                (copy, Copy(v2.POSITION_BYTES * rows, rows)),
+                step=Step(
+                    "indices",
+                    "sorted rows {sorted rows}: their indices and positions are copied in",
+                    INDICES,
+                    live=("indices", "positions"),
+                ),
+            )
+        return vector_tile(
+            (copy,),
+            step=Step(
+                "indices",
+                "rows {rows}: their indices are copied in and sorted",
+                INDICES,
+                live=("indices", "positions"),
+            ),
+        )
 
     def gradient(self, rows: int, columns: int) -> Copy:
         """Return the copy of pieces of rows of grad, one by one."""

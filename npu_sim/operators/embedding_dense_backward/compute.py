@@ -51,8 +51,7 @@ def cut_of(case: Case) -> "Cut":
     default_path = grouping.STAGED if outcome.native_16_bit else grouping.SORTED
     path = grouping.DETERMINISTIC if v2.is_deterministic(key) else default_path
     sizes = split.former_row_rep_time, split.former_row_num, split.tail_row_num
-    chunk_rows = rows_per_flush(key, case.rules)
-    return grouping.Cut(path, outcome.block_dim, *sizes, chunk_rows=chunk_rows)
+    return grouping.Cut(path, outcome.block_dim, *sizes, chunk_rows=rows_per_flush(key, case.rules))
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:
@@ -69,14 +68,14 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     converted = grouping.convert_indices(indices, num_weights)
     first_bad = grouping.first_out_of_range(converted, num_weights)
     if first_bad >= 0:
-        position = ", ".join(
-            str(int(axis_index)) for axis_index in np.unravel_index(first_bad, indices.shape)
-        )
         raise runtime_failure(
             "indices",
             Text(
                 "indices[{position}] = {index} is out of range: num_weights = {num_weights}",
-                position=position,
+                position=", ".join(
+                    str(int(axis_index))
+                    for axis_index in np.unravel_index(first_bad, indices.shape)
+                ),
                 index=indices.reshape(-1)[first_bad],
                 num_weights=num_weights,
             ),

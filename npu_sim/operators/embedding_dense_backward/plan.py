@@ -311,8 +311,9 @@ def _path_reason(case: Case, key: int) -> str:
     if case.deterministic:
         return "deterministic computation is on"
     if case.row.dim > v2.SMALL_DIM_LIMIT:
-        limit = v2.SMALL_DIM_LIMIT
-        return Text("dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=limit)
+        return Text(
+            "dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=v2.SMALL_DIM_LIMIT
+        )
     return Text(
         "numWeights {num_weights} > {small_dim_weights}",
         num_weights=case.row.num_weights,

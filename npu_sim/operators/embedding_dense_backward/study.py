@@ -308,8 +308,9 @@ def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     grad, num_weights = call.tensors["grad"], call.arguments.num_weights
     if grad.dtype == np.float32 or not call.case.rules.kernel_takes_16_bit:
         return
-    weights = max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
-    larger = call.with_attributes(num_weights=weights)
+    larger = call.with_attributes(
+        num_weights=max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
+    )
     yield "native 16-bit path (more weights)", larger, lambda output, values: values[:num_weights]
 
 

@@ -249,16 +249,6 @@ def _compute_int8(run: Run) -> None:
 
 NOT_COUNTED = ("the threads that write places", "barriers")
 """Work that the bound leaves out."""
-IDS = Step(
-    "ids", "ids are copied in and sorted; their places are copied out", ("indices",), live=("sort",)
-)
-ROWS = Step(
-    "rows",
-    "entries {rows}: rows of tokens are copied to their places",
-    ("tokens",),
-    ("permuted_tokens",),
-    live=("move",),
-)
 
 
 def program(plan: Plan) -> Program:
@@ -280,7 +270,19 @@ def program(plan: Plan) -> Program:
             Copy(fp32.BYTES * core_entries, core_entries),
         )
         ordered = Instruction("sort_and_merge", "float32", core_entries)
-        cores[core] = (vector_tile((read,), (ordered,), (places,), IDS),)
+        cores[core] = (
+            vector_tile(
+                (read,),
+                (ordered,),
+                (places,),
+                Step(
+                    "ids",
+                    "ids are copied in and sorted; their places are copied out",
+                    ("indices",),
+                    live=("sort",),
+                ),
+            ),
+        )
 
     def rows(count: int) -> tuple[Node, ...]:
         places = Copy(fp32.BYTES * count, count)
@@ -289,7 +291,20 @@ def program(plan: Plan) -> Program:
         out: tuple[Copy, ...] = ()
         if written_rows and columns:
             out = (Copy(size, columns, written_rows, kept * size),)
-        return (vector_tile((places, read) if columns else (places,), (), out, ROWS),)
+        return (
+            vector_tile(
+                (places, read) if columns else (places,),
+                (),
+                out,
+                Step(
+                    "rows",
+                    "entries {rows}: rows of tokens are copied to their places",
+                    ("tokens",),
+                    ("permuted_tokens",),
+                    live=("move",),
+                ),
+            ),
+        )
 
     moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
     phases = (vector_phase("sort", cores), vector_phase("move", moves))
@@ -312,14 +327,13 @@ def is_documented(row: Any, device: Any, rules: Any) -> bool:
 
 
 def _int8_message(call: Inspection) -> tuple[str, str]:
-    message = Text(
+    return Text(
         "indices has {entries} elements, num_out_tokens = {num_out_tokens}: with int8 tokens the "
         "product document allows {most} of each",
         entries=call.size("entries"),
         num_out_tokens=call.size("num_out_tokens"),
         most=tiler.EXPERTS,
-    )
-    return message, 'limits="hardware" allows more'
+    ), 'limits="hardware" allows more'
 
 
 FIELDS: dict[str, Any] = {

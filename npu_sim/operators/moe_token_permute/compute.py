@@ -83,7 +83,6 @@ def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tu
         return ()
     exact = np.empty_like(places)
     exact[np.argsort(ids, kind="stable")] = np.arange(ids.size, dtype=places.dtype)
-    moved = int(np.count_nonzero(exact[rounded] != places[rounded]))
     return (
         caveat(
             "ids_rounded",
@@ -93,7 +92,7 @@ def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tu
             "integer sorting gives",
             size=rounded.size,
             rounded=rounded[0],
-            moved=moved,
+            moved=int(np.count_nonzero(exact[rounded] != places[rounded])),
         ),
     )
 

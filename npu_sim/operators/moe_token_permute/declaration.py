@@ -95,28 +95,27 @@ def buffer_message(case: Case) -> tuple[str, str, str]:
             title=title,
             ub_bytes=ub_bytes,
         )
-        entries = tiler.SORT_ENTRIES
-        hint = Text("{sort_entries} ids need {least} bytes", sort_entries=entries, least=least)
+        hint = Text(
+            "{sort_entries} ids need {least} bytes", sort_entries=tiler.SORT_ENTRIES, least=least
+        )
         return "indices", message, hint
     if not tiler.leaves_room(tiling):
         row_bytes, top_k = tiling.copies.row_bytes, case.row.num_topk
-        aligned = tiler.aligned_row_bytes(row_bytes)
         message = Text(
             "two rows of {aligned} bytes and {token_position_bytes} * {top_k} bytes for the "
             "places of a token exceed the Unified Buffer of {title}, {ub_bytes} usable bytes: "
             "the product plans on with no buffers, and the kernel copies over itself",
-            aligned=aligned,
+            aligned=tiler.aligned_row_bytes(row_bytes),
             token_position_bytes=tiler.TOKEN_POSITION_BYTES,
             top_k=top_k,
             title=title,
             ub_bytes=ub_bytes,
         )
-        longer = (ub_bytes - tiler.SPLIT_POSITIONS_BYTES) // tiler.ROW_BUFFERS
         hint = Text(
             "nearest legal value: {most_topk} experts; rows of more than {longer} bytes are "
             "split, and take every number of experts again",
             most_topk=tiler.most_topk(row_bytes, ub_bytes),
-            longer=longer,
+            longer=(ub_bytes - tiler.SPLIT_POSITIONS_BYTES) // tiler.ROW_BUFFERS,
         )
         return "indices", message, hint
     message = Text(
@@ -370,8 +369,10 @@ def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
     tiling, entries = case.tiling, case.row.entries
     note: str = "not used: one core sorts"
     if not tiler.sorts_at_once(tiling.sort):
-        used = 2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
-        note = Text("{used} bytes of it are used", used=used)
+        note = Text(
+            "{used} bytes of it are used",
+            used=2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT),
+        )
     sort, sync = tiler.SORT_WORKSPACE_BYTES * entries, tiler.SYNC_WORKSPACE_BYTES * tiling.sorters
     return (
         WorkspacePart(name="sort", bytes=sort, kind="kernel", note=note),

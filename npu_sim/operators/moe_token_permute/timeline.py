@@ -50,28 +50,11 @@ NOT_COUNTED = (
 )
 Cores = dict[int, tuple[Node, ...]]
 SORTING = ("ids", "positions", "result", "sorted")
-COUNTED_UP = Step("positions", "positions are counted up", live=("positions",))
 PIECES_MERGED = Step(
     "merge", "entries {entries}: up to four sorted pieces of this core are merged", live=SORTING
 )
 LISTS_MERGED = replace(
     PIECES_MERGED, says="entries {entries}: sorted lists of up to four cores are merged"
-)
-PLACES = Step(
-    "places",
-    "tokens {tokens}: where each of their copies goes",
-    ("sorted_indices",),
-    live=("places",),
-)
-ROWS = Step(
-    "rows",
-    "rows {rows} of these tokens, columns {columns}: "
-    "in once, and out once for every expert of the token",
-    ("tokens",),
-    ("permuted_tokens",),
-    ("sorted_indices",),
-    ("rows", "places"),
-    ("permuted_tokens",),
 )
 
 
@@ -191,7 +174,10 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
     loops = ceil_div(stop - start, piece)
     last = start + (loops - 1) * piece
     rounds = Loop(_merged(stop - start, ENTRY_BYTES, PIECES_MERGED), merge_rounds(loops))
-    positions = vector_tile(vector=_positions(piece), step=COUNTED_UP)
+    positions = vector_tile(
+        vector=_positions(piece),
+        step=Step("positions", "positions are counted up", live=("positions",)),
+    )
     others = ranged("ids", start, last, piece, partial(sorted_piece, moves_on=True))
     final = ranged("ids", last, stop, piece, partial(sorted_piece, moves_on=False))
     return positions, *others, *final, rounds
@@ -226,7 +212,15 @@ def _move_rows(plan: Plan) -> Phase:
         copy_in = (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),)
         step = copies["onceUbTokenNums"]
         moved = ranged("rows", 0, tokens, step, lambda count: rows(count, copies_per_row * count))
-        return vector_tile(copy_in, step=PLACES), *moved
+        return vector_tile(
+            copy_in,
+            step=Step(
+                "places",
+                "tokens {tokens}: where each of their copies goes",
+                ("sorted_indices",),
+                live=("places",),
+            ),
+        ), *moved
 
     cores: Cores = {}
     for work in plan.cores:
@@ -259,7 +253,23 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
         read = Copy(read_bytes * rows, width * rows, tensor_bytes=tokens.nbytes)
         written = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
         copy_in, out = (read,) if rows else (), (written,) if copies_out else ()
-        return (vector_tile(copy_in, (), out, ROWS),)
+        return (
+            vector_tile(
+                copy_in,
+                (),
+                out,
+                Step(
+                    "rows",
+                    "rows {rows} of these tokens, columns {columns}: "
+                    "in once, and out once for every expert of the token",
+                    ("tokens",),
+                    ("permuted_tokens",),
+                    ("sorted_indices",),
+                    ("rows", "places"),
+                    ("permuted_tokens",),
+                ),
+            ),
+        )
 
     if copies["oneTokenMoveTimes"] == 1:
         return partial(piece, columns)

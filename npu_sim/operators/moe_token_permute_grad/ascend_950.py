@@ -104,8 +104,7 @@ def describe(case: Case) -> Description:
 
 def _decisions(case: Case) -> Iterator[Decision]:
     values = {"num_topk": case.row.num_topk, "hidden": case.row.hidden}
-    cores = case.device.vector_cores
-    yield decision(case, COLUMNS, **values, tokens=case.row.tokens, cores=cores)
+    yield decision(case, COLUMNS, **values, tokens=case.row.tokens, cores=case.device.vector_cores)
     if not tiler.is_column_split(case.tiling):
         yield decision(case, ALL_ROWS, **values)
 
@@ -197,21 +196,6 @@ SUM = Step(
     LIVE,
     ROWS,
 )
-ROW = Step(
-    "row",
-    "tokens {tokens}, columns {columns}: a row is copied in and added in groups of four",
-    ROWS,
-    (),
-    ENTRIES,
-    LIVE,
-    ROWS,
-)
-SUM_OUT = Step(
-    "result",
-    "tokens {tokens}, columns {columns}: the sum is rounded once and copied out",
-    writes=RESULT,
-    live=LIVE,
-)
 
 
 def program(plan: Plan) -> Program:
@@ -245,9 +229,34 @@ def _sums(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
 
 def _chunks(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
     """Return the work on one token whose rows are copied in chunk by chunk, as single rows."""
-    row = vector_tile(sums.rows_in(columns), (fp32.combine(columns, 1),), step=ROW)
+    row = vector_tile(
+        sums.rows_in(columns),
+        (fp32.combine(columns, 1),),
+        step=Step(
+            "row",
+            "tokens {tokens}, columns {columns}: a row is copied in and added in groups of four",
+            ROWS,
+            (),
+            ENTRIES,
+            LIVE,
+            ROWS,
+        ),
+    )
     rows = (Loop((row,), sums.live, "expert", 1),) if sums.live else ()
-    return (*rows, vector_tile((), (), sums.sums_out(columns), SUM_OUT))
+    return (
+        *rows,
+        vector_tile(
+            (),
+            (),
+            sums.sums_out(columns),
+            Step(
+                "result",
+                "tokens {tokens}, columns {columns}: the sum is rounded once and copied out",
+                writes=RESULT,
+                live=LIVE,
+            ),
+        ),
+    )
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

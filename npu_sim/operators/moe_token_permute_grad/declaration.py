@@ -87,15 +87,14 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         largest_topk_of_every_hidden=moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize),
     )
     if grad.rank == 2 and grad.shape[1] > 0:
-        largest = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
         really = Text(
             "numTopk <= {largest} at hidden {shape} {dtype}, {really}",
-            largest=largest,
+            largest=moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize),
             shape=grad.shape[1],
             dtype=grad.dtype,
             really=really,
         )
-    message = Text(
+    return Text(
         "num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; the "
         "planner keeps {reserved_topk} * {reserved_entry_bytes} = {reserved_bytes} bytes of "
         "the Unified Buffer for indices",
@@ -104,15 +103,13 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         reserved_topk=moe.RESERVED_TOPK,
         reserved_entry_bytes=moe.RESERVED_ENTRY_BYTES,
         reserved_bytes=moe.RESERVED_BYTES,
-    )
-    hint = Text(
+    ), Text(
         "nearest legal value: {documented}; hardware limit on {title}: {really} "
         '(limits="hardware")',
         documented=documented,
         title=profile.title,
         really=really,
     )
-    return message, hint
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:

@@ -74,8 +74,9 @@ def _holds(
     """
 
     def holds(row: Any, device: Device, rules: Any) -> bool:
-        top_k = max(row.num_topk, 1) if row.has_probs else 1
-        changed = row._replace(top_k=top_k, hidden=max(row.hidden, 1))
+        changed = row._replace(
+            top_k=max(row.num_topk, 1) if row.has_probs else 1, hidden=max(row.hidden, 1)
+        )
         return condition(tiler.problem_of_row(changed), device)
 
     return holds
@@ -270,19 +271,6 @@ def _rows_not_summed(run: Run) -> Iterator[Caveat]:
 
 
 HELD = ("rows", "indices", "probs", "sums")
-ROWS_IN = Step(
-    "rows of all tokens",
-    "the rows of all tokens are copied in",
-    ("permuted_tokens",),
-    live=("rows",),
-)
-PROBS_IN = Step("probs", "tokens {tokens}: their probs are copied in", ("probs",), live=("probs",))
-SUM_OUT = Step(
-    "result",
-    "tokens {tokens}: the sum is rounded once and copied out",
-    writes=("unpermuted_tokens",),
-    live=HELD,
-)
 
 
 class Sums(TokenSums):
@@ -311,7 +299,17 @@ class Sums(TokenSums):
     def rounded(self, elements: int) -> Node:
         """Return the tile that copies a piece of the result out."""
         narrow = fp32.narrow(elements, self.rows.itemsize)
-        return vector_tile((), narrow, self.sums_out(elements), SUM_OUT)
+        return vector_tile(
+            (),
+            narrow,
+            self.sums_out(elements),
+            Step(
+                "result",
+                "tokens {tokens}: the sum is rounded once and copied out",
+                writes=("unpermuted_tokens",),
+                live=HELD,
+            ),
+        )
 
 
 def program(plan: Plan) -> Program:
@@ -327,12 +325,19 @@ def program(plan: Plan) -> Program:
         plan, "tokens", plan.tiling["rowFactor"], lambda count: bodies[key](sums, count)
     )
     if key == tiler.ALL_TOKENS:
-        rows = vector_tile(sums.rows_in(sums.tokens * sums.top_k * sums.columns), step=ROWS_IN)
+        rows = vector_tile(
+            sums.rows_in(sums.tokens * sums.top_k * sums.columns),
+            step=Step(
+                "rows of all tokens",
+                "the rows of all tokens are copied in",
+                ("permuted_tokens",),
+                live=("rows",),
+            ),
+        )
         cores = {core: (rows, *nodes) for core, nodes in cores.items()}
     phase = vector_phase("tokens", cores, in_buffers=2, out_buffers=2)
     source, indices, *probs, result = sums.views("tokens", "token")
-    views = (source, indices, result, *probs)
-    return Program((phase,), assumptions=(sums.dropped,), views=views)
+    return Program((phase,), assumptions=(sums.dropped,), views=((source, indices, result, *probs)))
 
 
 def _from_buffer(sums: Sums, tokens: int) -> tuple[Node, ...]:
@@ -348,7 +353,17 @@ def _tokens(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on a batch of tokens, all rows of a token at a time."""
     nodes: list[Node] = []
     if sums.probs:
-        nodes.append(vector_tile(sums.probs_in(tokens * sums.top_k), step=PROBS_IN))
+        nodes.append(
+            vector_tile(
+                sums.probs_in(tokens * sums.top_k),
+                step=Step(
+                    "probs",
+                    "tokens {tokens}: their probs are copied in",
+                    ("probs",),
+                    live=("probs",),
+                ),
+            )
+        )
     if sums.live:
         nodes.append(Loop((sums.row(sums.columns, sums.live),), tokens, "token", 1))
     return (*nodes, sums.rounded(tokens * sums.columns))

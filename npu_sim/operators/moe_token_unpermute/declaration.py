@@ -59,12 +59,11 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
-    message = Text(
+    return Text(
         "permuted_tokens has {rows} rows, sorted_indices only {entries} elements",
         rows=rows,
         entries=entries,
-    )
-    return message, Text(
+    ), Text(
         "at most {entries} rows: one for every index, fewer when tokens were dropped",
         entries=entries,
     )

@@ -216,12 +216,6 @@ COPY = Step(
     ("gradient",),
     WRITTEN,
 )
-GRADIENT_IN = Step(
-    "gradient",
-    "rows {rows}, columns {columns}: their row of the gradient is copied in",
-    GRADIENT,
-    live=LIVE,
-)
 ROW = Step(
     "row",
     "rows {rows}, columns {columns}: gradient * probs is copied out, gradient * row is summed",
@@ -230,14 +224,6 @@ ROW = Step(
     ("sorted_indices", "probs"),
     LIVE,
     WRITTEN,
-)
-PROBS = Step(
-    "probs",
-    "rows {rows}: their sums are rounded and copied out",
-    ("probs",),
-    ("probs_grad",),
-    ENTRIES,
-    LIVE,
 )
 
 
@@ -297,11 +283,32 @@ def _sums(call: Gradients, rows: int) -> tuple[Node, ...]:
         products = (*wide, fp32.combine(columns), fp32.combine_scalar(columns), *narrow)
         sums = (fp32.combine(columns), fp32.add_up(columns))
         tile = vector_tile(call.row(columns), (*products, *sums), call.row(columns), ROW)
-        gradient = vector_tile(call.rows_in(columns), wide, step=GRADIENT_IN)
+        gradient = vector_tile(
+            call.rows_in(columns),
+            wide,
+            step=Step(
+                "gradient",
+                "rows {rows}, columns {columns}: their row of the gradient is copied in",
+                GRADIENT,
+                live=LIVE,
+            ),
+        )
         return gradient, Loop((tile,), rows, "expert", 1)
 
     probs = call.probs_in(rows)
-    last = vector_tile(probs, fp32.narrow(rows, call.probs_bytes), probs, PROBS)
+    last = vector_tile(
+        probs,
+        fp32.narrow(rows, call.probs_bytes),
+        probs,
+        Step(
+            "probs",
+            "rows {rows}: their sums are rounded and copied out",
+            ("probs",),
+            ("probs_grad",),
+            ENTRIES,
+            LIVE,
+        ),
+    )
     return (*ranged("columns", 0, call.columns, call.piece, piece), last)
 
 
@@ -403,14 +410,11 @@ def check_probs_grad(call: Inspection) -> None:
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
-    message = Text(
+    return Text(
         "permuted_tokens has {rows} rows, sorted_indices {entries} elements",
         rows=rows,
         entries=entries,
-    )
-    return message, Text(
-        "{entries} rows, one for every index: Ascend 950 refuses dropped rows", entries=entries
-    )
+    ), Text("{entries} rows, one for every index: Ascend 950 refuses dropped rows", entries=entries)
 
 
 FIELDS: dict[str, Any] = {

@@ -170,27 +170,30 @@ def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
             unwritten=unwritten,
         )
     if writers.repeated:
-        count = int(np.count_nonzero(writers.order_dependent_rows))
-        across = Text("{count} of them by two cores: the last one to write wins", count=count)
         yield caveat(
             "duplicate_indices",
             "sorted_indices",
             "{repeated} rows are named more than once, {across}",
             repeated=writers.repeated,
-            across=across,
+            across=Text(
+                "{count} of them by two cores: the last one to write wins",
+                count=int(np.count_nonzero(writers.order_dependent_rows)),
+            ),
         )
 
 
 def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterator[Caveat]:
     """Yield the warning that gradients of dropped entries are nan."""
     if sums.size and (count := int(np.count_nonzero(np.isnan(sums[indices >= rows])))):
-        message = Text(
-            "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
-            "0 * nan are nan",
-            count=count,
+        yield Caveat(
+            code="dropped_prob_grad_not_zero",
+            argument="unpermuted_tokens_grad",
+            message=Text(
+                "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
+                "0 * nan are nan",
+                count=count,
+            ),
         )
-        code = "dropped_prob_grad_not_zero"
-        yield Caveat(code=code, argument="unpermuted_tokens_grad", message=message)
 
 
 def formula(

@@ -66,25 +66,23 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
     )
     if rows > entries:
         return message, Text("at most {entries} rows, one for every index", entries=entries)
-    hint = Text(
+    return message, Text(
         "{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices "
         "for the rows, and reads and writes behind permuted_tokens and its gradient for "
         "every index of a dropped token; up to 9.0 it omits such tokens",
         entries=entries,
     )
-    return message, hint
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
     ub_bytes, title = case.device.ub_bytes, case.profile.title
-    message = Text(
-        "no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes",
-        title=title,
-        ub_bytes=ub_bytes,
-    )
     return (
         "unpermuted_tokens_grad",
-        message,
+        Text(
+            "no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes",
+            title=title,
+            ub_bytes=ub_bytes,
+        ),
         "a smaller num_topk, or a SoC with a larger Unified Buffer",
     )
 
@@ -259,8 +257,9 @@ def _decisions(case: Case, size: int) -> Iterator[Decision]:
     whole = decision(case, SUMMED_WHOLE, padded=padded, longest=longest)
     yield whole
     if whole.outcome:
-        fit = tiler.rows_beside(padded, *entries)
-        yield decision(case, AT_ONCE, num_topk=case.row.num_topk, fit=fit)
+        yield decision(
+            case, AT_ONCE, num_topk=case.row.num_topk, fit=tiler.rows_beside(padded, *entries)
+        )
 
 
 def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:

@@ -53,7 +53,6 @@ def check_gamma(call: Inspection) -> None:
     """Check that gamma has the last axes of x and set the sizes (page, "Contract" 3)."""
     x, gamma = call.specs["x"], call.specs["gamma"]
     if gamma.rank > x.rank or gamma.shape != x.shape[x.rank - gamma.rank :]:
-        wanted = shape_text(x.shape[max(x.rank - gamma.rank, 0) :])
         raise AclnnError(
             TILING_FAILURE,
             "gamma",
@@ -62,7 +61,7 @@ def check_gamma(call: Inspection) -> None:
                 given=shape_text(gamma.shape),
                 x=shape_text(x.shape),
             ),
-            Text("gamma: {wanted}", wanted=wanted),
+            Text("gamma: {wanted}", wanted=shape_text(x.shape[max(x.rank - gamma.rank, 0) :])),
         )
     call.sizes = bound_sizes(call.operator, call.arguments)
 

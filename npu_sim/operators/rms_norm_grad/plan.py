@@ -142,10 +142,12 @@ def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
     if tiling.fixed_output:
         partial_bytes = 4 * tiling.block_dim * tiling.chunks.size
         chunk, vector = "one chunk of columns for every core", "one vector for every core"
-        note = chunk if tiling.chunks.need else vector
         parts.append(
             WorkspacePart(
-                name="dgamma of every core", bytes=partial_bytes, kind="kernel", note=note
+                name="dgamma of every core",
+                bytes=partial_bytes,
+                kind="kernel",
+                note=chunk if tiling.chunks.need else vector,
             )
         )
     if tiling.chunks.need:
@@ -157,9 +159,9 @@ def _workspace(tiling: tiler.Tiling) -> list[WorkspacePart]:
 def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
     dx = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core, in both modes")
     if tiling.fixed_output:
-        where = "all cores then add" if all_cores_merge(case) else "core 0 adds"
         reason: str = Text(
-            "every core stores its own sum; {where} them up in the order of the cores", where=where
+            "every core stores its own sum; {where} them up in the order of the cores",
+            where="all cores then add" if all_cores_merge(case) else "core 0 adds",
         )
     elif tiling.block_dim == 1:
         reason = "one core does all the work"

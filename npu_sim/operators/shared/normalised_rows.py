@@ -71,7 +71,7 @@ def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
     def message(call: Inspection) -> tuple[str, str]:
         name, least_bytes = too_short(call), call.rules.last_axis_bytes_at_least
         spec, title = call.specs[name], call.profile.product.title
-        text = Text(
+        return Text(
             "the last axis of {name} has {shape} elements of {itemsize} bytes = {row_bytes} "
             "bytes; {title} needs {least_bytes} bytes or more",
             name=name,
@@ -80,18 +80,16 @@ def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
             row_bytes=spec.shape[-1] * spec.itemsize,
             title=title,
             least_bytes=least_bytes,
-        )
-        reason = Text(
-            "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself takes "
-            "any length and no physical reason is published, so the limit holds with "
-            'limits="hardware" too',
-            ub_block_bytes=call.profile.chip.ub_block_bytes,
-        )
-        return text, Text(
+        ), Text(
             "last axis of {name} >= {count}; {reason}",
             name=name,
             count=ceil_div(least_bytes, spec.itemsize),
-            reason=reason,
+            reason=Text(
+                "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself takes "
+                "any length and no physical reason is published, so the limit holds with "
+                'limits="hardware" too',
+                ub_block_bytes=call.profile.chip.ub_block_bytes,
+            ),
         )
 
     swept = "col * (4 - 2 * min(max(dtype, gamma_dtype), 1))"

@@ -170,15 +170,13 @@ def buffer_message(
         margin_bytes=moe.MARGIN_BYTES,
         left=left,
     )
-    always = moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes)
-    largest = moe.largest_topk(ub_bytes, hidden, size, entry_bytes)
     hint = Text(
         "nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
         "hidden size",
-        largest=largest,
+        largest=moe.largest_topk(ub_bytes, hidden, size, entry_bytes),
         hidden=hidden,
         dtype=dtype,
-        always=always,
+        always=moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes),
     )
     return blamed, message, hint
 
@@ -228,8 +226,9 @@ def _path(case: Case) -> tuple[str, str]:
     tiling = case.tiling
     longest = moe.max_hidden(case.device.ub_bytes, moe.FEWEST_BUFFERS, element_bytes(case))
     if tiling.hidden_length >= tiling.hidden:
-        reason = Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
-        return "whole rows", reason
+        return "whole rows", Text(
+            "hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest
+        )
     rest: str = ""
     if tiling.hidden_remainder:
         rest = Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
@@ -397,13 +396,12 @@ def axes(tensor: str) -> tuple[Axis, ...]:
 
 def topk_message(call: Any) -> tuple[str, str]:
     """Return message and hint for the limit on the experts of a token."""
-    message = Text(
+    return Text(
         "probs has {top_k} columns: the product takes numTopk <= {most_topk}, a limit of the "
         "hardware too",
         top_k=call.size("top_k"),
         most_topk=moe.MOST_TOPK,
-    )
-    return message, Text("nearest legal value: {most_topk}", most_topk=moe.MOST_TOPK)
+    ), Text("nearest legal value: {most_topk}", most_topk=moe.MOST_TOPK)
 
 
 def dropped_tokens(row: Any) -> Iterator[Caveat]:
