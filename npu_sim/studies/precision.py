@@ -411,9 +411,11 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
         dtype = canonical_dtype(actual.dtype)
         judged = variant.compute if variant.compute == "hf32" or dtype == "float32" else dtype
         errors = np.where(np.isfinite(golden[name]), ulp_error(actual, golden[name], dtype), 0.0)
-        worst: tuple[int, ...] = ()
-        if errors.size:
-            worst = tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
+        worst: tuple[int, ...] = (
+            tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
+            if errors.size
+            else ()
+        )
         rounded_second = second[name].astype(numpy_dtype(dtype))
         measured.append(
             OutputPrecision(

@@ -595,9 +595,11 @@ def _convolution_description(case: Case) -> Description:
 def _order(case: Case) -> tuple[OutputOrder, ...]:
     weight_is_fixed = not weight_depends_on_arrival(case.row, case.tiling)
     bias_is_fixed = case.tiling.bias_cores < ORDERED_ADDITIONS
-    reason = "one accumulator for every element, no split across cores"
-    if "gradInput" in elementwise_gradients(case):
-        reason = "one product for every element, nothing is added"
+    reason = (
+        "one product for every element, nothing is added"
+        if "gradInput" in elementwise_gradients(case)
+        else "one accumulator for every element, no split across cores"
+    )
     return (
         OutputOrder(output="grad_input", fixed=True, reason=reason),
         OutputOrder(output="grad_weight", fixed=weight_is_fixed, reason=_weight_order(case)),

@@ -220,9 +220,11 @@ def compute(run: Run) -> None:
             raise _label_failure(case, target, survey.out_of_range)
         run.caveats = tuple(all_ignored(case, survey.ignored))
     with run.watch.stage("compute"):
-        divisor = survey.divisor
-        if row.reduction == MEAN and not sums_weights(case.row):
-            divisor = np.float32(row.N)
+        divisor = (
+            np.float32(row.N)
+            if row.reduction == MEAN and not sums_weights(case.row)
+            else survey.divisor
+        )
         is_plain = not is_whole and row.reduction != NONE
         division = kernels.Division(divisor, flushes_exp=True, flushes=is_plain)
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)

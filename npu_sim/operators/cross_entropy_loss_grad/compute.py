@@ -133,9 +133,11 @@ def formula(
     log_prob, target = tensors["log_prob"], tensors["target"]
     counted = target != arguments.ignore_index
     inside = np.where((target >= 0) & (target < log_prob.shape[1]), target, 0)
-    weight = counted.astype(precision)
-    if tensors.get("weight") is not None:
-        weight = np.where(counted, tensors["weight"].astype(precision)[inside], 0).astype(precision)
+    weight = (
+        np.where(counted, tensors["weight"].astype(precision)[inside], 0).astype(precision)
+        if tensors.get("weight") is not None
+        else counted.astype(precision)
+    )
     gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), target.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = arguments.reduction == "mean"
@@ -157,9 +159,11 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """
     rng = np.random.default_rng(seed)
     grad_loss, columns = arguments.grad_loss, arguments.log_prob.shape[1]
-    gradients = np.ones(grad_loss.shape, np.float32)
-    if arguments.reduction == "none":
-        gradients = rng.standard_normal(grad_loss.shape, np.float32)
+    gradients = (
+        rng.standard_normal(grad_loss.shape, np.float32)
+        if arguments.reduction == "none"
+        else np.ones(grad_loss.shape, np.float32)
+    )
     drawn = {
         "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
         "log_prob": log_probabilities(arguments.log_prob, rng),

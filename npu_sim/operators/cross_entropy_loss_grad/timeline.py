@@ -95,9 +95,11 @@ def divisor(plan: Plan, live: tuple[str, ...]) -> Tile:
 
 def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
     """Return the phase that computes rows one by one, in pieces of columns: exp times a factor."""
-    factors = "grad_loss * weight of its label"
-    if mean:
-        factors = "grad_loss * weight of its label / sum of the weights"
+    factors = (
+        "grad_loss * weight of its label / sum of the weights"
+        if mean
+        else "grad_loss * weight of its label"
+    )
     piece = row_pieces(
         plan.tiling["alignColLoopNum"],
         plan.tiling["colLoop"],

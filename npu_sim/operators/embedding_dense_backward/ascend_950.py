@@ -280,9 +280,11 @@ def describe(case: Case) -> Description:
 def _texts_of_v2(case: Case) -> tuple[str, str, str]:
     """Return the path, the work of a core, and the order of EmbeddingDenseGradV2."""
     tiling = case.tiling.v2
-    path = "sorted rows over cores"
-    if v2.has_pieces(problem_of_row(case.row)):
-        path = "sorted rows over cores, columns in pieces"
+    path = (
+        "sorted rows over cores, columns in pieces"
+        if v2.has_pieces(problem_of_row(case.row))
+        else "sorted rows over cores"
+    )
     return (
         path,
         Text(
@@ -302,9 +304,11 @@ def _texts_of_v2(case: Case) -> tuple[str, str, str]:
 def _texts_of_v1(case: Case) -> tuple[str, str, str]:
     """Return the path, the work of a core, and the order of EmbeddingDenseGrad."""
     tiling = case.tiling.v1
-    path = "columns over cores, batches of rows"
-    if v1.is_full_load(tiling):
-        path = "columns over cores, all rows at once"
+    path = (
+        "columns over cores, all rows at once"
+        if v1.is_full_load(tiling)
+        else "columns over cores, batches of rows"
+    )
     sizes = {"rows": tiling.batch_rows, "columns": min(tiling.columns, tiling.core_columns)}
     if tiling.batches == 1:
         order = (
@@ -576,9 +580,11 @@ def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
     steps = tiling["indicesFactor"], tiling["gradFactorPerRow"]
     cores = _column_cores(plan, "rows", call.rows, steps, sums, call.indices)
     phases = [vector_phase("rows", cores)]
-    names = ("baseWCast", "baseACast")
-    if tiling["scaleGradByFreq"]:
-        names = ("indicesFactorFreq", "gradFactorPerRowFreq")
+    names = (
+        ("indicesFactorFreq", "gradFactorPerRowFreq")
+        if tiling["scaleGradByFreq"]
+        else ("baseWCast", "baseACast")
+    )
     if tiling[names[0]]:
         phases.append(_second_pass(plan, call, (tiling[names[0]], tiling[names[1]])))
     return tuple(phases)

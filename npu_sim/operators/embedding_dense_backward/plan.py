@@ -438,9 +438,11 @@ def _decisions(case: Case) -> Iterator[Decision]:
         yield decision(case, CAST, **sizes, scaleGradByFreq=bool(row.scale_grad_by_freq))
     sizes = {"dim": row.dim, "numWeights": row.num_weights}
     yield decision(case, SMALL_DIM, deterministic=deterministic, **sizes)
-    other = "each core adds directly to the output"
-    if native and case.tiling.tiling.tiling_key == 0:
-        other = "native 16-bit is fixed by itself: the slots of every core are summed in order"
+    other = (
+        "native 16-bit is fixed by itself: the slots of every core are summed in order"
+        if native and case.tiling.tiling.tiling_key == 0
+        else "each core adds directly to the output"
+    )
     fixed = Condition(
         "deterministic kernel",
         "deterministic and the kernel sees fp32",
@@ -505,13 +507,15 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
     It runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
     """
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
-    pieces = ""
-    if tiling.dim_pieces > 1:
-        pieces = Text(
+    pieces = (
+        Text(
             ", each row in {dim_pieces} pieces of {dim_piece} columns",
             dim_pieces=tiling.dim_pieces,
             dim_piece=tiling.dim_piece,
         )
+        if tiling.dim_pieces > 1
+        else ""
+    )
     return vector_plan(
         case,
         kernel="EmbeddingDenseGrad",
@@ -653,9 +657,11 @@ def launches_of(
         )
     )
     if casts:
-        result = out
-        if not out_contiguous:
-            result = intermediate("result in the dtype of out", out.shape, out.dtype)
+        result = (
+            intermediate("result in the dtype of out", out.shape, out.dtype)
+            if not out_contiguous
+            else out
+        )
         launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(result,)))
         written = result
     if not out_contiguous:

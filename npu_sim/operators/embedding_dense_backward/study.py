@@ -156,9 +156,11 @@ def _describe(
 ) -> str:
     begin, stop = int(begins[place]), int(stops[place])
     rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
-    more = ""
-    if stop - begin > NAMED_ROWS:
-        more = Text(" and {others} more", others=stop - begin - NAMED_ROWS)
+    more = (
+        Text(" and {others} more", others=stop - begin - NAMED_ROWS)
+        if stop - begin > NAMED_ROWS
+        else ""
+    )
     if stop - begin == 1:
         return Text("grad row {rows}", rows=rows[0])
     return Text("grad rows {rows}{more}", rows=", ".join(map(str, rows)), more=more)

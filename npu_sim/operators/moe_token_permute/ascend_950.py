@@ -124,9 +124,11 @@ def _path(case: Case) -> str:
     tiling = case.tiling
     if tiling.tiling_key == tiler.KEY_V3_EMPTY:
         return "no columns"
-    sort = "multi-core"
-    if tiling.tiling_key in (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE):
-        sort = "one-core"
+    sort = (
+        "one-core"
+        if tiling.tiling_key in (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE)
+        else "multi-core"
+    )
     manner = "scattered" if tiling.moves.scatters else "gathered"
     return Text("{sort} sort, {manner} rows", sort=sort, manner=manner)
 
@@ -288,9 +290,9 @@ def program(plan: Plan) -> Program:
         places = Copy(fp32.BYTES * count, count)
         read = Copy(size, columns, max(1, count * tokens.shape[0] // entries), tokens.nbytes)
         written_rows = count * kept // entries
-        out: tuple[Copy, ...] = ()
-        if written_rows and columns:
-            out = (Copy(size, columns, written_rows, kept * size),)
+        out: tuple[Copy, ...] = (
+            (Copy(size, columns, written_rows, kept * size),) if written_rows and columns else ()
+        )
         return (
             vector_tile(
                 (places, read) if columns else (places,),

@@ -367,12 +367,14 @@ def _memories(case: Case) -> tuple[Memory, ...]:
 
 def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
     tiling, entries = case.tiling, case.row.entries
-    note: str = "not used: one core sorts"
-    if not tiler.sorts_at_once(tiling.sort):
-        note = Text(
+    note = (
+        Text(
             "{used} bytes of it are used",
             used=2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT),
         )
+        if not tiler.sorts_at_once(tiling.sort)
+        else "not used: one core sorts"
+    )
     sort, sync = tiler.SORT_WORKSPACE_BYTES * entries, tiler.SYNC_WORKSPACE_BYTES * tiling.sorters
     return (
         WorkspacePart(name="sort", bytes=sort, kind="kernel", note=note),

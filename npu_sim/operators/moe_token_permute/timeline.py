@@ -185,9 +185,11 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
 
 def _positions(entries: int) -> tuple[Work, ...]:
     """Return the generation of positions: within a repeat, then repeat after repeat."""
-    times = BLOCK - 1 + entries // REPEAT - 1 + (entries % REPEAT > 0)
-    if entries <= REPEAT:
-        times = max(ceil_div(entries, BLOCK) - 1, 0)
+    times = (
+        max(ceil_div(entries, BLOCK) - 1, 0)
+        if entries <= REPEAT
+        else BLOCK - 1 + entries // REPEAT - 1 + (entries % REPEAT > 0)
+    )
     return (Instruction("adds_muls_maxs_mins", "int32", REPEAT, times),)
 
 

@@ -48,9 +48,11 @@ def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
 
 
 def _missing_message(call: Inspection) -> tuple[str, str]:
-    why = "up to release 9.0 it gives the ends of rows"
-    if "probs" in call.specs:
-        why = "with probs the gradient of probs is made of it"
+    why = (
+        "with probs the gradient of probs is made of it"
+        if "probs" in call.specs
+        else "up to release 9.0 it gives the ends of rows"
+    )
     return (
         "permuted_tokens is missing",
         Text("permuted_tokens: rows of the experts, (tokens * num_topk, hidden); {why}", why=why),
@@ -263,13 +265,15 @@ def _decisions(case: Case, size: int) -> Iterator[Decision]:
 
 
 def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
-    pieces: str = "whole rows"
-    if tiling.pieces > 1:
-        pieces = Text(
+    pieces = (
+        Text(
             "rows in {pieces} pieces of {piece_columns} columns",
             pieces=tiling.pieces,
             piece_columns=tiling.piece_columns,
         )
+        if tiling.pieces > 1
+        else "whole rows"
+    )
     if not has_probs:
         return Text(
             "{pieces}; indices of {group_entries} rows at once",

@@ -85,8 +85,8 @@ def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
             name=name,
             count=ceil_div(least_bytes, spec.itemsize),
             reason=Text(
-                "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself takes "
-                "any length and no physical reason is published, so the limit holds with "
+                "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself "
+                "takes any length and no physical reason is published, so the limit holds with "
                 'limits="hardware" too',
                 ub_block_bytes=call.profile.chip.ub_block_bytes,
             ),

@@ -229,9 +229,11 @@ def _path(case: Case) -> tuple[str, str]:
         return "whole rows", Text(
             "hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest
         )
-    rest: str = ""
-    if tiling.hidden_remainder:
-        rest = Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
+    rest = (
+        Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
+        if tiling.hidden_remainder
+        else ""
+    )
     return "rows in pieces", Text(
         "hidden {hidden} > {longest}; {hidden_pieces} of {hidden_length} columns{rest}",
         hidden=case.row.hidden,
@@ -247,12 +249,14 @@ def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
     name, count = entries.name, counted(tiling.batch_tokens, "token")
     if tiling.batches == 1 and tiling.batch_remainder == 0:
         return Text("{name} of {count} at once; {rows}", name=name, count=count, rows=rows)
-    batches: str = "one batch"
-    if tiling.batches != 1:
-        batches = Text("{batches} batches", batches=tiling.batches)
-    rest: str = ""
-    if tiling.batch_remainder:
-        rest = Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
+    batches = (
+        Text("{batches} batches", batches=tiling.batches) if tiling.batches != 1 else "one batch"
+    )
+    rest = (
+        Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
+        if tiling.batch_remainder
+        else ""
+    )
     return Text(
         "{name} in {batches} of {count}{rest}; {rows}",
         name=name,
@@ -449,9 +453,11 @@ def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> No
         from npu_sim.kernels.elementwise import widen_array
         from npu_sim.kernels.token_sums import sum_tokens
     with run.watch.stage("compute"):
-        probs = None
-        if run.tensors.get("probs") is not None:
-            probs = widen_array(run.stored("probs")).reshape(-1)
+        probs = (
+            widen_array(run.stored("probs")).reshape(-1)
+            if run.tensors.get("probs") is not None
+            else None
+        )
         rows, sums = run.stored(source).reshape(-1), run.written(result).reshape(-1)
         indices, hidden = run.stored("sorted_indices"), run.case.row.hidden
         sum_tokens(rows, indices, sums, top_k, hidden, probs, **order)
