@@ -39,7 +39,7 @@ class Certificate(Printed):
     element: tuple[int, ...]
     elements: int
     terms: tuple[str, ...]
-    tree: trees.Tree
+    tree: trees.Tree | None
     hash: str
     probe: str
     agrees: bool | None

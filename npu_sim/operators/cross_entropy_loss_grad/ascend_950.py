@@ -355,7 +355,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     )
 
 
-def divisor_tree(case: Case) -> trees.Tree:
+def divisor_tree(case: Case) -> trees.Tree | None:
     """Return the tree of the sum of weights: passes of each core, then the cores."""
     step = pass_rows(case)
     cores = []
@@ -363,9 +363,7 @@ def divisor_tree(case: Case) -> trees.Tree:
         rows = list(range(first, last))
         passes = [trees.row_sum(rows[begin : begin + step]) for begin in range(0, len(rows), step)]
         cores.append(trees.left_fold(passes))
-    tree = trees.row_sum(cores)
-    assert tree is not None
-    return tree
+    return trees.row_sum(cores)
 
 
 def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:

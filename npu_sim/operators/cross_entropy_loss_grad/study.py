@@ -29,14 +29,12 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     if case.arguments.reduction != "mean" or rows < 3:
         return
     cores = [range(*row_range(case.tiling, core)) for core in range(case.tiling.block_dim)]
-    tree = trees.reduce_sum([trees.reduce_sum(weights) for weights in cores])
-    assert tree is not None
     yield Claim(
         output="x_grad",
         element=(0, 0),
         elements=rows * case.row.C,
         terms=tuple(Text("weight of row {row}", row=row) for row in range(rows)),
-        tree=tree,
+        tree=trees.reduce_sum([trees.reduce_sum(weights) for weights in cores]),
         outside=partial(_outside, call, rows),
     )
 

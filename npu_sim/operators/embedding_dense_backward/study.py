@@ -17,7 +17,6 @@ from npu_sim.framework.vocabulary import (
     Text,
     ceil_div,
     kernel_input,
-    numpy_dtype,
 )
 from npu_sim.operators import run
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
@@ -37,17 +36,9 @@ from npu_sim.operators.shared.study import (
     different,
     fold_in_arrival_order,
     miscounted_calls,
+    surviving_units,
 )
-from npu_sim.orders import (
-    Claim,
-    OpenRule,
-    Parts,
-    Tree,
-    count_units,
-    left_fold,
-    probe_terms,
-    shape_hash,
-)
+from npu_sim.orders import Claim, OpenRule, Parts, Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
 
 BATCH_ELEMENTS = 1 << 24
@@ -231,15 +222,15 @@ def _outside(
     call: StudyCall, case: Case, index: int, terms: np.ndarray, codes: np.ndarray
 ) -> np.ndarray:
     """Run the kernel on probes, one per column; return the number of units that survive."""
-    row, dtype, counts = case.row, case.specs["grad"].dtype, np.empty(codes.shape[0], np.int64)
-    for begin in range(0, codes.shape[0], row.dim):
-        piece = codes[begin : begin + row.dim]
-        grad = np.zeros((row.rows, row.dim), numpy_dtype(dtype))
-        grad[terms, : piece.shape[0]] = probe_terms(piece, dtype).T
-        result = call.outputs(grad=grad)["grad_weight"][index, : piece.shape[0]]
-        scaled = result.astype(np.float64) * (terms.size if row.scale_grad_by_freq else 1)
-        counts[begin : begin + row.dim] = count_units(scaled, dtype)
-    return counts
+    row = case.row
+    times = terms.size if row.scale_grad_by_freq else 1
+    return surviving_units(
+        call,
+        ("grad", (row.rows, row.dim), terms),
+        range(row.dim),
+        lambda outputs: outputs["grad_weight"][index].astype(np.float64) * times,
+        codes,
+    )
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

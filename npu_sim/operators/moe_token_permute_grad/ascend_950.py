@@ -268,19 +268,17 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     counts = live.sum(axis=1)
     for count in np.unique(counts[counts > 0]).tolist():
         rows = live[int(np.argmax(counts == count))]
-        tree = sum_tree(rows, chunk)
         tokens = np.flatnonzero((live == rows).all(axis=1))
-        yield SUMS.claim(call, live, tokens, tree)
+        yield SUMS.claim(call, tokens, sum_tree(rows, chunk))
 
 
-def sum_tree(live: Sequence[bool] | np.ndarray, chunk: int) -> trees.Tree:
+def sum_tree(live: Sequence[bool] | np.ndarray, chunk: int) -> trees.Tree | None:
     """Return the tree of the rows of a token, given which of them are not dropped."""
     numbers = iter(range(len(live)))
     rows = [next(numbers) if term else None for term in live]
     total: trees.Tree | None = None
     for begin in range(0, len(rows), chunk):
         total = trees.fours(rows[begin : begin + chunk], total)
-    assert total is not None
     return total
 
 

@@ -35,12 +35,11 @@ from npu_sim.operators.moe_token_unpermute.declaration import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
 )
-from npu_sim.operators.moe_token_unpermute.study import SUMS
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders import Claim, OpenRule
+from npu_sim.orders import OpenRule
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 from npu_sim.timelines import (
     Loop,
@@ -390,14 +389,8 @@ def _pieces(sums: Sums, tokens: int) -> tuple[Node, ...]:
     return ranged("columns", 0, sums.columns, sums.plan.tiling["hFactor"], piece)
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield the tree of a token's sum, one claim per number of rows that were not dropped."""
-    return SUMS.claims(call, SUMS.in_range(call))
-
-
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the terms of an output element in float64, by name."""
-    return SUMS.terms(call, SUMS.in_range(call), index)
+SUMS = token_sums.Sums("permuted_tokens", "unpermuted_tokens", "tokens")
+claims, terms = SUMS.claims, SUMS.terms
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:

@@ -316,9 +316,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a gradient of probs; the other gradient is not a sum."""
     if "probs" in call.tensors:
         tiling = call.case.tiling
-        tree = row_tree(tiling.hidden, tiling.cut)
-        assert tree is not None
-        yield sum_claim(call, tree)
+        yield sum_claim(call, row_tree(tiling.hidden, tiling.cut))
 
 
 def row_tree(hidden: int, cut: tiler.Cut) -> trees.Tree | None:

@@ -228,22 +228,19 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         yield row_claim(call, case, pieces_tree(case))
 
 
-def whole_tree(case: Case) -> trees.Tree:
+def whole_tree(case: Case) -> trees.Tree | None:
     """Return the tree of key 5000."""
     columns, fold = list(range(case.row.col)), case.tiling.fold
     if fold < trees.LANES:
-        tree = trees.tree64(columns)
-    else:
-        register_sums = [
-            trees.tree64(register) for register in trees.registers(trees.fold(columns, fold))
-        ]
-        first, second = register_sums[: trees.LANES], register_sums[trees.LANES :]
-        tree = trees.tree64(trees.added(first, second) if second else first)
-    assert tree is not None
-    return tree
+        return trees.tree64(columns)
+    register_sums = [
+        trees.tree64(register) for register in trees.registers(trees.fold(columns, fold))
+    ]
+    first, second = register_sums[: trees.LANES], register_sums[trees.LANES :]
+    return trees.tree64(trees.added(first, second) if second else first)
 
 
-def pieces_tree(case: Case) -> trees.Tree:
+def pieces_tree(case: Case) -> trees.Tree | None:
     """Return the tree of key 2001."""
     columns, tiling = list(range(case.row.col)), case.tiling
     piece, half = tiling.ub_factor, tiling.ub_factor // 2
@@ -266,9 +263,7 @@ def pieces_tree(case: Case) -> trees.Tree:
             slots.append(trees.join(taken(half + tail, half), taken(half, half)))
         else:
             slots.append(taken(piece, piece))
-    tree = trees.level(slots)
-    assert tree is not None
-    return tree
+    return trees.level(slots)
 
 
 def refined_root(mean: Floats) -> Floats:

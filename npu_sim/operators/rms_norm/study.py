@@ -26,7 +26,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     yield row_claim(call, case, _row_tree(case))
 
 
-def row_claim(call: StudyCall, case: Case, tree: trees.Tree, root: Root | None = None) -> Claim:
+def row_claim(
+    call: StudyCall, case: Case, tree: trees.Tree | None, root: Root | None = None
+) -> Claim:
     """Return the claim of the sum of squares of a row.
 
     ``root`` rounds as the kernel does; None for a square root and a division, both rounded.
@@ -43,24 +45,21 @@ def row_claim(call: StudyCall, case: Case, tree: trees.Tree, root: Root | None =
     )
 
 
-def _row_tree(case: Case) -> trees.Tree:
+def _row_tree(case: Case) -> trees.Tree | None:
     columns, split = range(case.row.col), split_of(case)
     if case.tiling.tiling_key == tiler.KEY_MERGE_N:
-        tree = trees.lane_sum(columns)
-    else:
-        starts = range(0, len(columns), split.piece_columns)
-        tree = trees.left_fold(
-            [trees.halving(columns[start : start + split.piece_columns]) for start in starts]
-        )
-    assert tree is not None
-    return tree
+        return trees.lane_sum(columns)
+    starts = range(0, len(columns), split.piece_columns)
+    return trees.left_fold(
+        [trees.halving(columns[start : start + split.piece_columns]) for start in starts]
+    )
 
 
 def _plain_root(mean: np.ndarray) -> np.ndarray:
     return np.asarray(np.float32(1) / np.sqrt(mean))
 
 
-def _agrees(call: StudyCall, case: Case, tree: trees.Tree, root: Root) -> bool:
+def _agrees(call: StudyCall, case: Case, tree: trees.Tree | None, root: Root) -> bool:
     """Return whether the kernel has the bits of the declared tree on random numbers.
 
     Squares cannot cancel, so probes would add nothing.

@@ -488,8 +488,8 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         element=tuple(0 for _ in call.tensors["gamma"].shape),
         elements=columns,
         terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
-        tree=_required(dgamma_tree(case)),
-        outside=partial(dgamma_outside, call, case, 0, columns),
+        tree=dgamma_tree(case),
+        outside=partial(dgamma_outside, call, range(columns)),
     )
     if columns > 2 and (case.tiling.dx.body == 0 or 2 * case.tiling.dx.body >= columns):
         yield Claim(
@@ -499,14 +499,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             terms=tuple(
                 Text("dy*gamma*xh of column {column}", column=column) for column in range(columns)
             ),
-            tree=_required(mean_tree(case)),
+            tree=mean_tree(case),
             outside=partial(mean_outside, call, case),
         )
-
-
-def _required(tree: trees.Tree | None) -> trees.Tree:
-    assert tree is not None
-    return tree
 
 
 def dgamma_tree(case: Case) -> trees.Tree | None:

@@ -169,26 +169,29 @@ class Changes:
 
 def surviving_units(
     call: StudyCall,
-    terms: tuple[str, np.ndarray | list[int]],
-    result: tuple[str, int],
+    terms: tuple[str, tuple[int, int], Any],
+    columns: range,
+    sums_in: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     codes: np.ndarray,
     **others: np.ndarray,
 ) -> np.ndarray:
     """Return the number of units that survive in the kernel, for one probe per column.
 
-    ``terms`` are the input with the terms and their rows, ``result`` is the output and its row;
-    ``others`` replace further inputs.
+    - ``terms``: the input with the terms, its rows and columns, and the rows that are terms.
+    - ``columns``: the columns that are added in the order in question.
+    - ``sums_in``: function that returns the sum of every column from the outputs of a call.
+    - ``others``: further inputs of the kernel.
     """
-    (name, rows), (output, row) = terms, result
-    shape, dtype = call.tensors[name].shape, canonical_dtype(call.tensors[name].dtype)
-    counts = np.empty(codes.shape[0], np.int64)
-    for begin in range(0, codes.shape[0], shape[1]):
-        piece = codes[begin : begin + shape[1]]
+    (name, shape, rows), tensor = terms, call.tensors[terms[0]]
+    dtype, counts = canonical_dtype(tensor.dtype), []
+    for begin in range(0, len(codes), len(columns)):
+        piece = codes[begin : begin + len(columns)]
+        used = slice(columns.start, columns.start + len(piece))
         probes = np.zeros(shape, numpy_dtype(dtype))
-        probes[rows, : piece.shape[0]] = probe_terms(piece, dtype).T
-        sums = call.outputs(**{name: probes}, **others)[output]
-        counts[begin : begin + shape[1]] = count_units(sums[row, : piece.shape[0]], dtype)
-    return counts
+        probes[rows, used] = probe_terms(piece, dtype).T
+        outputs = call.outputs(**{**others, name: probes.reshape(tensor.shape)})
+        counts.append(count_units(sums_in(outputs)[used], dtype))
+    return np.concatenate(counts)
 
 
 def fold_in_arrival_order(

@@ -519,12 +519,13 @@ class Sums:
     """The sums of a call as studies see them; *live* (tokens, experts) masks the rows added.
 
     ``source``, ``result``, ``name``: names of the tensor that has the rows, of the sums, and of a
-    row in terms.
+    row in terms. ``skips_zeros``: whether rows with probs of 0 are not added.
     """
 
     source: str
     result: str
     name: str
+    skips_zeros: bool = False
 
     def in_range(self, call: StudyCall) -> np.ndarray:
         """Return the mask (tokens, experts) of entries that are not dropped."""
@@ -532,11 +533,16 @@ class Sums:
         found: np.ndarray = (indices >= 0) & (indices < call.tensors[self.source].shape[0])
         return found
 
+    def live(self, call: StudyCall) -> np.ndarray:
+        """Return the mask (tokens, experts) of entries that add a row."""
+        is_skipped = self.skips_zeros and "probs" in call.tensors
+        return self.in_range(call) & (call.tensors["probs"] != 0 if is_skipped else True)
+
     def terms(
-        self, call: StudyCall, live: np.ndarray, index: tuple[int, ...]
+        self, call: StudyCall, output: str, index: tuple[int, ...]
     ) -> list[tuple[str, float]]:
         """Return the terms of an output element in float64, by name, in k order."""
-        (token, column), tensor = index, call.tensors[self.source]
+        (token, column), tensor, live = index, call.tensors[self.source], self.live(call)
         positions = np.flatnonzero(live[token]).tolist()
         rows = call.tensors["sorted_indices"].reshape(live.shape)[token, positions].tolist()
         found = [(f"{self.name}[{row}, {column}]", float(tensor[row, column])) for row in rows]
@@ -548,31 +554,31 @@ class Sums:
             for (name, value), position, prob in zip(found, positions, probs, strict=True)
         ]
 
-    def claims(self, call: StudyCall, live: np.ndarray) -> Iterator[Claim]:
+    def claims(self, call: StudyCall) -> Iterator[Claim]:
         """Yield that rows are added one by one in k order, one claim per number of live rows."""
-        counts = live.sum(axis=1)
+        counts = self.live(call).sum(axis=1)
         for count in np.unique(counts[counts > 0]).tolist():
-            tree = left_fold(range(count))
-            assert tree is not None
-            yield self.claim(call, live, np.flatnonzero(counts == count), tree)
+            yield self.claim(call, np.flatnonzero(counts == count), left_fold(range(count)))
 
-    def claim(self, call: StudyCall, live: np.ndarray, tokens: np.ndarray, tree: Tree) -> Claim:
+    def claim(self, call: StudyCall, tokens: np.ndarray, tree: Tree | None) -> Claim:
         """Return the claim that the live rows of some tokens are added as a tree."""
         token = int(tokens[0])
         return Claim(
             output=self.result,
             element=(token, 0),
             elements=int(tokens.size) * call.tensors[self.source].shape[1],
-            terms=tuple(name for name, _ in self.terms(call, live, (token, 0))),
+            terms=tuple(name for name, _ in self.terms(call, self.result, (token, 0))),
             tree=tree,
-            outside=partial(self._outside, call, live, token),
+            outside=partial(self._outside, call, token),
         )
 
-    def _outside(
-        self, call: StudyCall, live: np.ndarray, token: int, codes: np.ndarray
-    ) -> np.ndarray:
+    def _outside(self, call: StudyCall, token: int, codes: np.ndarray) -> np.ndarray:
         """Return how many units survive when the rows are probes and the weights 1 or 0."""
+        live, probs = self.live(call), call.tensors.get("probs")
         rows = call.tensors["sorted_indices"].reshape(live.shape)[token, live[token]]
-        probs = call.tensors.get("probs")
+        count, width = call.tensors[self.source].shape
+        terms, columns = (self.source, (count, width), rows), range(width)
         ones = {} if probs is None else {"probs": live.astype(probs.dtype)}
-        return surviving_units(call, (self.source, rows), (self.result, token), codes, **ones)
+        return surviving_units(
+            call, terms, columns, lambda outputs: outputs[self.result][token], codes, **ones
+        )
