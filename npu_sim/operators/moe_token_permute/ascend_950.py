@@ -40,12 +40,9 @@ from npu_sim.framework.vocabulary import (
     ub_memory,
     vector_plan,
 )
-from npu_sim.operators.moe_token_permute import compute as shared
-from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
-from npu_sim.operators.moe_token_permute.declaration import AXES, KEPT, fixed_order
+from npu_sim.operators.moe_token_permute import declaration
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
-from npu_sim.tiling.ascend_950.moe_token_permute import EXPERTS, INT8
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
 from npu_sim.timelines import (
     Copy,
@@ -104,7 +101,7 @@ def describe(case: Case) -> Description:
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=parts,
         launches=_int8_launches(case, parts) if is_int8 else None,
-        order=fixed_order(),
+        order=declaration.fixed_order(),
         caveats=_caveats(case),
         evidence=Evidence.MODEL if is_int8 else None,
     )
@@ -117,7 +114,9 @@ def _decisions(case: Case) -> Iterator[Decision]:
         yield decision(case, ONE_CORE, **ids)
     if row.dtype != tiler.INT8:
         yield decision(case, SCATTER, num_topk=row.num_topk)
-    yield decision(case, KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries})
+    yield decision(
+        case, declaration.KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries}
+    )
 
 
 def _path(case: Case) -> str:
@@ -207,17 +206,17 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 
 def compute(run: Run) -> None:
     """Sort the ids and copy the rows; with int8 tokens only ids from 0 to 10239 take part."""
-    if run.case.row.dtype == INT8:
+    if run.case.row.dtype == tiler.INT8:
         _compute_int8(run)
     else:
-        shared.compute(run)
+        declaration.compute(run)
 
 
 def _compute_int8(run: Run) -> None:
     """Copy the rows of the valid ids; the others have place -1, and rows without one stay 0."""
     with run.watch.stage("check"):
         if run.case.limits == "documented":
-            shared.check_ids(run.tensors["indices"])
+            declaration.check_ids(run.tensors["indices"])
     with run.watch.stage("load"):
         from npu_sim.kernels.moe_token_permute import sort_ids
     with run.watch.stage("compute"):
@@ -227,7 +226,7 @@ def _compute_int8(run: Run) -> None:
         if not run.case.row.hidden:
             places.fill(0)
             return
-        (valid,) = np.nonzero((ids >= 0) & (ids < EXPERTS))
+        (valid,) = np.nonzero((ids >= 0) & (ids < tiler.EXPERTS))
         positions = np.empty(valid.size, np.int32)
         sort_ids(ids[valid], positions)
         places.fill(-1)
@@ -244,7 +243,7 @@ def _compute_int8(run: Run) -> None:
             "written, the memory keeps what it held (here 0). Read in the public sources; not run "
             "on a device",
             missing=ids.size - valid.size,
-            last=EXPERTS - 1,
+            last=tiler.EXPERTS - 1,
         )
         run.caveats += (missing,)
 
@@ -339,7 +338,7 @@ def _int8_message(call: Inspection) -> tuple[str, str]:
 
 
 FIELDS: dict[str, Any] = {
-    "axes": (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *AXES[1:]),
+    "axes": (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *declaration.AXES[1:]),
     "checks": (
         checks.Attributes("num_out_tokens padded_mode"),
         check_padding,
@@ -347,7 +346,7 @@ FIELDS: dict[str, Any] = {
         checks.Supported(),
         checks.Dtypes("tokens", DTYPES),
         checks.SameDtype("permuted_tokens", "tokens"),
-        checks.Dtypes("indices", ID_DTYPES),
+        checks.Dtypes("indices", declaration.ID_DTYPES),
         checks.Dtypes("sorted_indices", ("int32",)),
         checks.Formats(checks.ND),
         checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),
