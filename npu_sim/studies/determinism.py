@@ -301,7 +301,7 @@ def study_determinism(
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
     outputs = []
     for name in first.outputs:
-        parts = _parts(described, first, name) if first.order_dependent[name].count else iter(())
+        parts = _parts(described, first, name)
         outputs.append(_study_output(name, first, fixed, orders, parts, progress))
     return DeterminismStudy(
         described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs)
@@ -322,9 +322,7 @@ def rows_that_can_differ(
     answers = []
     for name, output in result.outputs.items():
         mask = result.order_dependent[name]
-        batches = (
-            _studied(_parts(described, result, name), orders, output) if mask.count else iter(())
-        )
+        batches = _studied(_parts(described, result, name), orders, output)
         tables = [NO_ROWS, *(_rows_of(batch, mask, output) for batch in batches)]
         answers.append(
             VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
@@ -346,9 +344,9 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
 
 
 def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
-    """Return the contributions of an output's order-dependent parts."""
-    parts: Iterator[Parts] = call.operator.hook(PARTS)(call, first, output)
-    return parts
+    """Return the contributions of an output's order-dependent parts, if it has some."""
+    dependent = first.order_dependent[output].count
+    return call.operator.hook(PARTS)(call, first, output) if dependent else iter(())
 
 
 @dataclass(frozen=True)
