@@ -22,12 +22,23 @@ from npu_sim.framework.vocabulary import (
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.weight import visits_by_core
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
-from npu_sim.operators import run
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.plan import CUBE_MATH_TYPES, compute_dtype
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall, any_order, formula_results
-from npu_sim.orders import Claim, OpenRule, Parts
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Claim,
+    Function,
+    InDumps,
+    Numbers,
+    OpenRule,
+    Parts,
+    StudyCall,
+    Values,
+    WrappedCall,
+    any_order,
+    formula_results,
+    run,
+)
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of partial sums held at a time: 64 MiB, unless one tap needs more."""

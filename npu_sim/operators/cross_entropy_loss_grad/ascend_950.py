@@ -39,8 +39,7 @@ from npu_sim.framework.vocabulary import (
 from npu_sim.operators.cross_entropy_loss_grad import declaration
 from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
 from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, tensor_views
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import Claim, probe_terms, trees
+from npu_sim.operators.shared.study import Claim, StudyCall, probe_terms, trees
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range, vendor_structure
 from npu_sim.timelines import (

@@ -11,11 +11,22 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, canonical_dtype, joined
 from npu_sim.kernels.elementwise import narrow_array
-from npu_sim.operators import run
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
-from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall
-from npu_sim.orders import Claim, OpenRule, probe_terms, trees
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Claim,
+    DumpedTensor,
+    Function,
+    InDumps,
+    Numbers,
+    OpenRule,
+    StudyCall,
+    Values,
+    WrappedCall,
+    probe_terms,
+    run,
+    trees,
+)
 from npu_sim.tiling.cross_entropy_loss_grad import row_range
 
 NO_LABEL = -1

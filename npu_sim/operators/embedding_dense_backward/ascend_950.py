@@ -65,8 +65,7 @@ from npu_sim.operators.embedding_dense_backward.plan import (
     padding_caveats,
 )
 from npu_sim.operators.embedding_dense_backward.study import IndexRun, TreeOfRow, chunks_of
-from npu_sim.operators.shared.study import Changes, StudyCall
-from npu_sim.orders import Claim, Tree, left_fold
+from npu_sim.operators.shared.study import Changes, Claim, StudyCall, Tree, left_fold
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
 from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem

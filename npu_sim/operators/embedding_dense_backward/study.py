@@ -18,27 +18,36 @@ from npu_sim.framework.vocabulary import (
     ceil_div,
     kernel_input,
 )
-from npu_sim.operators import run
 from npu_sim.operators.embedding_dense_backward.declaration import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.plan import (
     CAST_LIMIT_BYTES,
     EXACT_COUNT,
     KERNEL_GRAD,
 )
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import (
     Caveat,
     Changes,
+    Claim,
+    Function,
+    InDumps,
     Numbers,
+    OpenRule,
+    Parts,
     Restore,
     StudyCall,
+    Tree,
+    Values,
+    WrappedCall,
     any_order,
     different,
     fold_in_arrival_order,
+    left_fold,
     miscounted_calls,
+    run,
+    shape_hash,
+    spread_of_sums,
     surviving_units,
 )
-from npu_sim.orders import Claim, OpenRule, Parts, Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
 
 BATCH_ELEMENTS = 1 << 24

@@ -35,10 +35,9 @@ from npu_sim.operators.moe_token_permute_grad.declaration import (
     rows_beyond_int32,
 )
 from npu_sim.operators.moe_token_permute_grad.study import SUMS
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices, sum_rows
-from npu_sim.orders import Claim, trees
 from npu_sim.tiling.ascend_950 import moe_token_permute_grad as tiler
 from npu_sim.timelines import (
     Loop,

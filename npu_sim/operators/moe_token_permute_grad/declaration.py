@@ -34,7 +34,6 @@ from npu_sim.framework.vocabulary import (
     checks,
 )
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import moe_token_unpermute as moe
 
@@ -186,7 +185,7 @@ OPERATOR = Operator(
         checks.SameDtype("out", "permuted_output_grad"),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode"),
-        check_padding,
+        token_sums.check_padding,
         checks.Attributes("num_topk"),
         checks.Holds(
             "num_topk <= num_topk_at_most",

@@ -3,8 +3,7 @@
 from functools import partial
 
 from npu_sim.operators.moe_token_permute.study import FUNCTION
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
-from npu_sim.operators.shared.study import Changes
+from npu_sim.operators.shared.study import Changes, InDumps, Values, WrappedCall, rows_of_last_axis
 from npu_sim.operators.shared.token_sums import Sums, grown, places
 
 SUMS = Sums("permuted_output_grad", "input_grad", "grad")

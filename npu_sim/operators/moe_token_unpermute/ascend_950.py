@@ -36,10 +36,8 @@ from npu_sim.operators.moe_token_unpermute.declaration import (
     nonfinite_rows_of_zero_probs,
 )
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import OpenRule, StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
-from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders import OpenRule
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
 from npu_sim.timelines import (
     Loop,
@@ -209,7 +207,7 @@ def compute(run: Run) -> None:
     top_k = run.case.row.top_k
     token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", top_k, from_zero=True)
     run.caveats = (
-        *negative_indices(run.tensors["sorted_indices"]),
+        *token_sums.negative_indices(run.tensors["sorted_indices"]),
         *_indices_before_rows(run.tensors["sorted_indices"]),
         *indices_beyond_rows(run),
         *_rows_not_summed(run),
@@ -407,7 +405,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
 FIELDS: dict[str, Any] = {
     "checks": (
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Given(),
         checks.Supported(),
         checks.Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),

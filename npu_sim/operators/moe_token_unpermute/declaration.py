@@ -28,7 +28,6 @@ from npu_sim.framework.vocabulary import (
     checks,
 )
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.tiling import moe_token_unpermute as tiler
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ OPERATOR = Operator(
         checks.Dtypes("probs", FLOAT_DTYPES),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Ranks("permuted_tokens", 2, 2, TILING_FAILURE),
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         checks.Ranks("probs", 2, 2, TILING_FAILURE),

@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.vocabulary import Text
-from npu_sim.operators import run
-from npu_sim.operators.shared.dumped import (
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Changes,
     Function,
     InDumps,
+    Numbers,
     Values,
     WrappedCall,
     rows_of_last_axis,
+    run,
 )
-from npu_sim.operators.shared.study import Caveat, Changes, Numbers
 from npu_sim.operators.shared.token_sums import Sums, grown, places
 
 SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens", skips_zeros=True)

@@ -48,10 +48,8 @@ from npu_sim.operators.moe_token_unpermute_grad.declaration import (
 )
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import Claim, LastWrites, StudyCall, trees, width_of
 from npu_sim.operators.shared.timelines import TokenSums
-from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders import Claim, LastWrites, trees, width_of
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
 from npu_sim.timelines import (
     Copy,
@@ -198,7 +196,7 @@ def compute(run: Run) -> None:
     cut = tiling.cut.main_columns, tiling.cut.main_blocks
     write_gradients(run, writers, tiling.hidden, folds_once=True, cut=cut)
     run.caveats = (
-        *negative_indices(indices),
+        *token_sums.negative_indices(indices),
         *dropped_indices(indices, tiling.entries),
         *lost_rows(writers),
     )
@@ -419,7 +417,7 @@ FIELDS: dict[str, Any] = {
     "derived": (*token_sums.DERIVED, Derived("rows", "entries")),
     "checks": (
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Given(),
         checks.Holds("has_tokens == 1", "permuted_tokens", _missing_message, NULL_POINTER),
         checks.Supported(),

@@ -42,7 +42,6 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.operators.moe_token_unpermute.declaration import probs_code
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.token_sums import check_indices, check_padding, dropped_tokens
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.moe_token_unpermute import MOST_TOPK
 
@@ -162,7 +161,7 @@ OPERATOR = Operator(
         checks.SameDtype("probs_grad", "probs"),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Ranks("unpermuted_tokens_grad", 2, 2, TILING_FAILURE),
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         checks.Ranks("probs permuted_tokens", 2, 2, TILING_FAILURE),
@@ -303,7 +302,7 @@ def orders(case: Case, reason: str) -> Iterator[OutputOrder]:
 def _caveats(case: Case) -> Iterator[Caveat]:
     """Yield the warnings of a plan (page, "Warnings a plan or run gives")."""
     row, tiling = case.row, case.tiling
-    yield from dropped_tokens(row)
+    yield from token_sums.dropped_tokens(row)
     if row.has_probs and tiling.pieces > 1:
         yield caveat(
             "hidden_split_changes_sums",
@@ -401,7 +400,7 @@ def compute(run: Run) -> None:
     """Compute both gradients; unwritten rows are +0 (on a device they keep old memory)."""
     tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
-        check_indices(indices, "permuted_tokens")
+        token_sums.check_indices(indices, "permuted_tokens")
         stops = [
             tiler.token_range(tiling, core)[1] * tiling.top_k for core in range(tiling.block_dim)
         ]

@@ -7,12 +7,25 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Result, TensorSpec, Text, canonical_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.operators import run
 from npu_sim.operators.moe_token_unpermute.study import FUNCTION, arguments_in_dump
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
-from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall, different
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Changes,
+    Claim,
+    InDumps,
+    LastWrites,
+    Numbers,
+    OpenRule,
+    StudyCall,
+    Values,
+    WrappedCall,
+    different,
+    folded,
+    rows_of_last_axis,
+    run,
+    trees,
+)
 from npu_sim.operators.shared.token_sums import experts, grown, places
-from npu_sim.orders import Claim, LastWrites, OpenRule, folded, trees
 from npu_sim.tiling.moe_token_unpermute_grad import token_range
 
 PROBED_ROWS = 32

@@ -33,8 +33,7 @@ from npu_sim.operators.rms_norm.declaration import (
 )
 from npu_sim.operators.rms_norm.study import row_claim
 from npu_sim.operators.rms_norm.timeline import copy_of, gamma_in, rstd_out, tensor_views
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import Claim, trees
+from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
 from npu_sim.tiling.rms_norm import row_range
 from npu_sim.timelines import (

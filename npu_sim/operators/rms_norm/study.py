@@ -9,9 +9,15 @@ import numpy as np
 from npu_sim.framework.vocabulary import Case, TensorSpec, Text
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.declaration import formula, split_of
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import Claim, trees
+from npu_sim.operators.shared.study import (
+    Claim,
+    Function,
+    InDumps,
+    StudyCall,
+    Values,
+    WrappedCall,
+    trees,
+)
 from npu_sim.tiling import rms_norm as tiler
 
 PROBED_ROWS = 64

@@ -39,8 +39,7 @@ from npu_sim.framework.vocabulary import (
 from npu_sim.operators.rms_norm_grad import declaration
 from npu_sim.operators.rms_norm_grad.study import dgamma_outside, mean_outside
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import Claim, trees
+from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
 from npu_sim.timelines import (
     Copy,

@@ -9,20 +9,28 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import Case, Order, Result, Text, kernel_input, numpy_dtype
 from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
-from npu_sim.operators import plan, run
 from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import (
     Caveat,
+    Claim,
+    InDumps,
     Numbers,
+    Parts,
     StudyCall,
+    Values,
+    WrappedCall,
+    count_units,
     different,
     fold_in_arrival_order,
     miscounted_calls,
+    plan,
+    probe_terms,
+    run,
+    spread_of_sums,
     surviving_units,
+    trees,
 )
-from npu_sim.orders import Claim, Parts, count_units, probe_terms, trees
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 

@@ -1,4 +1,7 @@
-"""What studies of several operators use: calls, changes of them, formulas, bounds, caveats."""
+"""What studies of operators are written with: calls, changes of them, formulas, bounds, caveats.
+
+With the names of orders of addition and of dumps that they use, so that one import serves.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +29,68 @@ from npu_sim.framework.vocabulary import (
     numpy_dtype,
     own_copies,
 )
-from npu_sim.operators import run
-from npu_sim.orders import OpenRule, Tree, count_units, left_fold, probe_terms
+from npu_sim.operators import plan, run
+from npu_sim.operators.shared.dumped import (
+    DumpedTensor,
+    Function,
+    InDumps,
+    Values,
+    WrappedCall,
+    rows_of_last_axis,
+    spread_of_sums,
+)
+from npu_sim.orders import (
+    Claim,
+    LastWrites,
+    OpenRule,
+    Parts,
+    Tree,
+    count_units,
+    folded,
+    left_fold,
+    probe_terms,
+    shape_hash,
+    trees,
+    width_of,
+)
+
+__all__ = [
+    "LARGEST_FP32",
+    "MISCOUNTED_TERMS",
+    "Caveat",
+    "Changes",
+    "Claim",
+    "DumpedTensor",
+    "Function",
+    "InDumps",
+    "LastWrites",
+    "Numbers",
+    "OpenRule",
+    "Parts",
+    "Restore",
+    "StudyCall",
+    "Tree",
+    "Values",
+    "WrappedCall",
+    "any_order",
+    "count_units",
+    "different",
+    "fold_in_arrival_order",
+    "folded",
+    "formula_results",
+    "left_fold",
+    "miscounted_calls",
+    "plan",
+    "probe_terms",
+    "rows_of_last_axis",
+    "run",
+    "shape_hash",
+    "spread_of_sums",
+    "study_call",
+    "surviving_units",
+    "trees",
+    "width_of",
+]
 
 
 @dataclass(frozen=True)
