@@ -273,7 +273,7 @@ def _convolutions(
     if tiling.route == ROUTE_PLANNER:  # the only one whose workspace is published
         slots = tiling.workspace_bytes - case.device.system_workspace_bytes
         parts = kernel_parts(
-            case, {"slots of split tiles": slots if tiling.published.stream_k else 0}
+            case, {"slots of split tiles": slots} if tiling.published.stream_k else {}
         )
     executor.run(WEIGHT_KERNEL, operands, result, *parts, block_dim=block_dim, evidence=model)
     output = intermediate("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32")
