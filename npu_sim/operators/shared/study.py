@@ -55,8 +55,6 @@ from npu_sim.orders import (
 )
 
 __all__ = [
-    "LARGEST_FP32",
-    "MISCOUNTED_TERMS",
     "Caveat",
     "Changes",
     "Claim",
