@@ -80,6 +80,12 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
     documented, hardware = (
         str(max(dim, 0) or "none") for dim in plan.largest_scaled_dims(row, device, bound_bytes)
     )
+    physical = device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES
+    bound = (
+        Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
+        if call.limits == "documented"
+        else Text("<= {physical} (Unified Buffer)", physical=physical)
+    )
     return Text(
         "embeddingDim = {dim} is too large for scale_grad_by_freq on {title}: "
         "{bytes_per_column}*embeddingDim + {index_bytes}*countsSize = {scale_bytes} must be "
@@ -89,12 +95,7 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
         bytes_per_column=v1.bytes_per_column(index_bytes),
         index_bytes=index_bytes,
         scale_bytes=v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores),
-        bound=Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
-        if call.limits == "documented"
-        else Text(
-            "<= {physical} (Unified Buffer)",
-            physical=device.ub_bytes - v1.UB_RESERVED_BYTES - BLOCK_BYTES,
-        ),
+        bound=bound,
         num_weights=row.num_weights,
         cores=cores,
         counts_size=v1.counts_size(row.num_weights, cores),

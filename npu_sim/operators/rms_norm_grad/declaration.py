@@ -108,16 +108,16 @@ def _wrap_message(name: str) -> Any:
 def _width_message(call: Inspection) -> tuple[str, str]:
     columns, step = call.size("col"), tiler.ASCEND_910_COLUMNS
     below = columns // step * step
+    nearest = (
+        Text("{below} or {next_value}", below=below, next_value=below + step)
+        if below
+        else f"{step}"
+    )
     return Text(
         "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
         columns=columns,
         step=step,
-    ), Text(
-        "nearest: {nearest}",
-        nearest=Text("{below} or {next_value}", below=below, next_value=below + step)
-        if below
-        else f"{step}",
-    )
+    ), Text("nearest: {nearest}", nearest=nearest)
 
 
 def if_asked(case: Case) -> str:
