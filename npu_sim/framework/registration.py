@@ -210,10 +210,7 @@ def _axis_problems(operator: Operator) -> Iterator[Problem]:
                 Text("words: {words}", words=", ".join(axis.words)),
             )
     numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
-    for name in operator.shards:
-        if name not in numbers:
-            message = Text("{name} is not an axis of numbers", name=repr(name))
-            yield "shards", message, _one_of(numbers, name)
+    yield from _unlisted("shards", operator.shards, numbers, "{name} is not an axis of numbers")
     for derived in operator.derived:
         yield from _expression_problems(f"derived.{derived.name}.swept", derived.swept, known)
     for axis in operator.axes:
@@ -253,15 +250,10 @@ def _check_problems(operator: Operator) -> Iterator[Problem]:
             hint = "one of npu_sim.framework.checks, or a function of an Inspection"
             yield place, Text("{check} is not a check", check=repr(check)), hint
         if isinstance(check, Dtypes | SameDtype | DtypeTable | Ranks | Like | Shapes):
-            for name in check.tensors.split():
-                if name not in tensors:
-                    message = Text("{name} is not a tensor", name=repr(name))
-                    yield place, message, _one_of(tensors, name)
+            yield from _unlisted(place, check.tensors.split(), tensors, "{name} is not a tensor")
         if isinstance(check, Attributes):
-            for name in check.attributes.split():
-                if name not in attributes:
-                    message = Text("{name} is not an attribute", name=repr(name))
-                    yield place, message, _one_of(attributes, name)
+            given = check.attributes.split()
+            yield from _unlisted(place, given, attributes, "{name} is not an attribute")
         if isinstance(check, Holds | NothingToDo):
             yield from _expression_problems(
                 f"{place}.condition", check.condition, known | set(operator.rule_names)
@@ -333,6 +325,15 @@ def _problems_of(
     for name in unknown:
         message = Text("{name} in {text} is not known", name=repr(name), text=repr(text))
         yield place, message, _one_of(sorted(known), name)
+
+
+def _unlisted(
+    place: str, given: Iterable[str], known: Sequence[str], problem: str
+) -> Iterator[Problem]:
+    """Yield the names that are not among the known ones; ``problem`` has the field ``name``."""
+    for name in given:
+        if name not in known:
+            yield place, Text(problem, name=repr(name)), _one_of(known, name)
 
 
 def _one_of(known: Sequence[str], name: str = "") -> Text:
