@@ -219,8 +219,12 @@ def load_profile(
         file, line and key.
     """
     if not isinstance(soc, str | None):
-        hint = "a SoC of the product, or None for its default"
-        raise UsageError("soc", "soc = {soc} is not a name", hint, soc=shown(soc))
+        raise UsageError(
+            "soc",
+            "soc = {soc} is not a name",
+            "a SoC of the product, or None for its default",
+            soc=shown(soc),
+        )
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)

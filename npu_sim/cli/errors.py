@@ -21,8 +21,9 @@ REPLACED = {
 
 def refusal_in_shell_form(error: AclnnError) -> AclnnError:
     """Return a refusal with the options in its hint as on the command line."""
-    hint = in_shell_form(error.hint, translated)
-    return AclnnError(error.status, error.argument, error.message, hint)
+    return AclnnError(
+        error.status, error.argument, error.message, in_shell_form(error.hint, translated)
+    )
 
 
 def report(error: Any, *, as_json: bool) -> int:

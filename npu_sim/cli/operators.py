@@ -66,8 +66,11 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
             typed: list[Any] = [one for one in order if one.param_type_name == "option"]
             for option in typed:
                 if not option.is_flag and not option.multiple and typed.count(option) > 1:
-                    message = Text("{option} is given twice", option=" / ".join(option.opts))
-                    raise UsageError(option.name, message, "leave one of the two out")
+                    raise UsageError(
+                        option.name,
+                        Text("{option} is given twice", option=" / ".join(option.opts)),
+                        "leave one of the two out",
+                    )
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -143,8 +146,11 @@ def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
         from npu_sim.releases import release_names
 
         *older, newest = release_names()
-        names = say("{older} or {newest}", older=joined(older, ", "), newest=newest)
-        text = say("{text} Releases: {names}.", text=text, names=names)
+        text = say(
+            "{text} Releases: {names}.",
+            text=text,
+            names=say("{older} or {newest}", older=joined(older, ", "), newest=newest),
+        )
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
         yield (
             on,
@@ -306,8 +312,11 @@ def _not_an_option(ctx: Any, declared: "Operator", example: str) -> UsageError:
     if not options:
         return UsageError("", Text("{values} belongs to no option", values=values), example)
     written = zip(options.values(), ctx.args, strict=False)
-    text = Verbatim(" ".join(f"{flag} {value}" for flag, value in written))
-    message = Text("{values}: name its option, {text}", values=values, text=text)
+    message = Text(
+        "{values}: name its option, {text}",
+        values=values,
+        text=Verbatim(" ".join(f"{flag} {value}" for flag, value in written)),
+    )
     return UsageError(next(iter(options)), message, example)
 
 
@@ -339,8 +348,9 @@ def _with_files(declared: Any, call: "ExampleCall") -> "ExampleCall":
     """Return an example with .npy files for its tensors and for the first output."""
     files = {tensor.name: f"{option_name(tensor)}.npy" for tensor in declared.tensors}
     output = option_name(declared.outputs[0])
-    values = {**call.values, **files, output: f"{output}.npy"}
-    return call._replace(values=values, needed=(*call.needed, output))
+    return call._replace(
+        values={**call.values, **files, output: f"{output}.npy"}, needed=(*call.needed, output)
+    )
 
 
 def option_name(argument: Any) -> str:
@@ -464,8 +474,9 @@ def typed_arrays(
     from npu_sim.operators.shared.generate import with_data
     from npu_sim.registry import load_operator
 
-    target = Target(profile, order=Order(seed=seed), limits=limits)
-    return with_data(load_operator(operator), typed, target)
+    return with_data(
+        load_operator(operator), typed, Target(profile, order=Order(seed=seed), limits=limits)
+    )
 
 
 def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:

@@ -188,8 +188,9 @@ def chosen_release(options: Options) -> str | None:
     Raises UsageError when both are given.
     """
     if options.releases and options.release is not None:
-        message = "--release and --releases exclude each other"
-        raise UsageError("release", message, "leave one of them out")
+        raise UsageError(
+            "release", "--release and --releases exclude each other", "leave one of them out"
+        )
     return "all" if options.releases else options.release
 
 

@@ -54,8 +54,9 @@ def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
         verbatim[marker] = field
         return Verbatim(marker)
 
-    rendered = render(with_changed_fields(text, hidden))
-    shell = _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, rendered))
+    shell = _FUNCTION.sub(
+        r"npu-sim \1", _OPTION.sub(_option, render(with_changed_fields(text, hidden)))
+    )
     return re.sub("\0[0-9]+\0", lambda marker: verbatim.get(marker[0], marker[0]), shell)
 
 
@@ -74,9 +75,15 @@ def print_text(
     from npu_sim.show.layout import UNLIMITED, WordedConsole, print_to, stack
 
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
-    console = WordedConsole(wording, highlight=False, width=width, stderr=error)
-    print_to(console, stack(*parts))
+    print_to(
+        WordedConsole(
+            wording,
+            highlight=False,
+            width=None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED,
+            stderr=error,
+        ),
+        stack(*parts),
+    )
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
@@ -155,8 +162,9 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     except KeyboardInterrupt:
         stage, fraction = last
         if fraction:
-            done = percent_text(fraction)
-            INTERRUPTION.report(say("interrupted: {stage}, {done} done", stage=stage, done=done))
+            INTERRUPTION.report(
+                say("interrupted: {stage}, {done} done", stage=stage, done=percent_text(fraction))
+            )
         raise
 
 

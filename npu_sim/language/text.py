@@ -34,8 +34,7 @@ def language_of(environment: Mapping[str, str]) -> str:
 
     It is English when there is no catalogue for that language.
     """
-    names = (VARIABLE, *_LOCALE)
-    locale = next((environment[name] for name in names if environment.get(name)), "")
+    locale = next((environment[name] for name in (VARIABLE, *_LOCALE) if environment.get(name)), "")
     name = locale.replace("-", "_").split("_")[0].split(".")[0].lower()
     return name if name in LANGUAGES else LANGUAGES[0]
 
@@ -197,14 +196,17 @@ def joined(parts: Iterable[str], separator: str = "; ") -> Text:
 def with_changed_fields(text: str, change: Callable[[str], str]) -> str:
     """Return a text with every field changed; a string without a template is changed itself."""
     if isinstance(text, Joined):
-        parts = [with_changed_fields(part, change) for part in text.fields["parts"]]
-        return joined(parts, text.template)
+        return joined(
+            [with_changed_fields(part, change) for part in text.fields["parts"]], text.template
+        )
     if isinstance(text, Text):
-        fields = {
-            name: with_changed_fields(value, change) if isinstance(value, str) else value
-            for name, value in text.fields.items()
-        }
-        return Text(text.template, **fields)
+        return Text(
+            text.template,
+            **{
+                name: with_changed_fields(value, change) if isinstance(value, str) else value
+                for name, value in text.fields.items()
+            },
+        )
     return change(text)
 
 

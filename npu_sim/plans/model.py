@@ -521,8 +521,7 @@ class Plan(Printed, Frozen):
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle what :meth:`read_all` returns in place of the functions."""
-        computed = self.read_all()
-        private = {"_deferred": computed, "_profile": self._profile}
+        private = {"_deferred": self.read_all(), "_profile": self._profile}
         return {**super().__getstate__(), "__pydantic_private__": private}
 
     def __eq__(self, other: object) -> bool:

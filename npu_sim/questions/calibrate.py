@@ -209,14 +209,16 @@ def calibrate(
     ceilings, skipped = measured_ceilings(answer.launches, cores)
     warnings = tuple(_warnings(profile, clock, rated, shapes))
     if not any(shape.used for shape in shapes) and not ceilings:
-        looked_for = Text(
-            "{wanted}, all on the {cores} vector cores of {soc}",
-            profile,
-            wanted=WANTED,
-            cores=cores,
+        raise UsageError(
+            "file",
+            joined((Text("{file} has no launch to calibrate on", file=file), *warnings)),
+            Text(
+                "{wanted}, all on the {cores} vector cores of {soc}",
+                profile,
+                wanted=WANTED,
+                cores=cores,
+            ),
         )
-        message = joined((Text("{file} has no launch to calibrate on", file=file), *warnings))
-        raise UsageError("file", message, looked_for)
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
         source=Path(file).name,
@@ -242,7 +244,6 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
             continue
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
-        fits = () if used else tuple(_fitting(group, profile, measured, clock))
         yield ComparedShape(
             kernel=first.kernel,
             inputs=tuple(map(str, first.inputs or ())),
@@ -251,7 +252,7 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
             measured_us=measured,
             ratio=ratio,
             used=used,
-            fits=fits,
+            fits=() if used else tuple(_fitting(group, profile, measured, clock)),
         )
 
 
@@ -332,9 +333,11 @@ def _warnings(
         )
     for shape in shapes:
         if not shape.used:
-            fits = "no release and SoC of the product fits"
-            if shape.fits:
-                fits = Text("these fit: {fits}", fits=", ".join(shape.fits))
+            fits = (
+                Text("these fit: {fits}", fits=", ".join(shape.fits))
+                if shape.fits
+                else "no release and SoC of the product fits"
+            )
             yield Text(
                 "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
                 shape,

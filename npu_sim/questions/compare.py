@@ -204,9 +204,11 @@ class Compared:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
         assert plan is not None
-        largest = None
-        if memory:
-            largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+        largest = (
+            max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+            if memory
+            else None
+        )
         return row | {
             "path": plan.path,
             "tiling_key": plan.tiling_key,

@@ -106,8 +106,9 @@ def _plain(value: int | str | bool) -> str:
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
     """Return the outcome of every flip of a plan's decisions, nearest first."""
     nearby: dict[tuple[str, Any], NearbyPlan] = {}
-    target = Target(profile, call.deterministic, limits=limits)
-    for decision in try_flips(plan, plan.decisions, call, target):
+    for decision in try_flips(
+        plan, plan.decisions, call, Target(profile, call.deterministic, limits=limits)
+    ):
         for flip in decision.flips:
             axis = axis_of(call.operator, flip.argument)
             assert axis is not None  # flips of other arguments are not planned
@@ -143,12 +144,14 @@ class NearestCall:
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
     """Return changes of one value that make a refused call run, nearest first."""
     now = {**call.values, LIMITS.name: limits, DETERMINISTIC.name: call.deterministic}
-    nearest = [
-        change
-        for axis in (*call.operator.axes, *COMMON_AXES)
-        for change in _changes(call, axis, now[axis.name], profile, limits)
-    ]
-    return sorted(nearest, key=lambda change: change.distance)
+    return sorted(
+        (
+            change
+            for axis in (*call.operator.axes, *COMMON_AXES)
+            for change in _changes(call, axis, now[axis.name], profile, limits)
+        ),
+        key=lambda change: change.distance,
+    )
 
 
 def _changes(

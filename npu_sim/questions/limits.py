@@ -269,8 +269,11 @@ def limits(
     declared: Operator = load_operator(operator)
     names = [vary] if isinstance(vary, str) else list(vary or ())
     if len(names) > 2:
-        message = Text("vary: {names_count} names", names_count=len(names))
-        raise UsageError("vary", message, "one name, or two for a frontier")
+        raise UsageError(
+            "vary",
+            Text("vary: {names_count} names", names_count=len(names)),
+            "one name, or two for a frontier",
+        )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:
@@ -399,8 +402,9 @@ def _product_limits(
     call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES
 ) -> ProductLimits:
     documented, hardware = both_bounds(call, axis, profile, probes)
-    source = profile.product.rules_source
-    return ProductLimits(profile.name, socs, documented, hardware, rules_source=source)
+    return ProductLimits(
+        profile.name, socs, documented, hardware, rules_source=profile.product.rules_source
+    )
 
 
 def _frontier(
@@ -415,12 +419,15 @@ def _frontier(
         values = [second.code(item) for item in listed.split(",")]
     else:
         smallest = call.with_values({axis.name: max(axis.low, 1)})
-        bound = find_bound(smallest, second, profile, "hardware", MANY_PROBES)
-        values = _round_values(bound, int(call.values[second.name]))
+        values = _round_values(
+            find_bound(smallest, second, profile, "hardware", MANY_PROBES),
+            int(call.values[second.name]),
+        )
     rows = []
     for value in values:
-        changed = call.with_values({second.name: value})
-        bounds = _product_limits(changed, axis, profile, socs, MANY_PROBES)
+        bounds = _product_limits(
+            call.with_values({second.name: value}), axis, profile, socs, MANY_PROBES
+        )
         rows.append(replace(bounds, at=value))
     return rows
 

@@ -492,11 +492,10 @@ class CallGroup:
         for position, planned in enumerate(plan.launches):
             time = median(call.launches[position].duration_us for call in self.calls)
             share = time / total if total else 0.0
-            blocks = self.calls[0].launches[position].block_dim
             facts = {
                 "kernel": planned.kernel,
                 "planned_block_dim": planned.block_dim,
-                "measured_block_dim": blocks,
+                "measured_block_dim": self.calls[0].launches[position].block_dim,
             }
             launches.append(
                 {**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[position]}

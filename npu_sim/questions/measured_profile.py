@@ -274,11 +274,6 @@ class _Interpretation:
         call = fixed_call(
             load_operator(plan.operator), group.possible_calls[0].arguments, plan.deterministic
         )
-        nearby = tuple(
-            change
-            for change in nearby_plans(plan, call, self.profile, "documented")
-            if change.changes_path
-        )
         # The busy times of a timeline are those of all its planned kernels.
         planned_alone = bound.planned and sum(launch.planned for launch in table.launches) == 1
         busy = {pipe: share * table.kernel_us for pipe, share in table.busy_share.items()}
@@ -290,7 +285,11 @@ class _Interpretation:
             bound_busy_us=busy if planned_alone else {},
             assumptions=table.assumptions if bound.planned else (),
             otherwise=table.otherwise if bound.planned else (),
-            nearby=nearby,
+            nearby=tuple(
+                change
+                for change in nearby_plans(plan, call, self.profile, "documented")
+                if change.changes_path
+            ),
             estimate=self._estimate(group.possible_calls[0]),
         )
 
@@ -437,6 +436,9 @@ def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
         count, us = times.get(launch.kernel, (0, 0.0))
         times[launch.kernel] = count + 1, us + launch.duration_us
     if not times:
-        message = Text("{file}: no launch of a kernel", file=file)
-        raise UsageError(argument, message, "a profile with at least one row")
+        raise UsageError(
+            argument,
+            Text("{file}: no launch of a kernel", file=file),
+            "a profile with at least one row",
+        )
     return times

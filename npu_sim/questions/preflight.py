@@ -125,8 +125,11 @@ def _finding(path: Path, number: int, line: bytes) -> Finding:
         if not all(isinstance(value, str) for value in finding):
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
-        message = Text("{path}: line {number} is not an accepted finding", path=path, number=number)
-        raise UsageError("baseline", message, HINT) from None
+        raise UsageError(
+            "baseline",
+            Text("{path}: line {number} is not an accepted finding", path=path, number=number),
+            HINT,
+        ) from None
     return finding
 
 
@@ -218,17 +221,20 @@ def policy_of(
     criteria = items_of(fail_on)
     for criterion in criteria:
         if criterion not in CRITERIA:
-            message = Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion))
-            hint = Text(
-                "one of: {allowed}{hint}",
-                allowed=", ".join(CRITERIA),
-                hint=closest(criterion, CRITERIA),
+            raise UsageError(
+                "fail_on",
+                Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion)),
+                Text(
+                    "one of: {allowed}{hint}",
+                    allowed=", ".join(CRITERIA),
+                    hint=closest(criterion, CRITERIA),
+                ),
             )
-            raise UsageError("fail_on", message, hint)
-    max_bytes = None if max_workspace is None else size_of(str(max_workspace))
     names = product_names(informational) if informational else ()
     return Policy(
-        frozenset(criteria), max_bytes, frozenset(load_profile(name).name for name in names)
+        frozenset(criteria),
+        None if max_workspace is None else size_of(str(max_workspace)),
+        frozenset(load_profile(name).name for name in names),
     )
 
 
@@ -239,10 +245,14 @@ def size_of(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
-        units = ", ".join(unit for unit in UNITS if unit)
-        message = Text("max_workspace = {text} is not a size", text=repr(text))
-        hint = Text("a number of bytes, or with a unit: {units}", units=units)
-        raise UsageError("max_workspace", message, hint)
+        raise UsageError(
+            "max_workspace",
+            Text("max_workspace = {text} is not a size", text=repr(text)),
+            Text(
+                "a number of bytes, or with a unit: {units}",
+                units=", ".join(unit for unit in UNITS if unit),
+            ),
+        )
     return int(float(match[1]) * UNITS[match[2]])
 
 
@@ -552,8 +562,11 @@ def check_file(
             (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
             "it has no calls" if reader.matrix.recorded is not None else "it is empty",
         )
-        message = Text("no line is a call: {first}", first=first)
-        raise UsageError("calls", message, "one JSON object a line, with op and inputs")
+        raise UsageError(
+            "calls",
+            Text("no line is a call: {first}", first=first),
+            "one JSON object a line, with op and inputs",
+        )
     return reader.matrix
 
 

@@ -55,8 +55,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
     facts = [_cells(row) for row in comparison.rows]
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
-    styles = [_style(row) for row in comparison.rows]
-    parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
+    parts: list[RenderableType] = [
+        Table(columns, cells, styles=[_style(row) for row in comparison.rows])
+    ]
     for lines in _facts(comparison).values():
         parts += ["", lines_table(lines)]
     for title, lines in _upgrades(comparison):
@@ -160,11 +161,6 @@ def _cells(row: Compared) -> dict[str, str]:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
         buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
-    workspace = Text(
-        "{size}{value}",
-        size=bytes_text(plan.workspace.total_bytes),
-        value=" + unknown" if plan.workspace.unknown else "",
-    )
     timed = [order.output for order in plan.order if not order.fixed]
     order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
     return {
@@ -173,7 +169,11 @@ def _cells(row: Compared) -> dict[str, str]:
         "path": Text("{path}{key}", plan, key=key),
         "cores": say("{block_dim} of {cores_available}{idle}", plan, idle=idle),
         "buffer": buffer,
-        "workspace": workspace,
+        "workspace": Text(
+            "{size}{value}",
+            size=bytes_text(plan.workspace.total_bytes),
+            value=" + unknown" if plan.workspace.unknown else "",
+        ),
         "order": order,
         "caveats": ", ".join(caveat.code for caveat in plan.caveats),
     }
@@ -236,14 +236,19 @@ def limits_view(table: LimitTable) -> RenderableType:
     """Return limits as a rich renderable."""
     entry = find_operator(table.operator)
     assert entry is not None
-    along = say(" along {along}", table) if table.along else ""
-    values = (
-        Text("{name} {value}", name=Verbatim(name), value=_shown(value))
-        for name, value in table.fixed.items()
+    fixed = joined(
+        (
+            Text("{name} {value}", name=Verbatim(name), value=_shown(value))
+            for name, value in table.fixed.items()
+        ),
+        ", ",
     )
-    fixed = joined(values, ", ")
-    axis = table.vary or "each size, the other sizes unchanged"
-    title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
+    title = say(
+        "{title}: legal values of {axis}{along}",
+        entry,
+        axis=table.vary or "each size, the other sizes unchanged",
+        along=say(" along {along}", table) if table.along else "",
+    )
     head = Paragraph(title, "bold", is_line=True)
     parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]
     reasons = _constraints(table) + _sources(table)
@@ -256,13 +261,12 @@ def _shown(value: Any) -> str:
 
 def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_text) -> Table:
     """Return the legal values as a table; ``listed`` returns the SoCs of a row as text."""
-    along = [Column(table.along, right=True)] if table.along else []
     size = [Column("size", key=True)] if not table.vary else []
     columns = [
         *size,
         Column("product", key=True),
         Column("SoC", key=True, wraps=True),
-        *along,
+        *([Column(table.along, right=True)] if table.along else []),
         Column("documented"),
         Column("hardware"),
     ]
@@ -351,8 +355,9 @@ def _constraints(table: LimitTable) -> list[tuple[str, str]]:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             for end, error in (("below", bound.below), ("above", bound.above)):
                 if error is not None:
-                    names = filter(None, (row.size, row.product))
-                    where = joined((*map(Verbatim, names), name), ", ")
+                    where = joined(
+                        (*map(Verbatim, filter(None, (row.size, row.product))), name), ", "
+                    )
                     reasons.setdefault((where, end), (where, reason_text(error)))
     first_of_text = {text: where for where, text in reversed(reasons.values())}
     return [(where, text) for text, where in reversed(first_of_text.items())]
@@ -379,21 +384,25 @@ def products_view(profiles: Sequence[Profile]) -> Group:
         product = profile.product
         modelled, others = operators_of(profile)
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"
-        title = f"{product.name}: {product.title} ({product.title_zh})"
-        socs = [
-            _soc_row(profile.with_soc(name), default=name == product.default_soc)
-            for name in product.socs
-        ]
-        lines = [
-            ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
-            ("operators", ", ".join(modelled)),
-            *([("not modelled", ", ".join(others))] if others else []),
-            *([("rules", product.rules_source)] if product.rules_source else []),
-        ]
         parts += [
-            Paragraph(title, "bold", is_line=True),
-            Table(SOC_COLUMNS, socs),
-            lines_table(lines),
+            Paragraph(
+                f"{product.name}: {product.title} ({product.title_zh})", "bold", is_line=True
+            ),
+            Table(
+                SOC_COLUMNS,
+                [
+                    _soc_row(profile.with_soc(name), default=name == product.default_soc)
+                    for name in product.socs
+                ],
+            ),
+            lines_table(
+                [
+                    ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
+                    ("operators", ", ".join(modelled)),
+                    *([("not modelled", ", ".join(others))] if others else []),
+                    *([("rules", product.rules_source)] if product.rules_source else []),
+                ]
+            ),
             "",
         ]
     return stack(*parts, Paragraph(LEGEND, "dim"))
@@ -429,9 +438,11 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     runs_on = dict.fromkeys(
         row.profile.name for row, plan in _planned(comparison) if plan.overflow is None
     )
-    where = ", ".join(runs_on) or "no product"
-    title = operator_title(comparison.operator)
-    sentence = say("{title}: the call runs on {where}", title=title, where=where)
+    sentence = say(
+        "{title}: the call runs on {where}",
+        title=operator_title(comparison.operator),
+        where=", ".join(runs_on) or "no product",
+    )
     sections = [
         Section("Side by side", (_compared_table(comparison),)),
         *(
@@ -450,12 +461,14 @@ def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
 
 
 def _compared_table(comparison: Comparison) -> Table:
-    headings = (
-        *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
-        *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
-    )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    return Table(headings, rows)
+    return Table(
+        (
+            *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
+            *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
+        ),
+        rows,
+    )
 
 
 def _hints_and_changes(comparison: Comparison) -> tuple[tuple[str, Table], ...]:
@@ -472,19 +485,20 @@ def _hints_and_changes(comparison: Comparison) -> tuple[tuple[str, Table], ...]:
 
 
 def _changes_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (
-            change.axis.name,
-            str(change.now),
-            str(change.value),
-            change.path or say("refused: {refusal}", change),
-            change.decision,
-            ", ".join(products),
-        )
-        for change, products in comparison.nearby
+    return Table(
+        ("argument", "now", "from", "takes the path", "decision", "on"),
+        tuple(
+            (
+                change.axis.name,
+                str(change.now),
+                str(change.value),
+                change.path or say("refused: {refusal}", change),
+                change.decision,
+                ", ".join(products),
+            )
+            for change, products in comparison.nearby
+        ),
     )
-    headings = ("argument", "now", "from", "takes the path", "decision", "on")
-    return Table(headings, rows)
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
@@ -494,8 +508,9 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     if row["outcome"] == NotModelledError.outcome:
         return (*head, say(NotModelledError.label), *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
-    orders = (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items())
-    order = joined(orders, ", ")
+    order = joined(
+        (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items()), ", "
+    )
     unknown = joined(row["workspace_unknown"], ", ")
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
@@ -539,8 +554,9 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
                 title = f"{product} ({socs}), {translated(name)}"
                 curves.append(Curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
-    y = Axis(say("largest {vary}", table), is_log=True)
-    return curve_figure(x, y, curves) if curves else None
+    return (
+        curve_figure(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None
+    )
 
 
 def range_picture(table: LimitTable) -> Picture | None:
@@ -554,8 +570,10 @@ def range_picture(table: LimitTable) -> Picture | None:
     if not any(ranges for _, ranges, *_ in rows):
         return None
     what = translated(table.vary or "each size")
-    note = say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what)
-    return Picture(range_bars(rows, what), note)
+    return Picture(
+        range_bars(rows, what),
+        say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what),
+    )
 
 
 ROW = 44

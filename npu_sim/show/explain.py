@@ -54,8 +54,9 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("decisions", [row for rows in decisions for row in rows])
     nearby = explanation.nearby[:SHOWN_NEARBY]
     changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
-    styles = ["red" if change.refusal else "" for change in nearby]
-    parts += _section("nearest changes", changes, styles=styles)
+    parts += _section(
+        "nearest changes", changes, styles=["red" if change.refusal else "" for change in nearby]
+    )
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
     parts += _section("cores", [(cores, plan.cores_note), (plan.per_core,)])
     launches = say("launches: {launches}", launches=len(plan.launches))
@@ -64,17 +65,22 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section(launches, _launch_rows(plan.launches))
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
-    estimates = estimate_rows(explanation.estimates)
-    parts += _section("estimates (lower bound: npu-sim timeline)", estimates)
+    parts += _section(
+        "estimates (lower bound: npu-sim timeline)", estimate_rows(explanation.estimates)
+    )
     parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,))
     if plan.workspace.nodes:
         parts += ["", workspace_tables(plan.workspace, indent=2)]
     parts += _section("order", _order_rows(plan, explanation.other_mode))
-    priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
-    parts += _section("deterministic computation off and on", priced)
-    keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
-    parts += _section("keys of the profile without effect", keys)
+    parts += _section(
+        "deterministic computation off and on",
+        [(value, note) for _, value, note in determinism_lines(explanation.determinism)],
+    )
+    parts += _section(
+        "keys of the profile without effect",
+        [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys],
+    )
     parts += _section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats])
     parts += _section("evidence", evidence_cells(plan))
     if plan.rules_source:
@@ -100,8 +106,7 @@ def _section(
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
-    answer = "yes" if decision.outcome else "no"
-    effect = say("{name}: {answer}, {effect}", decision, answer=answer)
+    effect = say("{name}: {answer}, {effect}", decision, answer="yes" if decision.outcome else "no")
     condition, values = decision.condition, values_text(decision)
     if values:
         condition = Text("{condition}; {values}", decision, values=values)
@@ -128,10 +133,12 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
         elif launch.block_dim:
             cores = Text(" on {block_dim} cores", launch)
         exact = launch.evidence is Evidence.EXACT
-        evidence = "" if exact else Text(", {value}", launch.evidence)
-        note = Text("; {note}", launch) if launch.note else ""
         head = Text(
-            "{kernel}{cores}{evidence}{note}", launch, cores=cores, evidence=evidence, note=note
+            "{kernel}{cores}{evidence}{note}",
+            launch,
+            cores=cores,
+            evidence="" if exact else Text(", {value}", launch.evidence),
+            note=Text("; {note}", launch) if launch.note else "",
         )
         rows.append((f"{number}", head))
         if launch.inputs:
@@ -149,9 +156,10 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
         head = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
         rows.append((head, estimate_note(estimate)))
         if isinstance(estimate, VectorEstimate):
-            start_up = about_us(estimate.startup_share * estimate.vector_us)
             text = say(
-                "{instructions} instructions start up in {start_up} us", estimate, start_up=start_up
+                "{instructions} instructions start up in {start_up} us",
+                estimate,
+                start_up=about_us(estimate.startup_share * estimate.vector_us),
             )
             rows.append((text, "half as many, each twice as long, would save half of this"))
             rows += [
@@ -162,24 +170,27 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
 
 
 def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
-    how = "share bank groups"
-    if isclose(conflict.factor, EQUAL_ALIGNMENT):
-        how = "start in the same bank group"
-    saved = say(
-        "without it the slowest core takes {share} less than its {cycles} cycles",
-        share=percent_text(conflict.cycles / estimate.slowest_cycles),
-        cycles=round(estimate.slowest_cycles),
+    how = (
+        "start in the same bank group"
+        if isclose(conflict.factor, EQUAL_ALIGNMENT)
+        else "share bank groups"
     )
-    return say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how), saved
+    return (
+        say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how),
+        say(
+            "without it the slowest core takes {share} less than its {cycles} cycles",
+            share=percent_text(conflict.cycles / estimate.slowest_cycles),
+            cycles=round(estimate.slowest_cycles),
+        ),
+    )
 
 
 def _memory_title(memory: Memory) -> str:
-    phase = Text(", {phase}", memory) if memory.phase else ""
     title = say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
         memory,
         name=memory_name(memory),
-        phase=phase,
+        phase=Text(", {phase}", memory) if memory.phase else "",
     )
     if memory.evidence is Evidence.EXACT:
         return title
@@ -208,9 +219,10 @@ def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
 
 
 def _workspace_title(workspace: Workspace) -> str:
-    unknown = " + what is not published" if workspace.unknown else ""
     return say(
-        "workspace: {size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown
+        "workspace: {size}{unknown}",
+        size=bytes_text(workspace.total_bytes),
+        unknown=" + what is not published" if workspace.unknown else "",
     )
 
 
@@ -230,12 +242,17 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
     rows: list[Row] = [(order.in_words, order.reason) for order in plan.order]
     if other is not None and other.order != plan.order:
-        mode = "without deterministic computation"
-        if other.deterministic:
-            mode = "with deterministic computation"
-        states = joined((order.in_words for order in other.order), ", ")
-        size = bytes_text(other.workspace.total_bytes)
-        text = say("{states}; {path}; {size} of workspace", other, states=states, size=size)
+        mode = (
+            "with deterministic computation"
+            if other.deterministic
+            else "without deterministic computation"
+        )
+        text = say(
+            "{states}; {path}; {size} of workspace",
+            other,
+            states=joined((order.in_words for order in other.order), ", "),
+            size=bytes_text(other.workspace.total_bytes),
+        )
         rows.append((mode, text))
     return rows
 
@@ -244,15 +261,17 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
     error = explanation.refusal
     assert error is not None
     hint = [(line,) for line in translated(error.hint).split("\n") if line]
-    headline = say(
-        "{title} on {product}: refused, {status} {status_name}",
-        explanation.call.operator,
-        product=explanation.profile.title,
-        status=int(error.status),
-        status_name=error.status.name,
-    )
     return stack(
-        Paragraph(headline, "bold red"),
+        Paragraph(
+            say(
+                "{title} on {product}: refused, {status} {status_name}",
+                explanation.call.operator,
+                product=explanation.profile.title,
+                status=int(error.status),
+                status_name=error.status.name,
+            ),
+            "bold red",
+        ),
         *_section("why", [(error.message,), *hint]),
         *_section(
             "what would be legal, other arguments unchanged", _limit_rows(explanation.limits)

@@ -39,13 +39,12 @@ def asset(name: str) -> str:
 
 def render(document: Document) -> str:
     """Return a document as HTML; the plotting library is included only if there are curves."""
-    footer = say("Made by npu-sim {version}. {origin}", document, version=__version__)
     return (
         _environment()
         .get_template("report.html")
         .render(
             document=document,
-            footer=footer,
+            footer=say("Made by npu-sim {version}. {origin}", document, version=__version__),
             style=Markup(asset("report.css")),
             scripts=[Markup(script) for script in _scripts(document)],
         )
@@ -54,10 +53,11 @@ def render(document: Document) -> str:
 
 def embedded(document: Document) -> str:
     """Return a document as an iframe, so that its styles do not affect the notebook."""
-    frame = Markup(
-        '<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{}"></iframe>'
-    ).format(render(document))
-    return str(frame)
+    return str(
+        Markup(
+            '<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{}"></iframe>'
+        ).format(render(document))
+    )
 
 
 def block_html(block: Block) -> Markup:

@@ -31,8 +31,10 @@ def kit_view(answer: Kit) -> RenderableType:
     )
     parts: list[RenderableType] = [Paragraph(written, "bold")]
     if answer.left_out:
-        count = Text("left out: {count} lines", count=len(answer.left_out))
-        parts += [Paragraph(count), *(Paragraph(text, indent=2) for text in answer.left_out[:5])]
+        parts += [
+            Paragraph(Text("left out: {count} lines", count=len(answer.left_out))),
+            *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
+        ]
     return stack(*parts, Paragraph(following))
 
 
@@ -63,13 +65,18 @@ def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
         ),
     )
     measured = [mode for mode in answer.modes if mode.cores is not None]
-    as_planned = sum(mode.cores == mode.planned_cores for mode in measured)
-    yield Text("cores"), _of(as_planned, len(measured))
+    yield (
+        Text("cores"),
+        _of(sum(mode.cores == mode.planned_cores for mode in measured), len(measured)),
+    )
     known = [mode for mode in answer.modes if mode.status is not None]
     yield Text("status"), _of(sum(m.status == m.planned_status for m in known), len(known))
     timed = [mode for mode in answer.modes if mode.us is not None and mode.bound_us]
-    below = sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed)
-    text = Text("{below} of {of} below their bound", below=below, of=len(timed))
+    text = Text(
+        "{below} of {of} below their bound",
+        below=sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed),
+        of=len(timed),
+    )
     errors = [mode.estimate_error for mode in timed if mode.estimate_error is not None]
     if errors:
         text = Text(
@@ -141,6 +148,5 @@ def check_document(answer: KitCheck) -> Document:
     if found := findings_of(answer):
         sections.append(Section(say("Not as planned"), (lines_table(found),)))
     sections.append(Section(say("Calls"), (Table(HEADINGS, rows),)))
-    outcome = "bad" if answer.contradicted else "good"
     title = headline(answer)
-    return Document(title, title, tuple(sections), "", outcome)
+    return Document(title, title, tuple(sections), "", "bad" if answer.contradicted else "good")

@@ -212,8 +212,9 @@ class Table:
         limits = [UNLIMITED] * len(widths) if unlimited else widths
         if named:
             headings = [column._replace(style="dim") for column in columns]
-            names = [column.name for column in columns]
-            yield from _aligned(headings, names, limits, padded, self.indent)
+            yield from _aligned(
+                headings, [column.name for column in columns], limits, padded, self.indent
+            )
         for row, style in zip(rows, styles, strict=True):
             yield from _aligned(columns, row, limits, padded, self.indent, style)
 

@@ -61,10 +61,16 @@ def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Se
 
 def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
-    lines = tuple(line for line in plan_lines(plan) if line[0] not in pictured)
     device = ("product", "soc", "release", "deterministic", "limits")
-    rows = (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device))
-    return lines_table(lines), Table(("argument", "value"), rows, "the call", folded=True)
+    return (
+        lines_table(line for line in plan_lines(plan) if line[0] not in pictured),
+        Table(
+            ("argument", "value"),
+            (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device)),
+            "the call",
+            folded=True,
+        ),
+    )
 
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -118,8 +124,10 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         for part in workspace.parts
     )
     headings = ("part", "bytes", "kind", "evidence", "note")
-    table = Table(headings, rows, colours=workspace_colours(workspace.parts))
-    blocks: list[Block] = [Picture(workspace_map(workspace.parts, workspace.total_bytes)), table]
+    blocks: list[Block] = [
+        Picture(workspace_map(workspace.parts, workspace.total_bytes)),
+        Table(headings, rows, colours=workspace_colours(workspace.parts)),
+    ]
     blocks += [
         Table(headings, tuple(rows), title, folded=True)
         for title, headings, rows in workspace_rows(workspace)
@@ -131,18 +139,20 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _decision_table(plan: Plan) -> Table:
-    rows = tuple(
-        (
-            decision.name,
-            decision.condition,
-            values_text(decision),
-            "yes" if decision.outcome else "no",
-            decision.effect,
-            flip_text(plan, decision) or "nothing by itself",
-        )
-        for decision in plan.decisions
+    return Table(
+        ("decision", "condition", "now", "holds", "effect", "changes at"),
+        tuple(
+            (
+                decision.name,
+                decision.condition,
+                values_text(decision),
+                "yes" if decision.outcome else "no",
+                decision.effect,
+                flip_text(plan, decision) or "nothing by itself",
+            )
+            for decision in plan.decisions
+        ),
     )
-    return Table(("decision", "condition", "now", "holds", "effect", "changes at"), rows)
 
 
 def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -345,7 +355,6 @@ def timeline_report(
         for name, timeline in timelines
         for _, price, note in determinism_lines(timeline.determinism)
     )
-    priced = (Table(PRICE_HEADINGS, prices),) if prices else ()
     cautions = tuple(
         dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
     )
@@ -355,14 +364,16 @@ def timeline_report(
             time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
             for (name, timeline), work in zip(timelines, works, strict=False)
         ),
-        Section("Launches, one after the other", (launches, *changed, *priced)),
+        Section(
+            "Launches, one after the other",
+            (launches, *changed, *((Table(PRICE_HEADINGS, prices),) if prices else ())),
+        ),
         Section("Not in the bound", (lines_table(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
 
 
 def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
-    busy = (f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items())
     return (
         name,
         timeline.soc,
@@ -370,7 +381,7 @@ def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
         bound_cell(timeline.bound_us, timeline.coverage),
         time_text(timeline.kernel_us),
         timeline.binding_pipe,
-        ", ".join(busy),
+        ", ".join(f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items()),
         timeline.imbalance,
         timeline.read_bytes,
         timeline.written_bytes,

@@ -79,23 +79,22 @@ def lines_text(rows: Iterable[Row]) -> str:
         more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
     if len(numbers) == 1:
         return say("line {number}", number=str(numbers[0]))
-    shown = ", ".join(map(str, numbers[:SHOWN_LINES]))
-    return say("lines {numbers}{more}", numbers=shown, more=more)
+    return say(
+        "lines {numbers}{more}", numbers=", ".join(map(str, numbers[:SHOWN_LINES])), more=more
+    )
 
 
 def fault_text(fault: Fault) -> str:
     """Return the reason why a call is not accepted, in one sentence."""
     lines = sum(row.lines for row in fault.rows)
-    times = f"{lines}x " if lines > 1 else ""
-    note = Text(" (informational)") if fault.level == INFORMATIONAL else ""
     return Text(
         "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
         fault,
-        times=times,
+        times=f"{lines}x " if lines > 1 else "",
         value=_named(fault.op),
         lines=lines_text(fault.rows),
         labels=labels_text(fault.labels),
-        note=note,
+        note=Text(" (informational)") if fault.level == INFORMATIONAL else "",
     )
 
 
@@ -107,10 +106,9 @@ def _named(operators: str) -> str:
 
 def baseline_text(matrix: Matrix) -> str:
     """Return the numbers of accepted findings and of entries that are no longer found."""
-    accepted = [len(fault.labels) for fault in matrix.faults(ACCEPTED, by_line=True)]
     return say(
         "baseline: findings accepted: {accepted}; entries no longer found: {stale}",
-        accepted=sum(accepted),
+        accepted=sum(len(fault.labels) for fault in matrix.faults(ACCEPTED, by_line=True)),
         stale=len(matrix.stale()),
     )
 
@@ -231,8 +229,11 @@ def _counts(matrix: Matrix) -> Table:
     for label, summary in summaries.items():
         peak, place = summary.peak, ""
         if peak:
-            size = bytes_text(peak.workspace_bytes)
-            place = say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
+            place = say(
+                "peak {size} of workspace, line {line}: {op} on {soc}",
+                peak,
+                size=bytes_text(peak.workspace_bytes),
+            )
         lines.append((label, _count_text(summary), place))
     return lines_table(lines)
 
@@ -251,9 +252,11 @@ def _count_text(summary: Summary) -> str:
     over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
     differs = summary.count != summary.lines
     weighted = say(" ({count} with their counts)", summary) if differs else ""
-    expected = ""
-    if summary.as_expected or summary.differ:
-        expected = say("; {as_expected} match expect, {differ} do not", summary)
+    expected = (
+        say("; {as_expected} match expect, {differ} do not", summary)
+        if summary.as_expected or summary.differ
+        else ""
+    )
     return say(
         "calls {lines}{weighted}: {counts}{over}{expected}",
         summary,
@@ -281,8 +284,9 @@ def _calls(matrix: Matrix) -> Table:
         )
         for row in shown
     ]
-    blocks = Group(*(line for row in shown for line in _block(row, budget)))
-    return Table(columns, rows, narrow=blocks)
+    return Table(
+        columns, rows, narrow=Group(*(line for row in shown for line in _block(row, budget)))
+    )
 
 
 def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
@@ -290,11 +294,13 @@ def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     answers: dict[str, list[str]] = {}
     for label, checked in row.cells.items():
         answers.setdefault(cell_text(checked, budget), []).append(label)
-    head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
-    yield Paragraph(head, hanging=4, is_line=True)
+    yield Paragraph(
+        f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}", hanging=4, is_line=True
+    )
     for text, labels in answers.items():
-        line = Text("{text}  {labels}", text=text, labels=labels_text(labels))
-        yield Paragraph(line, indent=4, hanging=4)
+        yield Paragraph(
+            Text("{text}  {labels}", text=text, labels=labels_text(labels)), indent=4, hanging=4
+        )
 
 
 def legend_text(matrix: Matrix) -> str:
@@ -378,8 +384,7 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
     for (op, outputs, switched), (calls, labels, more) in groups.items():
         workspace = ""
         if max(more) > 0:
-            size = bytes_text(max(more))
-            workspace = say(", up to {size} of additional workspace", size=size)
+            workspace = say(", up to {size} of additional workspace", size=bytes_text(max(more)))
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             count=sum(calls.values()),
@@ -400,15 +405,16 @@ def _switch_text(switch: dict[str, object] | None) -> str:
             status=switch["status"],
             reason=switch["message"],
         )
-    still = ""
-    if isinstance(switch["timing"], list) and switch["timing"]:
-        still = say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
-    unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
+    still = (
+        say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
+        if isinstance(switch["timing"], list) and switch["timing"]
+        else ""
+    )
     return say(
         "; with deterministic computation: path '{switch}'{still}{unknown}",
         switch=switch["path"],
         still=still,
-        unknown=unknown,
+        unknown=", unpublished parts" if switch["workspace_unknown"] else "",
     )
 
 
@@ -506,8 +512,7 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
             labels.setdefault(_cells(row, checked), []).append(label)
         for (*cells, estimate), alike in labels.items():
             share = _share(row, alike[0], sums[alike[0]].bounds)
-            target = ", ".join(alike)
-            rows.append((f"{row.count:,}x", row.title, target, *cells, share, estimate))
+            rows.append((f"{row.count:,}x", row.title, ", ".join(alike), *cells, share, estimate))
     return rows
 
 
@@ -573,16 +578,17 @@ def _estimate_text(estimates: Mapping[str, Mapping[str, Any]]) -> str:
 
 def call_times_view(matrix: Matrix) -> Group:
     """Return the times of a file of calls as a rich renderable."""
-    head = Paragraph(headline(matrix), "bold")
-    return stack(head, *times_parts(matrix), *notes(matrix))
+    return stack(Paragraph(headline(matrix), "bold"), *times_parts(matrix), *notes(matrix))
 
 
 def time_notes(matrix: Matrix) -> list[str]:
     """Return the meaning of the times, and why bounds that cover less are apart."""
     if not matrix.timed:
         return []
-    coverages = (coverage for sums in matrix.totals().values() for coverage in sums.bounds)
-    return [NOTE, *coverage_lines(coverages)]
+    return [
+        NOTE,
+        *coverage_lines(coverage for sums in matrix.totals().values() for coverage in sums.bounds),
+    ]
 
 
 def headline(matrix: Matrix) -> str:
@@ -616,16 +622,18 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
 
 
 def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    columns = [
-        Column(
-            name,
-            right=name in _RIGHT,
-            wraps=name in ("call", "path", "estimate", "peak workspace", "product"),
-            key=name in ("product", "call", ""),
-        )
-        for name in names
-    ]
-    return Table(columns, rows)
+    return Table(
+        [
+            Column(
+                name,
+                right=name in _RIGHT,
+                wraps=name in ("call", "path", "estimate", "peak workspace", "product"),
+                key=name in ("product", "call", ""),
+            )
+            for name in names
+        ],
+        rows,
+    )
 
 
 def preflight_view(matrix: Matrix) -> Group:
@@ -668,18 +676,20 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             parts += ["", _listed(title, listed)]
     if processes := recording.get("processes"):
         names = ", ".join(processes)
-        text = say(
-            "forked processes made calls that are not recorded: {processes}", processes=names
-        )
-        parts += ["", text]
+        parts += [
+            "",
+            say("forked processes made calls that are not recorded: {processes}", processes=names),
+        ]
     if spawned := recording.get("spawned"):
         names = ", ".join(spawned)
         parts += ["", say("started processes are not recorded: {processes}", processes=names)]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
-        more = ""
-        if len(kernels) > RECORDED_KERNELS:
-            more = say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
+        more = (
+            say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
+            if len(kernels) > RECORDED_KERNELS
+            else ""
+        )
         parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
     return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))
 
@@ -690,13 +700,15 @@ def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
     for entry in entries:
         place = entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else "")
         rows.append((f"{entry['count']}x", entry["what"], entry["why"], place))
-    columns = (
-        *_COUNTED,
-        Column(title, key=True),
-        Column("why", wraps=True, plain=True),
-        Column("called from", wraps=True),
+    return Table(
+        (
+            *_COUNTED,
+            Column(title, key=True),
+            Column("why", wraps=True, plain=True),
+            Column("called from", wraps=True),
+        ),
+        rows,
     )
-    return Table(columns, rows)
 
 
 COUNTS = (
@@ -737,9 +749,12 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
         *timing_lines(matrix),
         *recorded_lines(matrix),
     ]
-    title = say("preflight of {file}", file=file)
-    document = table_report(title, sentence, tables, notes=notes, call=call)
-    return replace(document, outcome="bad" if bad else "good")
+    return replace(
+        table_report(
+            say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
+        ),
+        outcome="bad" if bad else "good",
+    )
 
 
 def _time_tables(matrix: Matrix) -> tuple[Table, ...]:
@@ -800,5 +815,4 @@ def _faults_table(matrix: Matrix) -> Table:
         for level in LEVELS
         for fault in matrix.faults(level)
     )
-    headings = ("level", "fault", "operator", "where", "targets", "why")
-    return Table(headings, rows, "Not accepted")
+    return Table(("level", "fault", "operator", "where", "targets", "why"), rows, "Not accepted")

@@ -80,9 +80,10 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
-        kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
         fault = ElementTree.SubElement(
-            case, kind, message=_printable(", ".join(finding.kind for finding in faults))
+            case,
+            "error" if row.cells[label].outcome == MALFORMED else "failure",
+            message=_printable(", ".join(finding.kind for finding in faults)),
         )
         fault.text = _printable("\n".join(finding.reason for finding in faults))
 

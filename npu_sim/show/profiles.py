@@ -129,12 +129,14 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
     """Return the device and the unmodelled kernels of the file."""
     lines: list[Line] = []
     if answer.device is not None:
-        others = ""
-        if answer.device.others:
-            others = say(
+        others = (
+            say(
                 "; also consistent with {others}: set --soc to choose",
                 others=", ".join(answer.device.others),
             )
+            if answer.device.others
+            else ""
+        )
         lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
         lines.append(("release", answer.release, answer.release_found_by))
     shown = [
@@ -143,9 +145,11 @@ def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
         if is_chosen(kernel, pattern)
     ]
     if shown:
-        rest = ""
-        if len(shown) > SHOWN_KERNELS:
-            rest = say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
+        rest = (
+            say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
+            if len(shown) > SHOWN_KERNELS
+            else ""
+        )
         lines.append(
             ("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total")
         )
@@ -168,15 +172,13 @@ def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
     """Return one row per launch of a call, under ``LAUNCHED``; unknown cells are empty."""
     rows: list[tuple[str, ...]] = []
     for call in calls.as_dict()["launches"]:
-        bound = "" if call["bound_us"] is None else time_text(call["bound_us"])
-        blocks = "" if call["measured_block_dim"] is None else str(call["measured_block_dim"])
         rows.append(
             (
                 call["kernel"],
                 time_text(call["median_us"]),
                 percent_text(call["share"]),
-                bound,
-                blocks,
+                "" if call["bound_us"] is None else time_text(call["bound_us"]),
+                "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
             )
         )
     return rows
@@ -184,17 +186,17 @@ def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
 
 def call_assumption_lines(calls: CallGroup) -> list[Line]:
     """Return what the bound of a call assumes."""
-    others = [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
-    return assumption_lines(calls.assumptions, others)
+    return assumption_lines(
+        calls.assumptions, [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
+    )
 
 
 def _group_title(group: MeasuredGroup) -> str:
     facts = group.as_dict()
-    inputs = ", ".join(facts["inputs"] or ["shapes unknown"])
     return say(
         "{kernel} {inputs}: {times}x, {measured}",
         kernel=facts["kernel"],
-        inputs=inputs,
+        inputs=", ".join(facts["inputs"] or ["shapes unknown"]),
         times=facts["count"],
         measured=time_text(facts["median_us"]),
     )
@@ -213,25 +215,30 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         ("measured", time_text(facts["median_us"]), say("median; {spread}", spread=spread))
     ]
     if group.refusal is not None:
-        status = int(group.refusal.status)
-        why = say("{count}: no call of this operator starts such a kernel", count=status)
+        why = say(
+            "{count}: no call of this operator starts such a kernel",
+            count=int(group.refusal.status),
+        )
         return [*lines, ("refused", group.refusal.message, why)]
     if group.unidentified_argument:
         return [*lines, ("unknown", group.unidentified_argument, "")]
     if not group.possible_calls:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
-    busy = "the file has no counters"
-    if facts["busiest_pipe"]:
-        busy = say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
+    busy = (
+        say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
+        if facts["busiest_pipe"]
+        else "the file has no counters"
+    )
     note = say(
         "{percent} of the median, {fastest} of the fastest",
         percent=percent_text(share or 0.0),
         fastest=percent_text(facts["bound_over_fastest"] or 0.0),
     )
     lines.append(("bound", bound_cell(facts["bound_us"], group.coverage), note))
-    others = [(other.assumption, other.kernel_us) for other in group.otherwise]
-    lines += assumption_lines(group.assumptions, others)
+    lines += assumption_lines(
+        group.assumptions, [(other.assumption, other.kernel_us) for other in group.otherwise]
+    )
     lines.append(("limited by", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
     lines += _gap_lines(group)
@@ -245,9 +252,11 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         measured="?" if measured is None else measured,
     )
     lines.append(("cores", cores, agree))
-    key = ""
-    if facts["tiling_key"] is not None:
-        key = say(", tiling key {facts}", facts=facts["tiling_key"])
+    key = (
+        say(", tiling key {facts}", facts=facts["tiling_key"])
+        if facts["tiling_key"] is not None
+        else ""
+    )
     lines.append(("path", Text("{path}{key}", path=facts["path"], key=key), ""))
     for case in group.possible_calls[1:]:
         differences = ", ".join(
@@ -255,8 +264,10 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
             for name, value in case.plan.arguments.items()
             if value != facts["arguments"].get(name)
         )
-        mode = "deterministic" if case.plan.deterministic else differences
-        note = say("{mode}: not stated in the file", mode=mode)
+        note = say(
+            "{mode}: not stated in the file",
+            mode="deterministic" if case.plan.deterministic else differences,
+        )
         lines.append(("or", say("{path}, tiling key {tiling_key}", case.plan), note))
     return lines + [("changes", nearby_text(change), "") for change in group.nearby[:1]]
 
@@ -321,9 +332,8 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     begin = min((measured.start_us for measured in answer.launches), default=0.0)
     events: list[dict[str, Any]] = []
     for stream, process in streams.items():
-        title = say("device/stream {stream}", stream=stream)
         events += [
-            _name("process_name", process, 0, title),
+            _name("process_name", process, 0, say("device/stream {stream}", stream=stream)),
             _name("thread_name", process, MEASURED, "measured"),
             _name("thread_name", process, BOUND, "lower bound"),
         ]
@@ -344,11 +354,13 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
             bound, binding = bounds[measured.line]
             facts = {"line": measured.line, "binds": binding}
             events.append({**place, "tid": BOUND, "dur": bound, "args": facts})
-    label = "measured launches as the file has them; lower bounds from published rates"
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
-        "otherData": {"label": label, "file": answer.file},
+        "otherData": {
+            "label": "measured launches as the file has them; lower bounds from published rates",
+            "file": answer.file,
+        },
     }
 
 
@@ -407,10 +419,12 @@ def _title(group: MeasuredGroup) -> str:
 
 
 def _call_picture(calls: CallGroup) -> Picture:
-    launches = calls.as_dict()["launches"]
     return Picture(
         time_bars(
-            [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in launches]
+            [
+                (launch["kernel"], launch["median_us"], launch["bound_us"])
+                for launch in calls.as_dict()["launches"]
+            ]
         ),
         "Launches in launch order.",
     )
@@ -438,8 +452,9 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
 
     - ``rows``: name, measured time and bound in microseconds; the bound is None if unknown.
     """
-    longest = max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0)
-    scale = WIDTH / (longest or 1.0)
+    scale = WIDTH / (
+        max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0
+    )
     parts = []
     for position, (name, measured, bound) in enumerate(rows):
         y = position * ROW
@@ -516,8 +531,9 @@ def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
     )
     rows = []
     for shape in answer.shapes:
-        used = "" if shape.used else ", not used"
-        ratio = Text("{ratio}{value}", ratio=f"{shape.ratio:.3f}", value=used)
+        ratio = Text(
+            "{ratio}{value}", ratio=f"{shape.ratio:.3f}", value="" if shape.used else ", not used"
+        )
         name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
         measured, estimate = say("{measured_us:.2f} us", shape), say("{estimate_us:.2f} us", shape)
         rows.append((name, str(shape.count), measured, estimate, ratio))

@@ -56,8 +56,11 @@ def determinism_lines(study: DeterminismStudy) -> list[Line]:
 def _output_lines(output: OutputStudy) -> list[Line]:
     if output.order_dependent == 0:
         return [(output.output, "one result", "its accumulation order is fixed")]
-    orders = say("{orders} orders", orders=len(output.orders))
-    results = say("{distinct_results} different results from {orders}", output, orders=orders)
+    results = say(
+        "{distinct_results} different results from {orders}",
+        output,
+        orders=say("{orders} orders", orders=len(output.orders)),
+    )
     differing = say("{moved} of {elements} elements differ", output)
     spread = "between two legal orders, of the element that differs most in value"
     shown_orders = joined(output.orders[:SHOWN_STEPS], ", ")
@@ -73,12 +76,11 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     worst = output.worst
     if worst is None:
         return lines
-    index = ", ".join(map(str, worst.index))
     value = say(
         "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
         worst,
         output=output.output,
-        index=index,
+        index=", ".join(map(str, worst.index)),
     )
     note = say(
         "the element that differs most in ulp; with deterministic computation "
@@ -93,9 +95,11 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         shown = joined(
             say("core {core} {value:+.6g} -> {sum_after:.9g}", step) for step in steps[:SHOWN_STEPS]
         )
-        more = ""
-        if len(steps) > SHOWN_STEPS:
-            more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
+        more = (
+            say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
+            if len(steps) > SHOWN_STEPS
+            else ""
+        )
         scaled = say("; times {factor:.6g}", worst) if worst.factor != 1 else ""
         note = shown + more + scaled
         lines.append(("", Text("{value} ({order})", value=f"{extreme:.9g}", order=order), note))
@@ -106,17 +110,15 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     """Return a precision study as lines."""
     lines: list[Line] = []
     for output in study.outputs:
-        verdicts = joined(map(_verdict_text, output.verdicts), ", ")
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
             output,
             most=ulp_text(output.max_ulp),
             mean=ulp_text(output.mean_ulp),
         )
-        lines.append((output.variant, value, verdicts))
+        lines.append((output.variant, value, joined(map(_verdict_text, output.verdicts), ", ")))
         value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
         lines.append(("", value, "the rounding of the inputs included"))
-        index = ", ".join(map(str, output.worst_index))
         terms = joined(
             (
                 Text("{name} {value:.4g}", name=term.name, value=term.value)
@@ -125,7 +127,9 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
             ", ",
         )
         value = say(
-            "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", output, index=index
+            "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}",
+            output,
+            index=", ".join(map(str, output.worst_index)),
         )
         lines.append(("", value, say("largest terms: {terms}", terms=terms) if terms else ""))
         causes = (
@@ -159,8 +163,11 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
             continue
         note = row.note
         if row.first is not None:
-            index = ", ".join(map(str, row.first))
-            note = say("first at [{index}]: {before:.9g} becomes {after:.9g}", row, index=index)
+            note = say(
+                "first at [{index}]: {before:.9g} becomes {after:.9g}",
+                row,
+                index=", ".join(map(str, row.first)),
+            )
         effect = say("{change}: changes", row) if row.changes else say("{change}: same bits", row)
         lines.append((row.output, effect, note))
     return lines
@@ -170,14 +177,13 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
     """Return certificates as lines."""
     lines: list[Line] = []
     for certificate in certificates:
-        index = ", ".join(map(str, certificate.element))
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
             certificate.agrees
         ]
         value = say(
             "{output}[{index}], {elements} elements alike, {terms} terms",
             certificate,
-            index=index,
+            index=", ".join(map(str, certificate.element)),
             terms=len(certificate.terms),
         )
         lines.append(
@@ -222,20 +228,24 @@ def _result(study: Study) -> str:
         moved = [output for output in study.outputs if output.order_dependent]
         if not moved:
             return say("every order gives the same bits")
-        parts = (
-            say("{moved} of {elements} elements of {output} differ between orders", output)
-            for output in moved
+        return joined(
+            (
+                say("{moved} of {elements} elements of {output} differ between orders", output)
+                for output in moved
+            ),
+            ", ",
         )
-        return joined(parts, ", ")
     if isinstance(study, PrecisionStudy):
         worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
         if worst is None:
             return say("refused")
-        most = ulp_text(worst.max_ulp)
-        return say("error up to {most} ({output} {dtype})", worst, most=most)
+        return say("error up to {most} ({output} {dtype})", worst, most=ulp_text(worst.max_ulp))
     rows = [row for row in study.rows if row.changes is not None]
-    changed = sum(bool(row.changes) for row in rows)
-    return say("{changed} of {count} changes alter bits", changed=changed, count=len(rows))
+    return say(
+        "{changed} of {count} changes alter bits",
+        changed=sum(bool(row.changes) for row in rows),
+        count=len(rows),
+    )
 
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
@@ -310,8 +320,12 @@ MOST_TERMS = 10_000
 def study_document(study: Study) -> Document:
     """Return the report of a study."""
     outputs = study.outputs if isinstance(study, DeterminismStudy) else ()
-    rows = [output.rows for output in outputs]
-    return study_report(study_headline(study), study_lines(study), study.as_dict(), rows=rows)
+    return study_report(
+        study_headline(study),
+        study_lines(study),
+        study.as_dict(),
+        rows=[output.rows for output in outputs],
+    )
 
 
 def certificate_document(certificate: Certificate) -> Document:
@@ -363,18 +377,21 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
         {name: value for name, value in certificate.items() if name != "text"}
         for certificate in certificates[:shown]
     ]
-    caption = (
+    trees = Drawing(
+        "drawTrees",
+        {"certificates": drawn},
         "Open a node to see what is added; t0 .. t31 are terms added one after the "
-        "other. Every addition is one fp32 addition."
+        "other. Every addition is one fp32 addition.",
     )
-    trees = Drawing("drawTrees", {"certificates": drawn}, caption)
     rest = len(certificates) - shown
     if not rest:
         return (trees,)
-    more = say(
-        "{certificates} more classes are in the JSON of the same call (--json).", certificates=rest
+    return trees, Paragraph(
+        say(
+            "{certificates} more classes are in the JSON of the same call (--json).",
+            certificates=rest,
+        )
     )
-    return trees, Paragraph(more)
 
 
 def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
@@ -396,14 +413,12 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 )
             ]
             exact = sum(step["value"] for step in worst["steps_to_lowest"])
-            bounds = (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),)
-            index = ", ".join(map(str, worst["index"]))
             caption = say(
                 "{output}[{index}] in the orders of its lowest and highest result: running fp32 "
                 "sum less the exact sum of the same contributions. Their ends lie {spread_ulp} ulp "
                 "apart. 1 ulp of the deterministic result is {ulp:.3g}.",
                 output=output["output"],
-                index=index,
+                index=", ".join(map(str, worst["index"])),
                 spread_ulp=worst["spread_ulp"],
                 ulp=ulp,
             )
@@ -411,7 +426,7 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 Axis("contributions added"),
                 Axis("off the exact sum, ulp of the result"),
                 curves,
-                bounds,
+                (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),),
                 caption=caption,
             )
 
@@ -431,16 +446,6 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 for bar in output["histogram"]
             ]
             counts = [bar["elements"] for bar in output["histogram"]]
-            labels = [str(count) if count else "" for count in counts]
-            bars = {
-                "type": "bar",
-                "x": edges,
-                "y": counts,
-                "name": output["output"],
-                "text": labels,
-                "textposition": "outside",
-                "cliponaxis": False,
-            }
             top = np.log10(max(max(counts), 1)) + 0.6
             axis = {
                 "title": {"text": "elements, logarithmic"},
@@ -448,13 +453,19 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 "range": [-0.3, float(top)],
                 "dtick": 1,
             }
-            layout = {
-                "xaxis": {"title": {"text": "error in ulp"}, "type": "category"},
-                "yaxis": axis,
-            }
             yield Figure(
-                (bars,),
-                layout,
+                (
+                    {
+                        "type": "bar",
+                        "x": edges,
+                        "y": counts,
+                        "name": output["output"],
+                        "text": [str(count) if count else "" for count in counts],
+                        "textposition": "outside",
+                        "cliponaxis": False,
+                    },
+                ),
+                {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis},
                 say(
                     "{variant}: {output} against float64; above each bar, its number of elements",
                     variant=output["variant"],

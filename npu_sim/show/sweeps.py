@@ -83,16 +83,16 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     planned = spread_positions(
         cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas)
     )
-    series = [
-        {**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas
-    ]
     return {
         "axis": cut.name,
         **ends,
         "with": areas[0].fixed,
         "logarithmic": is_logarithmic(cut),
         **bounds,
-        "series": series,
+        "series": [
+            {**_series(area, cut, positions), "memory": _memory(area, cut, planned)}
+            for area in areas
+        ],
     }
 
 
@@ -159,9 +159,8 @@ def _refused(
         if not runs[start]:
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
-            reason = error.message if not isinstance(error, Plan) else ""
             ends = {"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1)}
-            ranges.append({**ends, "reason": reason})
+            ranges.append({**ends, "reason": error.message if not isinstance(error, Plan) else ""})
     return ranges
 
 
@@ -184,8 +183,11 @@ def sweep_report(
     - ``call``: command that reproduces the report.
     """
     data = summary.as_dict()
-    title = operator_title(data["sweep"]["operator"])
-    sentence = say("{title}: {calls} planned", title=title, calls=calls_text(data["rows"]))
+    sentence = say(
+        "{title}: {calls} planned",
+        title=operator_title(data["sweep"]["operator"]),
+        calls=calls_text(data["rows"]),
+    )
     tables = [
         Table((name, "calls"), tuple(counts.items()), name)
         for name, counts in data["counts"].items()
@@ -200,8 +202,9 @@ def sweep_report(
         for name, values in data["sweep"]["axes"].items()
     )
     tables.append(Table(("name", "values"), axes, "Varied sizes", folded=True))
-    figures = sweep_figures(area, curves, data["counts"])
-    return table_report(sentence, sentence, tables, figures, call=call)
+    return table_report(
+        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
+    )
 
 
 def sweep_figures(
@@ -225,12 +228,13 @@ def bar_figure(name: str, counts: dict[str, int]) -> Figure:
     """Draw the number of calls per value, in numeric order if possible."""
     numbers = all(value.lstrip("-").isdecimal() for value in counts)
     shown = dict(sorted(counts.items(), key=lambda item: int(item[0]))) if numbers else counts
-    bars = {"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"}
-    layout = {
-        "xaxis": {"title": {"text": name}, "type": "category"},
-        "yaxis": {"title": {"text": "calls"}},
-    }
-    return Figure((bars,), layout)
+    return Figure(
+        ({"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"},),
+        {
+            "xaxis": {"title": {"text": name}, "type": "category"},
+            "yaxis": {"title": {"text": "calls"}},
+        },
+    )
 
 
 def _named(name: str, value: Any) -> Text:
@@ -265,10 +269,12 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
                 Curve(f"{curve['product']}, {curve['soc']}", steps["x"], steps["y"], stepped=True)
                 for curve, steps in staircases
             ]
-            binned = any(steps["binned"] for _, steps in staircases)
-            caption = _staircase_caption(curves, with_others, binned=binned)
-            y = Axis(title)
-            figures.append(curve_figure(x, y, lines, limits, caption=caption, refused=refused))
+            caption = _staircase_caption(
+                curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
+            )
+            figures.append(
+                curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
+            )
     if any(curve["memory"]["x"] for curve in curves["series"]):
         figures.append(_memory_figure(curves, limits, with_others, x))
     return figures
@@ -292,8 +298,9 @@ def _memory_figure(
     series = [(curve, curve["memory"]) for curve in curves["series"] if curve["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
     if whole:
-        binned = any(memory["binned"] for _, memory in series)
-        caption = _staircase_caption(curves, with_others, binned=binned)
+        caption = _staircase_caption(
+            curves, with_others, binned=any(memory["binned"] for _, memory in series)
+        )
     else:
         caption = say(
             "a cut through the sweep with {with_others}; each point is one planned "
@@ -307,5 +314,4 @@ def _memory_figure(
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
     bounds = [*limits, *(Bound(say("capacity"), capacity, "y") for capacity in capacities)]
-    y = Axis("fullest on-chip memory, bytes")
-    return curve_figure(x, y, lines, bounds, caption=caption)
+    return curve_figure(x, Axis("fullest on-chip memory, bytes"), lines, bounds, caption=caption)

@@ -101,8 +101,10 @@ def plan_lines(plan: Plan) -> list[Line]:
     lines.append(_workspace_line(plan.workspace))
     lines += [("order", order.in_words, order.reason) for order in plan.order]
     lines += [("caveat", caveat.in_words, caveat.code) for caveat in plan.caveats]
-    keys = plan.profile_keys
-    lines += [("profile", f"{key.key} {key.value}", profile_key_text(plan, key)) for key in keys]
+    lines += [
+        ("profile", f"{key.key} {key.value}", profile_key_text(plan, key))
+        for key in plan.profile_keys
+    ]
     lines += [("evidence", *cells) for cells in evidence_cells(plan)]
     if plan.rules_source:
         lines.append(("rules", plan.rules_source, ""))
@@ -124,13 +126,12 @@ def profile_key_text(plan: Plan, key: ProfileKey) -> str:
     before = say("{shipped} in {product}; path and tiling unchanged", key)
     if key.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
-    if_read = say(". If it read this key: {if_asked} (model)", key) if key.if_asked else ""
     return say(
         "{before}: {title} assumes {assumed} on every SoC{if_read}",
         key,
         before=before,
         title=plan.title,
-        if_read=if_read,
+        if_read=say(". If it read this key: {if_asked} (model)", key) if key.if_asked else "",
     )
 
 
@@ -148,16 +149,14 @@ def memory_name(memory: Memory) -> str:
 
 
 def _memory_line(memory: Memory) -> Line:
-    label = "buffer" if memory.name == "UB" else memory.name
-    phase = say(", {phase}", memory) if memory.phase else ""
     used = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
         memory,
         percent=100 * memory.used_bytes / memory.capacity_bytes,
-        phase=phase,
+        phase=say(", {phase}", memory) if memory.phase else "",
     )
     note = joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", ")
-    return (label, used, note)
+    return ("buffer" if memory.name == "UB" else memory.name, used, note)
 
 
 def _workspace_line(workspace: Workspace) -> Line:
@@ -170,8 +169,11 @@ def _workspace_line(workspace: Workspace) -> Line:
         size = say("{bytes} MiB", bytes=part.bytes // MIB) if is_mib else str(part.bytes)
         model = " (model)" if part.evidence is Evidence.MODEL else ""
         parts.append(Text("{name} {size}{model}", part, size=size, model=model))
-    unknown = " + unknown" if workspace.unknown else ""
-    value = Text("{size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown)
+    value = Text(
+        "{size}{unknown}",
+        size=bytes_text(workspace.total_bytes),
+        unknown=" + unknown" if workspace.unknown else "",
+    )
     return ("workspace", value, joined(parts, ", "))
 
 
@@ -204,12 +206,14 @@ def change_lines(plan: Plan) -> list[Line]:
             flips.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
     lines: list[Line] = []
     for flip, decisions in flips.values():
-        names = joined((decision.name for decision in decisions), ", ")
         note = flip.refusal or say(
-            "decision {names}; now {values}", names=names, values=values_text(decisions[0])
+            "decision {names}; now {values}",
+            names=joined((decision.name for decision in decisions), ", "),
+            values=values_text(decisions[0]),
         )
-        label = "change" if flip.outcome in ("", RUNS) else flip.outcome
-        lines.append((label, _flip_text(plan, flip), note))
+        lines.append(
+            ("change" if flip.outcome in ("", RUNS) else flip.outcome, _flip_text(plan, flip), note)
+        )
     return lines
 
 
@@ -218,8 +222,9 @@ def values_text(decision: Decision) -> str:
     texts = []
     for name, value in decision.values.items():
         shown = str(value).lower() if isinstance(value, bool) else value
-        label = name if " " in name else Verbatim(name)
-        texts.append(Text("{name} = {value}", name=label, value=shown))
+        texts.append(
+            Text("{name} = {value}", name=name if " " in name else Verbatim(name), value=shown)
+        )
     return joined(texts, ", ")
 
 
@@ -406,9 +411,11 @@ def _own(node: WorkspaceNode) -> str:
         return ""
     if all(part.evidence.value == "unknown" for part in node.workspace):
         return "unknown, counted as 0"
-    model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
-    size = bytes_text(sum(part.bytes for part in node.workspace))
-    return say("{size}{model}", size=size, model=model)
+    return say(
+        "{size}{model}",
+        size=bytes_text(sum(part.bytes for part in node.workspace)),
+        model=", model" if any(part.evidence.value == "model" for part in node.workspace) else "",
+    )
 
 
 def _area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
@@ -439,8 +446,7 @@ def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
     switches = {"deterministic": plan.deterministic, "limits": plan.limits}
-    options = {"product": product, **device, **switches}
-    return _command(plan.operator, plan.arguments, options)
+    return _command(plan.operator, plan.arguments, {"product": product, **device, **switches})
 
 
 def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:

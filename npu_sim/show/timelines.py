@@ -70,8 +70,7 @@ def coverage_lines(coverages: Iterable[str]) -> list[str]:
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
     clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", timeline)
-    bound = bound_cell(timeline.bound_us, timeline.coverage)
-    lines: list[Line] = [("lower bound", bound, clock)]
+    lines: list[Line] = [("lower bound", bound_cell(timeline.bound_us, timeline.coverage), clock)]
     estimates = enumerate(_estimates(timeline))
     lines += [("estimate" if number == 0 else "", *line) for number, line in estimates]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
@@ -108,16 +107,17 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
         if estimate.us is None:
             return say("{evidence}, if yours is like one of them", estimate)
         return estimate.evidence
-    conflicts = ""
-    if estimate.conflict_share >= SHOWN_SHARE:
-        conflicts = say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
-    doubt = Text("; {note}", estimate) if estimate.note else ""
+    conflicts = (
+        say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
+        if estimate.conflict_share >= SHOWN_SHARE
+        else ""
+    )
     return say(
         "{startup} of it instruction start-up{conflicts}; {evidence}{doubt}",
         estimate,
         startup=percent_text(estimate.startup_share),
         conflicts=conflicts,
-        doubt=doubt,
+        doubt=Text("; {note}", estimate) if estimate.note else "",
     )
 
 
@@ -204,10 +204,11 @@ def _change_line(change: Change, coverage: str) -> Line:
     saved = Text("{percent} less", percent=percent)
     if change.saved_share < 0:
         saved = Text("{percent} more", percent=percent)
-    effect = say(
-        "at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone
+    return (
+        "changed",
+        change.change,
+        say("at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone),
     )
-    return "changed", change.change, effect
 
 
 BOUNDS_ONLY = "bounds do not show which mode is faster"
@@ -234,9 +235,11 @@ def _price_text(price: ModePrice) -> str:
         launches = say("{launches} launch", price)
     unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
     workspace = " + ".join((bytes_text(price.workspace_bytes), *unknown))
-    bound = "time not compared"
-    if price.bound_us is not None:
-        bound = say("at least {time}", time=covered_time(price.bound_us, price.coverage))
+    bound = (
+        say("at least {time}", time=covered_time(price.bound_us, price.coverage))
+        if price.bound_us is not None
+        else "time not compared"
+    )
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
         switch=switch,
@@ -311,8 +314,9 @@ def caution_lines(timeline: Timeline) -> list[Line]:
     if timeline.clock_doubt:
         lines.append(("clock", "the bound may be too high", timeline.clock_doubt))
     if timeline.unknown_rates:
-        rates = joined(timeline.unknown_rates, ", ")
-        lines.append(("unknown", rates, "no published rate: counted 0"))
+        lines.append(
+            ("unknown", joined(timeline.unknown_rates, ", "), "no published rate: counted 0")
+        )
     if timeline.not_counted:
         lines.append(("left out", joined(timeline.not_counted, ", "), "not published: counted 0"))
     others = [(other.assumption, other.bound_us) for other in timeline.otherwise]
@@ -325,8 +329,9 @@ def assumption_lines(
     """Return what a bound assumes about the data, and the bounds in us if it is otherwise."""
     if not assumptions:
         return []
-    note = "depends on data, which a plan does not have"
-    lines: list[Line] = [("assumed", joined(assumptions, ", "), note)]
+    lines: list[Line] = [
+        ("assumed", joined(assumptions, ", "), "depends on data, which a plan does not have")
+    ]
     for assumption, us in otherwise:
         bound, condition = time_text(us), say("if {assumption}", assumption=assumption)
         lines.append(("otherwise", say("at least {time}", time=bound), condition))
@@ -350,20 +355,22 @@ def largest_text(timeline: Timeline) -> str:
 
 def _cells(timeline: Timeline) -> tuple[str, ...]:
     """Return one timeline as cells of a comparison, after call and SoC."""
-    busy = " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
     return (
         f"{timeline.clock_mhz:g}",
         bound_cell(timeline.bound_us, timeline.coverage),
         estimate_cell(timeline),
         largest_text(timeline),
-        busy,
+        " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items()),
         f"{timeline.imbalance:.3f}",
     )
 
 
 def _least(timeline: Timeline) -> str:
-    time = covered_time(timeline.bound_us, timeline.coverage)
-    return say("{title} on {soc}: at least {time}", timeline, time=time)
+    return say(
+        "{title} on {soc}: at least {time}",
+        timeline,
+        time=covered_time(timeline.bound_us, timeline.coverage),
+    )
 
 
 def lowest_text(timelines: Sequence[Timeline]) -> str:
@@ -373,8 +380,11 @@ def lowest_text(timelines: Sequence[Timeline]) -> str:
         return say("{title}: bounds cover different work, not compared", lowest)
     if len(timelines) == 1:
         return _least(lowest)
-    time = covered_time(lowest.bound_us, lowest.coverage)
-    return say("{title}: lowest bound {time} on {soc}", lowest, time=time)
+    return say(
+        "{title}: lowest bound {time} on {soc}",
+        lowest,
+        time=covered_time(lowest.bound_us, lowest.coverage),
+    )
 
 
 def timeline_view(timeline: Timeline) -> Group:

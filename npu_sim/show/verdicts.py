@@ -78,8 +78,11 @@ def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
     fixed, timing = ~verdict.order_dependent & ~ruled, verdict.order_dependent & ~ruled
     if fixed.any() or not verdict.elements.size:
         different = int((verdict.elements[fixed] > 0).sum())
-        same = Text("equal bits") if not different else Text("{count} differ", count=different)
-        counted = Text("{count} elements: {same}", count=int(fixed.sum()), same=same)
+        counted = Text(
+            "{count} elements: {same}",
+            count=int(fixed.sum()),
+            same=Text("equal bits") if not different else Text("{count} differ", count=different),
+        )
         yield Text("one legal order"), counted
     if timing.any():
         text = (
@@ -246,8 +249,10 @@ def difference_rows(difference: ResultDifference) -> list[tuple[str, ...]]:
 
 def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
     """Return the verdict on one output as a rich renderable."""
-    heading = Paragraph(sentence(verdict, product), STYLES.get(verdict.status, "bold"))
-    return stack(heading, lines_table(verdict_lines(verdict)))
+    return stack(
+        Paragraph(sentence(verdict, product), STYLES.get(verdict.status, "bold")),
+        lines_table(verdict_lines(verdict)),
+    )
 
 
 MAP_CLASSES = {"equal": "c2", "reachable": "c0", "undecided": "c5", "unreachable": "wrong"}
@@ -300,8 +305,9 @@ def element_map(verdict: OutputVerdict) -> Markup:
                 title = say(
                     "elements {first}..{last}: {count}", first=first, last=last - 1, count=count
                 )
-                share = 1.0 if status == "unreachable" else float(count) / (last - first)
-                opacity = max(share, LEAST_OPACITY)
+                opacity = max(
+                    1.0 if status == "unreachable" else float(count) / (last - first), LEAST_OPACITY
+                )
                 parts.append(
                     svg.bar(x, y + 20, width, MAP_CLASSES[status], title, fill_opacity=opacity)
                 )
@@ -360,37 +366,45 @@ def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
 def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
     """Yield what the dump contains."""
     yield Text("dump folder"), reading.folder
-    content = Text(
-        "{entries} entries in {places} dump.json, task {tasks}",
-        entries=reading.entries,
-        places=len(reading.places),
-        tasks=", ".join(reading.tasks),
+    yield (
+        Text("contains"),
+        Text(
+            "{entries} entries in {places} dump.json, task {tasks}",
+            entries=reading.entries,
+            places=len(reading.places),
+            tasks=", ".join(reading.tasks),
+        ),
     )
-    yield Text("contains"), content
-    target = Text(
-        "{product}, {soc}, {release}, deterministic computation {mode}",
-        product=reading.product,
-        soc=reading.soc,
-        release=reading.release,
-        mode=Text("on") if reading.deterministic else Text("off"),
+    yield (
+        Text("simulated on"),
+        Text(
+            "{product}, {soc}, {release}, deterministic computation {mode}",
+            product=reading.product,
+            soc=reading.soc,
+            release=reading.release,
+            mode=Text("on") if reading.deterministic else Text("off"),
+        ),
     )
-    yield Text("simulated on"), target
     if reading.other_target:
         yield Text("the other dump on"), reading.other_target
     if reading.not_modelled:
         kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
         names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
         more = ["..."] if len(kinds) > MOST_KINDS else []
-        others = Text(
-            "{calls} of {kinds} functions: {names}",
-            calls=calls_text(sum(reading.not_modelled.values())),
-            kinds=len(kinds),
-            names=", ".join(names + more),
+        yield (
+            Text("not modelled"),
+            Text(
+                "{calls} of {kinds} functions: {names}",
+                calls=calls_text(sum(reading.not_modelled.values())),
+                kinds=len(kinds),
+                names=", ".join(names + more),
+            ),
         )
-        yield Text("not modelled"), others
     if reading.unnamed_files:
-        text = Text("{files} tensor files have no entry", files=reading.unnamed_files)
-        yield Text("incomplete"), text
+        yield (
+            Text("incomplete"),
+            Text("{files} tensor files have no entry", files=reading.unnamed_files),
+        )
     yield from _notes(Text("unreadable"), reading.unreadable, MOST_LINES)
 
 
@@ -398,8 +412,9 @@ def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[
     """Yield reasons with the entries that they concern, at most ``most`` of each."""
     groups: dict[tuple[str, str], list[str]] = {}
     for note in notes:
-        entry = " ".join(filter(None, (note.place, note.entry)))
-        groups.setdefault((note.reason, note.folder), []).append(entry)
+        groups.setdefault((note.reason, note.folder), []).append(
+            " ".join(filter(None, (note.place, note.entry)))
+        )
     for (reason, folder), entries in groups.items():
         more = len(entries) - most
         named = joined(entries[:most], ", ")
@@ -422,11 +437,13 @@ def _outcome(call: CallInDump) -> str:
 def _verdict(call: CallInDump) -> str:
     if call.unverified:
         return Text("not verified: {reason}", reason=call.unverified)
-    texts = (
-        Text("{output} {status}", output=output, status=Text(status))
-        for output, status in call.verdicts.items()
+    return joined(
+        (
+            Text("{output} {status}", output=output, status=Text(status))
+            for output, status in call.verdicts.items()
+        ),
+        ", ",
     )
-    return joined(texts, ", ")
 
 
 def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
@@ -435,8 +452,12 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
         yield Text("impossible"), text, call.entry
     for output, detail in call.details.items():
         if count := detail["elements"]["unreachable"]:
-            of = sum(detail["elements"].values())
-            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            text = Text(
+                "{output}: {count} of {of} elements",
+                output=output,
+                count=count,
+                of=sum(detail["elements"].values()),
+            )
             yield Text("unreachable"), text, call.entry
     for text in call.explanations:
         yield Text("explained by"), text, call.entry
@@ -455,14 +476,18 @@ def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str
     yield Text("other dump"), reading.against or ""
     yield Text("compared"), _compared(reading)
     for number, difference in enumerate(reading.differences[:most]):
-        label = Text("difference") if number else Text("first difference")
-        yield label, f"{difference.place} {difference.entry}"
-        outputs = Text(
-            "output {outputs}; inputs {inputs}",
-            outputs=", ".join(difference.outputs),
-            inputs=Text(difference.inputs),
+        yield (
+            Text("difference") if number else Text("first difference"),
+            f"{difference.place} {difference.entry}",
         )
-        yield Text("different"), outputs
+        yield (
+            Text("different"),
+            Text(
+                "output {outputs}; inputs {inputs}",
+                outputs=", ".join(difference.outputs),
+                inputs=Text(difference.inputs),
+            ),
+        )
         if difference.differs:
             yield Text("values"), joined(difference.differs, "; ")
         yield Text("cause"), difference.reason
@@ -505,10 +530,12 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
     rows = []
     for described, row in zip(reading.calls, call_rows(reading), strict=True):
         difference = first.get((described.place, described.entry))
-        mark = "" if difference is None else say("difference")
-        rows.append((*row, mark))
-    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
-    table = Table((*CALL_HEADINGS, "difference"), tuple(rows), colours=colours)
+        rows.append((*row, "" if difference is None else say("difference")))
+    table = Table(
+        (*CALL_HEADINGS, "difference"),
+        tuple(rows),
+        colours=tuple("c3" if call.impossible else "" for call in reading.calls),
+    )
     sections = [
         Section("Dump", (lines_table(head_lines(reading)),)),
         Section("Calls in their order", (table,)),
@@ -520,15 +547,15 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
         sections += _details(described, "")
     for described in reading.other_calls:
         sections += _details(described, reading.against or "")
-    impossible = sum(call.impossible for call in (*reading.calls, *reading.other_calls))
     sentence = say(
         "{folder}: {calls}, {impossible} with values that the product cannot have written",
         folder=reading.folder,
         calls=calls_text(len(reading.calls)),
-        impossible=impossible,
+        impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
     )
-    outcome = "bad" if reading.failed else "good"
-    return Document(sentence, sentence, tuple(sections), call, outcome, MEASURED)
+    return Document(
+        sentence, sentence, tuple(sections), call, "bad" if reading.failed else "good", MEASURED
+    )
 
 
 def _details(call: CallInDump, folder: str) -> Iterable[Section]:
@@ -562,5 +589,4 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
     """Return a diagnosis as a rich renderable."""
-    styles = {"impossible": "red"}
-    return lines_table(diagnosis.lines, styles=styles)
+    return lines_table(diagnosis.lines, styles={"impossible": "red"})

@@ -109,8 +109,9 @@ def _other_bound(
     assumption: str, phases: tuple[Phase, ...], profile: Profile, besides_us: float
 ) -> OtherBound:
     """Return the bound under another assumption; ``besides_us`` is that of the other launches."""
-    phase_cycles = [_phase_cycles(phase, profile) for phase in phases]
-    times = _phase_times(phases, phase_cycles, clock_mhz(profile))
+    times = _phase_times(
+        phases, [_phase_cycles(phase, profile) for phase in phases], clock_mhz(profile)
+    )
     kernel_us = sum(phase.us for phase in times)
     return OtherBound(assumption=assumption, bound_us=besides_us + kernel_us, kernel_us=kernel_us)
 
@@ -169,14 +170,13 @@ def _moving_cycles(tensors: Sequence[LaunchTensor], profile: Profile, *, writes:
 
 def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
     """Return what the bound omits: launches off the AI cores, and work besides moving bytes."""
-    off = [
-        Text("{kernel} {note}", kernel=launch.kernel, note=launch.note)
-        for launch in plan.launches
-        if launch.block_dim == 0
-    ]
     moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
     return (
-        *off,
+        *(
+            Text("{kernel} {note}", kernel=launch.kernel, note=launch.note)
+            for launch in plan.launches
+            if launch.block_dim == 0
+        ),
         *((Text("all but the bytes of {moving}", moving="/".join(moving)),) if moving else ()),
     )
 
@@ -203,12 +203,11 @@ def _phase_time(
     phase: Phase, ends: dict[int, float], busy: dict[int, np.ndarray], mhz: float
 ) -> PhaseTime:
     slowest = max(ends, key=lambda core: ends[core], default=0)
-    binding = phase.pipes[int(busy[slowest].argmax())] if busy else ""
     return PhaseTime(
         name=phase.name,
         us=ends[slowest] / mhz if ends else 0.0,
         slowest_core=slowest,
-        binding_pipe=binding,
+        binding_pipe=phase.pipes[int(busy[slowest].argmax())] if busy else "",
     )
 
 

@@ -177,11 +177,10 @@ class Estimator:
             return None, "There is no instruction list of this kernel yet."
         npu_arch = self.profile.npu_arch
         if npu_arch not in ESTIMATED_ARCHITECTURES:
-            reason = Text(
+            return None, Text(
                 "Start-ups of vector instructions are not published for architecture {npu_arch}.",
                 npu_arch=npu_arch,
             )
-            return None, reason
         lists = self.instructions(self.plan)
         if not lists.cores:
             return None, "The page of this kernel does not state where its operands lie."
@@ -217,11 +216,6 @@ def vector_estimate(
     compared = lists.compared and (profiled or device == COMPARED_DEVICE)
     band, evidence = (COMPARED_BAND, COMPARED) if compared else (NOT_COMPARED_BAND, NOT_COMPARED)
     low, high = START_UP_RANGE if start_up > MOSTLY_START_UP * mean_cycles else (1 - band, 1 + band)
-    doubt = Text(
-        "{share} of it is {narrowing}, the least sure entry",
-        share=percent_text(narrowing / mean_cycles),
-        narrowing=NARROWING,
-    )
     return VectorEstimate(
         vector_cycles=mean_cycles,
         slowest_cycles=cycles(longest),
@@ -233,7 +227,13 @@ def vector_estimate(
         conflict_share=mean(lambda issue: issue.conflict_cycles) / mean_cycles,
         conflicts=_conflicts(longest, factor),
         evidence=PROFILED if profiled else evidence,
-        note=doubt if narrowing > DOUBTFUL_SHARE * mean_cycles else "",
+        note=Text(
+            "{share} of it is {narrowing}, the least sure entry",
+            share=percent_text(narrowing / mean_cycles),
+            narrowing=NARROWING,
+        )
+        if narrowing > DOUBTFUL_SHARE * mean_cycles
+        else "",
     )
 
 

@@ -74,8 +74,10 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
     else:
         from npu_sim.show.text import plan_view, workspace_tables
 
-        workspace = ["", workspace_tables(result.workspace)] if options.workspace else []
-        print_text(plan_view(result), *workspace)
+        print_text(
+            plan_view(result),
+            *(["", workspace_tables(result.workspace)] if options.workspace else []),
+        )
     exit_unless_runs(result)
 
 
@@ -125,8 +127,10 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
     pictures = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
-        outcome = "ran" if result.plan.overflow is None else result.plan.outcome
-        data = {"outcome": outcome, **result.as_dict()}
+        data = {
+            "outcome": "ran" if result.plan.overflow is None else result.plan.outcome,
+            **result.as_dict(),
+        }
         if variable_rows is not None:
             data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
         print_json("run", {**data, **pictures})
@@ -153,8 +157,9 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
     """
     from npu_sim.releases import default_release
 
-    release = chosen_release(options)
-    comparison = options.answer(operator, release=release, **typed_specs(operator, arguments))
+    comparison = options.answer(
+        operator, release=chosen_release(options), **typed_specs(operator, arguments)
+    )
     defaults = DEVICE_OF_REPORT | {("--release", "--releases"): default_release()}
     show_answer("diff", comparison, options, reproducing_command(defaults), csv="rows")
 
@@ -174,8 +179,7 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
     """Find the documented and the hardware bounds of an argument on every product."""
     from npu_sim.releases import default_release
 
-    reserved = inspect.signature(options.function).parameters
-    natural = named_values("set", options.set or (), reserved)
+    natural = named_values("set", options.set or (), inspect.signature(options.function).parameters)
     table = options.answer(operator, **{**typed_specs(operator, arguments), **natural})
     defaults = DEVICE_OF_REPORT | {("--release",): default_release()}
     show_answer("limits", table, options, reproducing_command(defaults), csv="rows")
@@ -266,12 +270,16 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
         _write_report(options, chosen, timed)
     if options.figure is not None:
         if len(timed) != 1:
-            message = Text("figure = {figure}: a picture shows one call on one SoC", options)
-            raise UsageError("figure", message, "--report shows several")
+            raise UsageError(
+                "figure",
+                Text("figure = {figure}: a picture shows one call on one SoC", options),
+                "--report shows several",
+            )
         write_figure(options.figure, timed[0][2])
     if options.json:
-        records = [row.as_dict() for row in rows]
-        print_json("timeline", {"label": "lower bound", "timelines": records})
+        print_json(
+            "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
+        )
     else:
         _print_timelines(rows)
     if len(rows) == 1:
@@ -324,11 +332,14 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
         message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
-        names = ", ".join(axis.name for axis in declared.axes)
-        hint = Text(
-            "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}", names=names
+        raise UsageError(
+            "vary",
+            message,
+            Text(
+                "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}",
+                names=", ".join(axis.name for axis in declared.axes),
+            ),
         )
-        raise UsageError("vary", message, hint)
     values = axis_values(axis, axis.name, listed)
     if values.count > MOST_VARIED:
         message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
@@ -356,8 +367,10 @@ def _write_report(
     drawn = timed[:MOST_DRAWN]
     events = EVENTS_OF_A_PIPE // len(drawn)
     works = [tracks(plan, row.profile, timeline, events) for row, plan, timeline in drawn]
-    bounds = [(row.name, timeline) for row, _, timeline in timed]
-    write_report(options.report, timeline_report(bounds, works, reproducing))
+    write_report(
+        options.report,
+        timeline_report([(row.name, timeline) for row, _, timeline in timed], works, reproducing),
+    )
 
 
 def _print_timelines(rows: list[Row]) -> None:
@@ -366,8 +379,7 @@ def _print_timelines(rows: list[Row]) -> None:
 
     if len(rows) == 1 and isinstance(rows[0].found, tuple):
         plan, timeline = rows[0].found
-        overflow = [overflow_text(plan), ""] if plan.overflow else []
-        print_text(*overflow, timeline_view(timeline))
+        print_text(*([overflow_text(plan), ""] if plan.overflow else []), timeline_view(timeline))
         return
     print_text(
         timelines_view(

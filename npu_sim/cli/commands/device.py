@@ -81,9 +81,11 @@ def profile_command(file: ProfileFile, options: Options) -> None:
         _calibrate(file, options)
         return
     if options.out is not None:
-        text = "out = {out}: there is nothing to write without --calibrate"
-        message = Text(text, out=options.out)
-        raise UsageError("out", message, "--calibrate --out FILE, or --report")
+        raise UsageError(
+            "out",
+            Text("out = {out}: there is nothing to write without --calibrate", out=options.out),
+            "--calibrate --out FILE, or --report",
+        )
     if options.against is not None:
         _compare(file, options.against, options)
         return
@@ -94,17 +96,21 @@ def profile_command(file: ProfileFile, options: Options) -> None:
     if options.report is not None:
         from npu_sim.show.profiles import measured_report
 
-        reproducing = reproducing_command(_device_of(answer))
-        write_report(options.report, measured_report(answer, reproducing))
+        write_report(
+            options.report, measured_report(answer, reproducing_command(_device_of(answer)))
+        )
     if options.trace is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.profiles import measured_trace
 
-        trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
-        write_text(options.trace, trace)
+        write_text(
+            options.trace,
+            json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")),
+        )
     if options.csv:
-        facts = answer.group_facts()
-        print_csv(group for group in facts if is_chosen(group["kernel"], options.kernel))
+        print_csv(
+            group for group in answer.group_facts() if is_chosen(group["kernel"], options.kernel)
+        )
         return
     if options.json:
         print_json("profile", answer.as_dict())
@@ -118,8 +124,11 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
 
     names = sorted(set(kernels))
     if not any(is_chosen(name, pattern) for name in names):
-        message = Text("kernel = {pattern}: no kernel has such a name", pattern=pattern)
-        raise UsageError("kernel", message, Text("kernels: {names}", names=", ".join(names)))
+        raise UsageError(
+            "kernel",
+            Text("kernel = {pattern}: no kernel has such a name", pattern=pattern),
+            Text("kernels: {names}", names=", ".join(names)),
+        )
 
 
 def _compare(file: Path, against: Path, options: Options) -> None:
@@ -132,16 +141,20 @@ def _compare(file: Path, against: Path, options: Options) -> None:
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
     kernels = (change for change in answer.kernels if is_chosen(change.kernel, options.kernel))
     answer = replace(answer, kernels=tuple(kernels))
-    csv = "kernels" if options.csv else ""
-    print_answer("profile_comparison", answer, as_json=options.json, csv=csv)
+    print_answer(
+        "profile_comparison", answer, as_json=options.json, csv="kernels" if options.csv else ""
+    )
 
 
 def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
     """Raise UsageError for an option that another one excludes."""
     for name in names:
         if getattr(options, name):
-            message = Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode)
-            raise UsageError(name, message, "leave one of the two out")
+            raise UsageError(
+                name,
+                Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode),
+                "leave one of the two out",
+            )
 
 
 def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
@@ -227,8 +240,11 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
             return operator, inputs
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         pass
-    hint = "write a JSON object with op and inputs, as a line of a file of calls"
-    raise UsageError("call", Text("call = {call} is not a call", call=shown(text)), hint)
+    raise UsageError(
+        "call",
+        Text("call = {call} is not a call", call=shown(text)),
+        "write a JSON object with op and inputs, as a line of a file of calls",
+    )
 
 
 @command(

@@ -96,9 +96,12 @@ def preflight_command(calls: Calls, options: Options) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
     without data.
     """
-    whole = options.out is not None
-    release = chosen_release(options)
-    matrix = options.answer(calls, release=release, timed=options.timeline, whole=whole)
+    matrix = options.answer(
+        calls,
+        release=chosen_release(options),
+        timed=options.timeline,
+        whole=options.out is not None,
+    )
     _write(matrix, calls, options)
     _print(matrix, calls, options)
     if matrix.faults():
@@ -181,8 +184,7 @@ def model_command(config: Config, options: Options) -> None:
     """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
     bound and estimate of each and in total, and where products differ.
     """
-    reserved = inspect.signature(options.function).parameters
-    sizes = named_values("set", options.set or (), reserved)
+    sizes = named_values("set", options.set or (), inspect.signature(options.function).parameters)
     values = {name: _json_or_text(text) for name, text in sizes.items()}
     matrix = options.answer(config, release=chosen_release(options), **values)
     _write_report(matrix, config, options)
