@@ -100,8 +100,7 @@ def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
     from npu_sim.show.layout import csv_text
 
     columns = columns_of(records)
-    rows = zip(*columns.values(), strict=True)
-    print(visible(csv_text([*columns], rows), lines=True), end="")
+    print(visible(csv_text([*columns], zip(*columns.values(), strict=True)), lines=True), end="")
 
 
 def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> None:

@@ -129,14 +129,13 @@ class YamlDocument:
 
     def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
-        name = ".".join(str(part) for part in key) or "the file"
         return UsageError(
             self.argument,
             Text(
                 "{path}, line {line}: {name}: {problem}",
                 self,
                 line=self.line(key),
-                name=name,
+                name=".".join(str(part) for part in key) or "the file",
                 problem=problem,
             ),
             hint,

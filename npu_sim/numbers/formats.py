@@ -197,12 +197,6 @@ def canonical_dtype(dtype: Any) -> str:
     plain = text.strip().lower().rsplit(".", 1)[-1]
     plain = plain.removeprefix("acl_").removeprefix("dt_").removesuffix("_t")
     if (name := _ALIASES.get(plain)) is None:
-        hint = (
-            "; 2-byte void is what numpy.save makes of bfloat16: "
-            "view the array as ml_dtypes.bfloat16"
-            if text == "void16"
-            else ""
-        )
         raise ValueError(
             Text(
                 "unknown dtype {text}{hint}; allowed are {short}{more}",
@@ -212,7 +206,10 @@ def canonical_dtype(dtype: Any) -> str:
                     name if brief == name else f"{brief} ({name})"
                     for name, brief in SHORT_NAMES.items()
                 ),
-                more=hint,
+                more="; 2-byte void is what numpy.save makes of bfloat16: "
+                "view the array as ml_dtypes.bfloat16"
+                if text == "void16"
+                else "",
             )
         )
     return name

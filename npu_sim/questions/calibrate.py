@@ -333,15 +333,12 @@ def _warnings(
         )
     for shape in shapes:
         if not shape.used:
-            fits = (
-                Text("these fit: {fits}", fits=", ".join(shape.fits))
-                if shape.fits
-                else "no release and SoC of the product fits"
-            )
             yield Text(
                 "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
                 shape,
                 inputs=", ".join(shape.inputs),
                 ratio=f"{shape.ratio:.3f}",
-                fits=fits,
+                fits=Text("these fit: {fits}", fits=", ".join(shape.fits))
+                if shape.fits
+                else "no release and SoC of the product fits",
             )

@@ -229,11 +229,12 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
         changed = _plan_of_changed(plan, profile, arguments, plan.deterministic)
         if changed is None or not _has_less_overhead(changed, plan):
             continue
-        description = f"{axis} = {value}" if value else axis
         bound = timeline(changed, profile)
         if bound.coverage != found.coverage:
             continue
-        change = _change(description, changed, bound.bound_us, plan, found)
+        change = _change(
+            f"{axis} = {value}" if value else axis, changed, bound.bound_us, plan, found
+        )
         beaten = axis in best and best[axis].bound_us <= change.bound_us
         if change.saved_share >= LEAST_SAVING and not beaten:
             best[axis] = change
@@ -401,8 +402,6 @@ def explain(
             other = plan_of(check(declared, built, other_target))
         except AclnnError:
             other = None
-    nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
-    estimates = estimator(plan, loaded).estimates() if plan is not None else ()
     prices: tuple[ModePrice, ...] = ()
     if plan is not None and other is not None and declared.has_hook(hooks.PROGRAM):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
@@ -411,7 +410,7 @@ def explain(
         call=call,
         plan=plan,
         refusal=refusal,
-        nearby=tuple(nearby),
+        nearby=tuple(nearby_plans(plan, call, loaded, limits) if plan is not None else []),
         limits=tuple(
             SizeLimit(
                 axis.name,
@@ -421,6 +420,6 @@ def explain(
             for axis in declared.sizes
         ),
         other_mode=other,
-        estimates=estimates,
+        estimates=estimator(plan, loaded).estimates() if plan is not None else (),
         determinism=prices,
     )

@@ -219,15 +219,12 @@ class Summary:
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
         peak = self.peak
-        place = (
-            {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
-            if peak
-            else None
-        )
         return {
             **vars(self),
             "peak_workspace_bytes": peak.workspace_bytes if peak else 0,
-            "peak": place,
+            "peak": {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
+            if peak
+            else None,
         }
 
 

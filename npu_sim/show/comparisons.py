@@ -154,8 +154,6 @@ def _cells(row: Compared) -> dict[str, str]:
         assert row.refusal is not None
         return {**where, "outcome": translated(row.refusal.label)}
     plan, memory = row.plan, row.largest_memory
-    key = say(", key {tiling_key}", plan) if plan.tiling_key is not None else ""
-    idle = say(", {idle_cores} idle", plan) if plan.idle_cores else ""
     buffer = ""
     if memory is not None:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
@@ -166,8 +164,16 @@ def _cells(row: Compared) -> dict[str, str]:
     return {
         **where,
         "outcome": plan.outcome,
-        "path": Text("{path}{key}", plan, key=key),
-        "cores": say("{block_dim} of {cores_available}{idle}", plan, idle=idle),
+        "path": Text(
+            "{path}{key}",
+            plan,
+            key=say(", key {tiling_key}", plan) if plan.tiling_key is not None else "",
+        ),
+        "cores": say(
+            "{block_dim} of {cores_available}{idle}",
+            plan,
+            idle=say(", {idle_cores} idle", plan) if plan.idle_cores else "",
+        ),
         "buffer": buffer,
         "workspace": Text(
             "{size}{value}",

@@ -114,14 +114,13 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
-    change = say("{change} (now {before})", nearby)
     if nearby.refusal:
         effect = say("refused: {refusal}", nearby)
     elif nearby.changes_path:
         effect = say("selects {path}", nearby)
     else:
         effect = say("same path; {effect}", nearby) if nearby.effect else "same path"
-    return change, effect
+    return say("{change} (now {before})", nearby), effect
 
 
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:

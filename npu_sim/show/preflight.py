@@ -241,29 +241,23 @@ def _counts(matrix: Matrix) -> Table:
 def _count_text(summary: Summary) -> str:
     names = ("runs", "overflows", "refused", "failed", "malformed", "unknown")
     shown = ((name, getattr(summary, name)) for name in names)
-    counts = joined(
-        (
-            Text("{count} {name}", count=count, name=name)
-            for name, count in shown
-            if count or name == "runs"
-        ),
-        ", ",
-    )
-    over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
     differs = summary.count != summary.lines
-    weighted = say(" ({count} with their counts)", summary) if differs else ""
-    expected = (
-        say("; {as_expected} match expect, {differ} do not", summary)
-        if summary.as_expected or summary.differ
-        else ""
-    )
     return say(
         "calls {lines}{weighted}: {counts}{over}{expected}",
         summary,
-        weighted=weighted,
-        counts=counts,
-        over=over,
-        expected=expected,
+        weighted=say(" ({count} with their counts)", summary) if differs else "",
+        counts=joined(
+            (
+                Text("{count} {name}", count=count, name=name)
+                for name, count in shown
+                if count or name == "runs"
+            ),
+            ", ",
+        ),
+        over=say(", {count} over budget", count=summary.over_budget) if summary.over_budget else "",
+        expected=say("; {as_expected} match expect, {differ} do not", summary)
+        if summary.as_expected or summary.differ
+        else "",
     )
 
 
@@ -405,15 +399,12 @@ def _switch_text(switch: dict[str, object] | None) -> str:
             status=switch["status"],
             reason=switch["message"],
         )
-    still = (
-        say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
-        if isinstance(switch["timing"], list) and switch["timing"]
-        else ""
-    )
     return say(
         "; with deterministic computation: path '{switch}'{still}{unknown}",
         switch=switch["path"],
-        still=still,
+        still=say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
+        if isinstance(switch["timing"], list) and switch["timing"]
+        else "",
         unknown=", unpublished parts" if switch["workspace_unknown"] else "",
     )
 
@@ -561,19 +552,20 @@ def _cells(row: Row, checked: Checked) -> tuple[str, ...]:
 
 def _estimate_text(estimates: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the sums of the estimates: ``V 36.0 us to 44.0 us of 5 launches``."""
-    parts = [
-        Text(
-            "{kind}{low} to {high}{launches}",
-            kind="V " if kind == "vector pipe" else "",
-            low=time_text(part["low_us"]),
-            high=time_text(part["high_us"]),
-            launches=say(" of {count} launches", count=part["launches"])
-            if part["launches"] > 1
-            else "",
-        )
-        for kind, part in estimates.items()
-    ]
-    return joined(parts)
+    return joined(
+        [
+            Text(
+                "{kind}{low} to {high}{launches}",
+                kind="V " if kind == "vector pipe" else "",
+                low=time_text(part["low_us"]),
+                high=time_text(part["high_us"]),
+                launches=say(" of {count} launches", count=part["launches"])
+                if part["launches"] > 1
+                else "",
+            )
+            for kind, part in estimates.items()
+        ]
+    )
 
 
 def call_times_view(matrix: Matrix) -> Group:
@@ -727,11 +719,12 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
     """
     file = file or say("calls")
     bad = sum(summary.not_fine for summary in matrix.summaries().values())
-    lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
     sentence = say(
         "{file}: {calls}, on {labels}: ",
         file=file,
-        calls=calls_text(lines, len(matrix.rows)),
+        calls=calls_text(
+            sum(row.count if matrix.timed else row.lines for row in matrix.rows), len(matrix.rows)
+        ),
         labels=labels_text(matrix.labels),
     )
     sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")

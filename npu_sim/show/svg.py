@@ -156,17 +156,20 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
     Raises UsageError with the names of all pictures for an unknown one.
     """
     if name not in pictures:
-        message = Text(
-            "figure = {name}: {kind} has no such picture",
-            name=repr(name),
-            kind=type(answer).__name__,
-        )
         hint = "it has none"
         if pictures:
             hint = Text(
                 "pictures: {names}{near}", names=", ".join(pictures), near=closest(name, pictures)
             )
-        raise UsageError("figure", message, hint)
+        raise UsageError(
+            "figure",
+            Text(
+                "figure = {name}: {kind} has no such picture",
+                name=repr(name),
+                kind=type(answer).__name__,
+            ),
+            hint,
+        )
     return Figure(name, standalone(pictures[name]()))
 
 

@@ -107,16 +107,13 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
         if estimate.us is None:
             return say("{evidence}, if yours is like one of them", estimate)
         return estimate.evidence
-    conflicts = (
-        say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
-        if estimate.conflict_share >= SHOWN_SHARE
-        else ""
-    )
     return say(
         "{startup} of it instruction start-up{conflicts}; {evidence}{doubt}",
         estimate,
         startup=percent_text(estimate.startup_share),
-        conflicts=conflicts,
+        conflicts=say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
+        if estimate.conflict_share >= SHOWN_SHARE
+        else "",
         doubt=Text("; {note}", estimate) if estimate.note else "",
     )
 
@@ -229,23 +226,18 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
 
 
 def _price_text(price: ModePrice) -> str:
-    switch = "on" if price.deterministic else "off"
     launches = say("{launches} launches", price)
     if price.launches == 1:
         launches = say("{launches} launch", price)
     unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
-    workspace = " + ".join((bytes_text(price.workspace_bytes), *unknown))
-    bound = (
-        say("at least {time}", time=covered_time(price.bound_us, price.coverage))
-        if price.bound_us is not None
-        else "time not compared"
-    )
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
-        switch=switch,
+        switch="on" if price.deterministic else "off",
         launches=launches,
-        workspace=workspace,
-        bound=bound,
+        workspace=" + ".join((bytes_text(price.workspace_bytes), *unknown)),
+        bound=say("at least {time}", time=covered_time(price.bound_us, price.coverage))
+        if price.bound_us is not None
+        else "time not compared",
     )
 
 

@@ -63,7 +63,6 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     estimate_us, estimate_without = estimate_of_call(launches)
     slowest = max(cores, key=lambda core: core.us, default=None)
     busy = slowest.busy_us if slowest else {}
-    copying_us = max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
     read, written = _traffic(program)
     rated, unrated = _computation(program, profile)
     mean = sum(core.us for core in cores) / len(cores) if cores else 0.0
@@ -88,7 +87,10 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         kernel_us=kernel_us,
         binding_pipe=max(busy, key=lambda pipe: busy[pipe], default=""),
         busy_share={pipe: us / kernel_us if kernel_us else 0.0 for pipe, us in busy.items()},
-        copy_share=copying_us / kernel_us if kernel_us else 0.0,
+        copy_share=max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
+        / kernel_us
+        if kernel_us
+        else 0.0,
         imbalance=slowest.us / mean if slowest and mean else 1.0,
         read_bytes=read,
         written_bytes=written,

@@ -134,17 +134,19 @@ def _swept(
     try:
         return options.function(operator, **keywords, progress=progress)
     except KeyboardInterrupt:
-        kept = (
+        INTERRUPTION.report(
             say(
-                "{done} of {total} rows are in {out}.partial; go on with --resume",
-                done=done,
-                total=total,
-                out=options.out,
+                "interrupted: {kept}",
+                kept=say(
+                    "{done} of {total} rows are in {out}.partial; go on with --resume",
+                    done=done,
+                    total=total,
+                    out=options.out,
+                )
+                if options.out
+                else "nothing is kept without --out",
             )
-            if options.out
-            else "nothing is kept without --out"
         )
-        INTERRUPTION.report(say("interrupted: {kept}", kept=kept))
         raise
 
 
