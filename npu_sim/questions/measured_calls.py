@@ -485,9 +485,14 @@ class CallGroup:
     otherwise: tuple[OtherBound, ...] = ()
     coverage: str = ""
 
+    @property
+    def plan(self) -> Plan:
+        """Plan of the calls."""
+        return self.calls[0].possible.plan
+
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
-        plan, total = self.calls[0].possible.plan, median(call.total_us for call in self.calls)
+        plan, total = self.plan, median(call.total_us for call in self.calls)
         launches = []
         for position, planned in enumerate(plan.launches):
             time = median(call.launches[position].duration_us for call in self.calls)

@@ -58,9 +58,13 @@ class MeasuredProfile(Printed, Tabular):
     @cached_property
     def modelled_share(self) -> float:
         """Measured time of the launches with a plan, as a fraction of that of all."""
-        whole = sum(launch.duration_us for launch in self.launches)
         covered = (launch.duration_us for launch in self.launches if launch.line in self._covered)
-        return sum(covered) / whole if whole else 0.0
+        return sum(covered) / self.total_us if self.total_us else 0.0
+
+    @cached_property
+    def total_us(self) -> float:
+        """Measured time of all launches."""
+        return sum(launch.duration_us for launch in self.launches)
 
     @cached_property
     def _covered(self) -> set[int]:
@@ -88,8 +92,8 @@ class MeasuredProfile(Printed, Tabular):
 
     def group_facts(self) -> list[dict[str, Any]]:
         """Return every group as plain data, with its part of the measured time."""
-        whole = sum(launch.duration_us for launch in self.launches)
-        facts = [group.as_dict() for group in self.groups]
+        whole = self.total_us
+        facts = (group.as_dict() for group in self.groups)
         return [{**group, "share": group["total_us"] / whole if whole else 0.0} for group in facts]
 
     def as_dict(self) -> dict[str, Any]:

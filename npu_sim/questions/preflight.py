@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from npu_sim.cores import load_profile
 from npu_sim.files.reading import JSON_BYTES, read_limited
@@ -86,6 +86,7 @@ __all__ = [
     "check_file",
     "check_line",
     "chosen_columns",
+    "grouped_cells",
     "policy_of",
     "read_baseline",
     "write_baseline",
@@ -341,6 +342,7 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
                 yield pair, joined(parts)
 
 
+Key = TypeVar("Key")
 CACHED_LINES = 1 << 17
 """Number of line texts whose row is cached."""
 
@@ -361,6 +363,17 @@ class Fault:
     """Labels of the columns."""
     level: str = ERROR
     """``error``, ``informational`` or ``accepted``."""
+
+
+def grouped_cells(
+    cells: Iterable[tuple[Key, Row, str]],
+) -> dict[Key, tuple[tuple[Row, ...], dict[str, None]]]:
+    """Return the calls and the columns that have each key, from keys with their cells."""
+    groups: dict[Key, tuple[dict[int, Row], dict[str, None]]] = {}
+    for key, row, label in cells:
+        rows, labels = groups.setdefault(key, ({}, {}))
+        rows[row.line], labels[label] = row, None
+    return {key: (tuple(rows.values()), labels) for key, (rows, labels) in groups.items()}
 
 
 @dataclass(repr=False)
@@ -469,19 +482,14 @@ class Matrix(Printed, Tabular):
 
         With ``by_line``, every call has its own, in the order of lines.
         """
-        found: dict[tuple[str, ...], tuple[dict[int, Row], dict[str, None]]] = {}
-        for row, label, _ in self.cells():
-            for finding, finding_level in self.findings(row, label):
-                if finding_level != level:
-                    continue
-                line = str(row.line) if by_line else ""
-                rows, labels = found.setdefault(
-                    (finding.kind, finding.reason, row.op, line), ({}, {})
-                )
-                rows[row.line] = row
-                labels[label] = None
+        found = grouped_cells(
+            ((finding.kind, finding.reason, row.op, row.line if by_line else 0), row, label)
+            for row, label, _ in self.cells()
+            for finding, finding_level in self.findings(row, label)
+            if finding_level == level
+        )
         listed = [
-            Fault(word, reason, op, tuple(rows.values()), tuple(labels), level)
+            Fault(word, reason, op, rows, tuple(labels), level)
             for (word, reason, op, _), (rows, labels) in found.items()
         ]
         if by_line:

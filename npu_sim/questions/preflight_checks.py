@@ -213,15 +213,20 @@ class Summary:
         if checked.differences is not None:
             self.differ += lines * bool(checked.differences)
             self.as_expected += lines * (not checked.differences)
-        if checked.workspace_bytes > (self.peak.workspace_bytes if self.peak else 0):
+        if checked.workspace_bytes > self.peak_bytes:
             self.peak = checked
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest workspace of a call."""
+        return self.peak.workspace_bytes if self.peak else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
         peak = self.peak
         return {
             **vars(self),
-            "peak_workspace_bytes": peak.workspace_bytes if peak else 0,
+            "peak_workspace_bytes": self.peak_bytes,
             "peak": {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
             if peak
             else None,

@@ -27,8 +27,8 @@ from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import find_operator
 from npu_sim.releases import default_release
 from npu_sim.show.curves import Axis, Curve, curve_figure
-from npu_sim.show.document import Document, Figure, Picture, Section
-from npu_sim.show.layout import Cell, Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.document import Document, Figure, Picture, filled
+from npu_sim.show.layout import Cell, Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import Line, overflow_text, socs_text
 from npu_sim.show.timelines import estimate_note, estimate_text
@@ -55,26 +55,27 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
     facts = [_cells(row) for row in comparison.rows]
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
-    parts: list[RenderableType] = [
-        Table(columns, cells, styles=[_style(row) for row in comparison.rows])
+    tables = [
+        *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
+        *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),
     ]
-    for lines in _facts(comparison).values():
-        parts += ["", lines_table(lines)]
-    for title, lines in _upgrades(comparison):
-        parts += ["", Paragraph(title, "bold", is_line=True), lines_table(lines, indent=2)]
     changes: dict[str, tuple[NearbyPlan, list[str]]] = {}
     for plan, names in comparison.nearby:
         changes.setdefault(nearby_text(plan), (plan, []))[1].extend(names)
     nearby = [nearby_text(*change) for change in [*changes.values()][:SHOWN_NEARBY]]
-    return stack(*parts, "", *nearby) if nearby else stack(*parts)
+    return stack(
+        Table(columns, cells, styles=[_style(row) for row in comparison.rows]),
+        *(part for parts in tables for part in parts),
+        *(["", *nearby] if nearby else []),
+    )
 
 
 CAVEATS = "Caveats"
 
 
 def _facts(comparison: Comparison) -> dict[str, Sequence[Sequence[str]]]:
-    """Return the facts of text and report as labelled lines, by their titles; no empty ones."""
-    facts: dict[str, Sequence[Sequence[str]]] = {
+    """Return the facts of text and report as labelled lines, by their titles."""
+    return {
         "Estimates": estimate_lines(comparison),
         "Overflows the Unified Buffer": _once(
             (row, overflow_text(plan)) for row, plan in _planned(comparison) if plan.overflow
@@ -85,7 +86,6 @@ def _facts(comparison: Comparison) -> dict[str, Sequence[Sequence[str]]]:
         CAVEATS: caveat_lines(comparison),
         "Rules": source_lines(comparison),
     }
-    return {title: lines for title, lines in facts.items() if lines}
 
 
 def _upgrades(comparison: Comparison) -> list[tuple[str, list[Line]]]:
@@ -255,10 +255,12 @@ def limits_view(table: LimitTable) -> RenderableType:
         axis=table.vary or "each size, the other sizes unchanged",
         along=say(" along {along}", table) if table.along else "",
     )
-    head = Paragraph(title, "bold", is_line=True)
-    parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]
-    reasons = _constraints(table) + _sources(table)
-    return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
+    return stack(
+        Paragraph(title, "bold", is_line=True),
+        lines_table([("with", fixed)]),
+        *after_gap(_ranges(table)),
+        *after_gap(lines_table(_constraints(table) + _sources(table))),
+    )
 
 
 def _shown(value: Any) -> str:
@@ -279,12 +281,11 @@ def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_tex
     rows = []
     before: tuple[str, tuple[str, ...]] | None = None
     for row in _merged_rows(table):
-        repeated = table.along and before == (row.product, row.socs)
+        sizes = [Verbatim(row.size)] if size else []
+        where = [*sizes, Verbatim(row.product), listed(row.socs)]
+        if table.along and before == (row.product, row.socs):
+            where = ["", ""]
         before = (row.product, row.socs)
-        where = ["", ""]
-        if not repeated:
-            sizes = [Verbatim(row.size)] if size else []
-            where = [*sizes, Verbatim(row.product), listed(row.socs)]
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
@@ -449,17 +450,23 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         title=operator_title(comparison.operator),
         where=", ".join(runs_on) or "no product",
     )
-    sections = [
-        Section("Side by side", (_compared_table(comparison),)),
+    hints = dict.fromkeys(
+        (row.profile.name, row.refusal.hint)
+        for row in comparison.rows
+        if row.refusal is not None and row.refusal.hint
+    )
+    sections = filled(
+        ("Side by side", [_compared_table(comparison)]),
         *(
-            Section(name, (lines_table(lines),))
+            (name, [lines_table(lines)])
             for name, lines in _facts(comparison).items()
             if name != CAVEATS  # their sentences have numbers that the JSON has not
         ),
-        *(Section(name, (table,)) for name, table in _hints_and_changes(comparison) if table.rows),
-        *(Section(name, (lines_table(lines),)) for name, lines in _upgrades(comparison)),
-    ]
-    return Document(sentence, sentence, tuple(sections), call, "good" if runs_on else "bad")
+        ("What would be right", [Table(("product", "what would be right"), tuple(hints))]),
+        ("Nearest changes of path", [_changes_table(comparison)]),
+        *((name, [lines_table(lines)]) for name, lines in _upgrades(comparison)),
+    )
+    return Document(sentence, sentence, sections, call, "good" if runs_on else "bad")
 
 
 def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
@@ -474,19 +481,6 @@ def _compared_table(comparison: Comparison) -> Table:
             *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
         ),
         rows,
-    )
-
-
-def _hints_and_changes(comparison: Comparison) -> tuple[tuple[str, Table], ...]:
-    """Return what would be right instead of refused calls, and the nearest changes of path."""
-    hints = dict.fromkeys(
-        (row.profile.name, row.refusal.hint)
-        for row in comparison.rows
-        if row.refusal is not None and row.refusal.hint
-    )
-    return (
-        ("What would be right", Table(("product", "what would be right"), tuple(hints))),
-        ("Nearest changes of path", _changes_table(comparison)),
     )
 
 
@@ -533,14 +527,13 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
     sentence += say(" along {along}", table) if table.along else ""
     drawn = _frontier_figure(table) if table.along else range_picture(table)
-    reasons = _constraints(table) + _sources(table)
-    sections = [
-        *([Section("Pictures", (drawn,))] if drawn else []),
-        Section("Legal values", (_ranges(table, ", ".join),)),
-        *([Section("Limits of each size", (lines_table(reasons),))] if reasons else []),
-        Section("With", (Table(("name", "value"), tuple(table.fixed.items()), folded=True),)),
-    ]
-    return Document(sentence, sentence, tuple(sections), call)
+    sections = filled(
+        ("Pictures", [drawn] if drawn else []),
+        ("Legal values", [_ranges(table, ", ".join)]),
+        ("Limits of each size", [lines_table(_constraints(table) + _sources(table))]),
+        ("With", [Table(("name", "value"), tuple(table.fixed.items()), folded=True)]),
+    )
+    return Document(sentence, sentence, sections, call)
 
 
 def _frontier_figure(table: LimitTable) -> Figure | None:

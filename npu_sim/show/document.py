@@ -3,7 +3,7 @@
 :mod:`npu_sim.show.html` renders it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -88,6 +88,15 @@ class Document:
         return tuple(block for section in self.sections for block in section.blocks)
 
 
+def filled(*sections: tuple[str, Iterable[Block]]) -> tuple[Section, ...]:
+    """Return the sections that have content; a table without rows is none."""
+    contents = (
+        (title, tuple(block for block in blocks if not isinstance(block, Table) or block.rows))
+        for title, blocks in sections
+    )
+    return tuple(Section(title, blocks) for title, blocks in contents if blocks)
+
+
 def table_report(
     title: str,
     sentence: str,
@@ -106,17 +115,12 @@ def table_report(
     - ``notes``: paragraphs at the end.
     - ``call``: command that reproduces the report.
     """
-    sections = []
-    if pictures:
-        sections.append(Section("Pictures", tuple(pictures)))
-    sections += [
-        Section(table.caption or "Table", (replace(table, caption=""),))
-        for table in tables
-        if table.rows
-    ]
-    if notes:
-        sections.append(Section("Notes", tuple(Paragraph(note) for note in notes)))
-    return Document(title=title, sentence=sentence, sections=tuple(sections), call=call)
+    sections = filled(
+        ("Pictures", pictures),
+        *((table.caption or "Table", [replace(table, caption="")]) for table in tables),
+        ("Notes", map(Paragraph, notes)),
+    )
+    return Document(title, sentence, sections, call)
 
 
 def view_report(view: RenderableType) -> Document:
@@ -133,8 +137,7 @@ def view_report(view: RenderableType) -> Document:
             sections.append((part.text, []))
         else:
             sections[-1][1].append(part)
-    filled = tuple(Section(name, tuple(blocks)) for name, blocks in sections if blocks)
-    return Document(title, title, filled, outcome=outcome)
+    return Document(title, title, filled(*sections), outcome=outcome)
 
 
 def _parts(view: RenderableType) -> Iterator[Paragraph | Table]:

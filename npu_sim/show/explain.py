@@ -11,7 +11,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan, SizeLimit
 from npu_sim.show.comparisons import bound_text
-from npu_sim.show.layout import Column, Paragraph, Table, stack
+from npu_sim.show.layout import Column, Paragraph, Table, after_gap, stack
 from npu_sim.show.text import (
     OUTCOME_STYLES,
     evidence_cells,
@@ -41,68 +41,62 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     if plan is None:
         return _refusal_view(explanation)
     key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
-    parts: list[RenderableType] = [
-        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
-    ]
     overflow = overflow_text(plan)
-    parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     reason = [(plan.path_reason,)] if plan.path_reason else []
-    parts += _section("path", [(Text("{path}{key}", plan, key=key),), *reason])
     decisions = (
         _decision_rows(number, decision) for number, decision in enumerate(plan.decisions, 1)
     )
-    parts += _section("decisions", [row for rows in decisions for row in rows])
     nearby = explanation.nearby[:SHOWN_NEARBY]
     changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
-    parts += _section(
-        "nearest changes", changes, styles=["red" if change.refusal else "" for change in nearby]
-    )
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
-    parts += _section("cores", [(cores, plan.cores_note), (plan.per_core,)])
     launches = say("launches: {launches}", launches=len(plan.launches))
     if len(plan.launches) > 1:
         launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
-    parts += _section(launches, _launch_rows(plan.launches))
-    for memory in plan.memories:
-        parts += _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
-    parts += _section(
-        "estimates (lower bound: npu-sim timeline)", estimate_rows(explanation.estimates)
+    prices = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
+    keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
+    memories = (
+        _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
+        for memory in plan.memories
     )
-    parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
-    parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,))
-    if plan.workspace.nodes:
-        parts += ["", workspace_tables(plan.workspace, indent=2)]
-    parts += _section("order", _order_rows(plan, explanation.other_mode))
-    parts += _section(
-        "deterministic computation off and on",
-        [(value, note) for _, value, note in determinism_lines(explanation.determinism)],
+    areas = ("", workspace_tables(plan.workspace, indent=2)) if plan.workspace.nodes else ()
+    workspace = _workspace_title(plan.workspace), _workspace_rows(plan.workspace)
+    return stack(
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
+        *_section("overflows the Unified Buffer", [(overflow,)] if overflow else []),
+        *_section("path", [(Text("{path}{key}", plan, key=key),), *reason]),
+        *_section("decisions", [row for rows in decisions for row in rows]),
+        *_section(
+            "nearest changes",
+            changes,
+            styles=["red" if change.refusal else "" for change in nearby],
+        ),
+        *_section("cores", [(cores, plan.cores_note), (plan.per_core,)]),
+        *_section(launches, _launch_rows(plan.launches)),
+        *(part for parts in memories for part in parts),
+        *_section(
+            "estimates (lower bound: npu-sim timeline)", estimate_rows(explanation.estimates)
+        ),
+        *_section("size limits, other arguments unchanged", _limit_rows(explanation.limits)),
+        *_section(*workspace, right=(1,)),
+        *areas,
+        *_section("order", _order_rows(plan, explanation.other_mode)),
+        *_section("deterministic computation off and on", prices),
+        *_section("keys of the profile without effect", keys),
+        *_section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats]),
+        *_section("evidence", evidence_cells(plan)),
+        *_section("rules", [(plan.rules_source,)] if plan.rules_source else []),
     )
-    parts += _section(
-        "keys of the profile without effect",
-        [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys],
-    )
-    parts += _section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats])
-    parts += _section("evidence", evidence_cells(plan))
-    if plan.rules_source:
-        parts += _section("rules", [(plan.rules_source,)])
-    return stack(*parts)
 
 
 def _section(
     title: str, rows: Sequence[Row], right: Sequence[int] = (), styles: Sequence[str] = ()
-) -> list[RenderableType]:
+) -> tuple[RenderableType, ...]:
     """Return a section as a heading and indented columns; nothing if it has no rows."""
-    if not rows:
-        return []
     columns = [
         Column(right=column in right, wraps=column not in right)
-        for column in range(max(len(row) for row in rows))
+        for column in range(max(map(len, rows), default=0))
     ]
-    return [
-        "",
-        Paragraph(title, "bold", is_line=True),
-        Table(columns, rows, styles=styles, indent=2),
-    ]
+    return after_gap(Table(columns, rows, styles=styles, indent=2), title)
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
@@ -126,16 +120,12 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
     rows: list[Row] = []
     for number, launch in enumerate(launches):
-        cores = ""
-        if launch.block_dim == 1:
-            cores = " on 1 core"
-        elif launch.block_dim:
-            cores = Text(" on {block_dim} cores", launch)
+        cores = Text(" on {block_dim} cores", launch) if launch.block_dim else ""
         exact = launch.evidence is Evidence.EXACT
         head = Text(
             "{kernel}{cores}{evidence}{note}",
             launch,
-            cores=cores,
+            cores=" on 1 core" if launch.block_dim == 1 else cores,
             evidence="" if exact else Text(", {value}", launch.evidence),
             note=Text("; {note}", launch) if launch.note else "",
         )

@@ -7,8 +7,8 @@ from rich.console import RenderableType
 from npu_sim.device_kit.check import KitCheck, ModeCheck
 from npu_sim.device_kit.folder import Kit
 from npu_sim.language import Text, joined, say
-from npu_sim.show.document import Document, Section
-from npu_sim.show.layout import Paragraph, Table, lines_table, stack
+from npu_sim.show.document import Document, filled
+from npu_sim.show.layout import Paragraph, Table, after_gap, lines_table, stack
 
 HEADINGS = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
 MOST_FINDINGS = 20
@@ -29,13 +29,13 @@ def kit_view(answer: Kit) -> RenderableType:
         "run_on_device.py; then npu-sim kit --check {folder}",
         answer,
     )
-    parts: list[RenderableType] = [Paragraph(written, "bold")]
-    if answer.left_out:
-        parts += [
-            Paragraph(Text("left out: {count} lines", count=len(answer.left_out))),
-            *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
-        ]
-    return stack(*parts, Paragraph(following))
+    left_out = Text("left out: {count} lines", count=len(answer.left_out))
+    return stack(
+        Paragraph(written, "bold"),
+        *([left_out] if answer.left_out else []),
+        *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
+        following,
+    )
 
 
 def headline(answer: KitCheck) -> str:
@@ -117,16 +117,14 @@ def _finding(mode: ModeCheck, finding: str) -> str:
 def check_view(answer: KitCheck) -> RenderableType:
     """Return the verdicts as text, with what is not as planned."""
     found = findings_of(answer)
-    parts: list[RenderableType] = [
+    more = len(found) - MOST_FINDINGS
+    return stack(
         Paragraph(headline(answer), "bold"),
         lines_table(lines_of(answer)),
-    ]
-    if found:
-        parts += ["", lines_table(found[:MOST_FINDINGS])]
-    if len(found) > MOST_FINDINGS:
-        parts.append(Text("{count} more: --report", count=len(found) - MOST_FINDINGS))
-    parts.append(Text("written: {folder}/evidence.jsonl", answer))
-    return stack(*parts)
+        *after_gap(lines_table(found[:MOST_FINDINGS])),
+        *([Text("{count} more: --report", count=more)] if more > 0 else []),
+        Text("written: {folder}/evidence.jsonl", answer),
+    )
 
 
 def check_document(answer: KitCheck) -> Document:
@@ -144,9 +142,10 @@ def check_document(answer: KitCheck) -> Document:
         )
         for mode in answer.modes
     ]
-    sections = [Section(say("Verdicts"), (lines_table(lines_of(answer)),))]
-    if found := findings_of(answer):
-        sections.append(Section(say("Not as planned"), (lines_table(found),)))
-    sections.append(Section(say("Calls"), (Table(HEADINGS, rows),)))
+    sections = filled(
+        (say("Verdicts"), [lines_table(lines_of(answer))]),
+        (say("Not as planned"), [lines_table(findings_of(answer))]),
+        (say("Calls"), [Table(HEADINGS, rows)]),
+    )
     title = headline(answer)
-    return Document(title, title, tuple(sections), "", "bad" if answer.contradicted else "good")
+    return Document(title, title, sections, "", "bad" if answer.contradicted else "good")

@@ -260,6 +260,15 @@ def stack(*parts: RenderableType) -> Group:
     return Group(*(Paragraph(part) if isinstance(part, str) else part for part in parts))
 
 
+def after_gap(part: Table | str, title: str = "") -> tuple[RenderableType, ...]:
+    """Return a part after an empty line and its title; nothing for a table without rows or ``""``.
+
+    A string is a paragraph.
+    """
+    heading = (Paragraph(title, "bold", is_line=True),) if title else ()
+    return ("", *heading, part) if (part.rows if isinstance(part, Table) else part) else ()
+
+
 def render(renderable: RenderableType, width: int | None = None) -> str:
     """Return the printed text without colours; ``width`` None is the width of the terminal."""
     buffer, columns = io.StringIO(), width or shutil.get_terminal_size((110, 24)).columns

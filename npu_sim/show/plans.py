@@ -9,7 +9,7 @@ from npu_sim.language import Text, joined, say
 from npu_sim.language.quantities import percent_text, time_text
 from npu_sim.operators.timelines import is_timed, steps, work_over_time
 from npu_sim.plans.model import Plan
-from npu_sim.show.document import Block, Document, Drawing, Picture, Section
+from npu_sim.show.document import Block, Document, Drawing, Picture, Section, filled
 from npu_sim.show.layout import Cell, Paragraph, Table, lines_table
 from npu_sim.show.pictures import (
     core_map,
@@ -21,7 +21,7 @@ from npu_sim.show.pictures import (
     workspace_colours,
     workspace_map,
 )
-from npu_sim.show.studies import rows_sections
+from npu_sim.show.studies import ROWS_TITLE, rows_blocks
 from npu_sim.show.text import (
     LAUNCH_COLUMNS,
     change_lines,
@@ -51,12 +51,13 @@ from npu_sim.timelines.model import LaunchTime, Timeline
 
 def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Section, ...]:
     """Return the non-empty sections of a plan, or those with the given titles."""
-    sections = (
-        (title, blocks(plan))
-        for title, blocks in SECTIONS.items()
-        if titles is None or title in titles
+    return filled(
+        *(
+            (title, blocks(plan))
+            for title, blocks in SECTIONS.items()
+            if titles is None or title in titles
+        )
     )
-    return tuple(Section(title, blocks) for title, blocks in sections if blocks)
 
 
 def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -86,17 +87,16 @@ def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (Table(LAUNCH_COLUMNS, tuple(launch_rows(plan.launches))),) if plan.launches else ()
+    return (Table(LAUNCH_COLUMNS, launch_rows(plan.launches)),)
 
 
 def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (_decision_table(plan), lines_table(change_lines(plan))) if plan.decisions else ()
+    return _decision_table(plan), lines_table(change_lines(plan))
 
 
 def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
-    fields = tuple(flat(plan.tiling))
     caption = "every field, under the vendor's name"
-    return (Table(("field", "value"), fields, caption, folded=True),) if fields else ()
+    return (Table(("field", "value"), flat(plan.tiling), caption, folded=True),)
 
 
 def _memory_table(plan: Plan) -> Table:
@@ -124,18 +124,17 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         for part in workspace.parts
     )
     headings = ("part", "bytes", "kind", "evidence", "note")
-    blocks: list[Block] = [
+    unknown = joined((part.name for part in workspace.unknown), ", ")
+    left_out = Paragraph(Text("The total leaves out: {parts}", parts=unknown))
+    return (
         Picture(workspace_map(workspace.parts, workspace.total_bytes)),
         Table(headings, rows, colours=workspace_colours(workspace.parts)),
-    ]
-    blocks += [
-        Table(headings, tuple(rows), title, folded=True)
-        for title, headings, rows in workspace_rows(workspace)
-    ]
-    if workspace.unknown:
-        names = joined((part.name for part in workspace.unknown), ", ")
-        blocks.append(Paragraph(Text("The total leaves out: {parts}", parts=names)))
-    return tuple(blocks)
+        *(
+            Table(names, places, title, folded=True)
+            for title, names, places in workspace_rows(workspace)
+        ),
+        *([left_out] if unknown else []),
+    )
 
 
 def _decision_table(plan: Plan) -> Table:
@@ -267,7 +266,7 @@ def result_report(
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (
         Section("Run", (lines_table(lines), seconds, *strips)),
-        *rows_sections(rows),
+        *filled((ROWS_TITLE, rows_blocks(rows))),
         *plan_sections(plan),
         *_drawn(plan, work),
     )

@@ -26,10 +26,11 @@ from npu_sim.questions.preflight import (
     Matrix,
     Row,
     Summary,
+    grouped_cells,
 )
 from npu_sim.questions.preflight_checks import BoundSum, Totals
 from npu_sim.show.document import Document, table_report
-from npu_sim.show.layout import Cell, Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import Cell, Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time
 
 SHOWN_ROWS = 40
@@ -120,14 +121,21 @@ def stale_text(finding: Finding) -> str:
 
 def matrix_view(matrix: Matrix) -> Group:
     """Return a preflight as a rich renderable."""
-    parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
-    more = len(matrix.rows) - SHOWN_ROWS
-    if more > 0:
-        parts.append(say("and {rows} more calls: --report or --json lists all", rows=more))
-    legend = legend_text(matrix)
-    if legend:
-        parts += ["", legend]
-    return stack(*parts, *notes(matrix))
+    return stack(
+        _counts(matrix),
+        "",
+        _calls(matrix),
+        *_more_calls(len(matrix.rows)),
+        *after_gap(legend_text(matrix)),
+        *notes(matrix),
+    )
+
+
+def _more_calls(rows: int) -> list[str]:
+    """Return how many of the rows are not shown; nothing if all are."""
+    more = rows - SHOWN_ROWS
+    text = say("and {rows} more calls: --report or --json lists all", rows=more)
+    return [text] if more > 0 else []
 
 
 def notes(matrix: Matrix) -> list[RenderableType]:
@@ -137,24 +145,22 @@ def notes(matrix: Matrix) -> list[RenderableType]:
     are named only: reports and ``--lines`` have their sentences.
     """
     faults = _merged(matrix.faults() + matrix.faults(INFORMATIONAL))
-    groups = [[fault_text(fault) for fault in faults[:SHOWN_FAULTS]]]
     more = len(faults) - SHOWN_FAULTS
-    if more > 0:
-        groups[0].append(say("and {faults} more kinds: --report or --json lists all", faults=more))
-    groups.append([*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS])
-    if matrix.baseline:
-        stale = [
-            say("line {line}: {text}", line=line, text=stale_text(finding))
-            for finding, line in matrix.stale().items()
-        ]
-        groups.append([baseline_text(matrix), *stale])
-    groups.append(_remarks(matrix))
-    groups += [[text] for text in recorded_lines(matrix)]
-    parts: list[RenderableType] = []
-    for group in groups:
-        if group:
-            parts += ["", *map(_line, group)]
-    return parts
+    others = say("and {faults} more kinds: --report or --json lists all", faults=more)
+    stale = (
+        say("line {line}: {text}", line=line, text=stale_text(finding))
+        for finding, line in matrix.stale().items()
+    )
+    groups = [
+        [*map(fault_text, faults[:SHOWN_FAULTS]), *([others] if more > 0 else [])],
+        [*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS],
+        [baseline_text(matrix), *stale] if matrix.baseline else [],
+        _remarks(matrix),
+        *([text] for text in recorded_lines(matrix)),
+    ]
+    return [
+        stack("", *(Paragraph(text, is_line=True) for text in group)) for group in groups if group
+    ]
 
 
 def remark_lines(matrix: Matrix) -> list[str]:
@@ -164,14 +170,17 @@ def remark_lines(matrix: Matrix) -> list[str]:
 
 def _remarks(matrix: Matrix) -> list[str]:
     """Return the remarks of a kind, or which lines have them where they are many."""
-    caveats: dict[str, dict[int, Row]] = {}
-    for row, _, checked in matrix.cells():
-        for code in checked.facts.get("caveats", ()):
-            caveats.setdefault(Verbatim(code), {})[row.line] = row
-    differences: dict[str, dict[int, Row]] = {}
-    for found in matrix.differences():
-        if name := DIFFERENT.get(found.fact):
-            differences.setdefault(name, {}).update((row.line, row) for row in found.rows)
+    caveats = grouped_cells(
+        (Verbatim(code), row, label)
+        for row, label, checked in matrix.cells()
+        for code in checked.facts.get("caveats", ())
+    )
+    differences = grouped_cells(
+        (DIFFERENT[found.fact], row, "")
+        for found in matrix.differences()
+        if found.fact in DIFFERENT
+        for row in found.rows
+    )
     lines: list[str] = []
     are_named = False
     for sentences, kinds in (
@@ -183,8 +192,8 @@ def _remarks(matrix: Matrix) -> list[str]:
             continue
         are_named = True
         names = (
-            Text("{name} ({lines})", name=name, lines=lines_text(rows.values()))
-            for name, rows in kinds.items()
+            Text("{name} ({lines})", name=name, lines=lines_text(rows))
+            for name, (rows, _) in kinds.items()
         )
         lines.append(joined(names, ", "))
     return [*lines, say("sentences: --lines or --report")] if are_named else lines
@@ -217,25 +226,20 @@ def _merged(faults: Sequence[Fault]) -> list[Fault]:
     ]
 
 
-def _line(text: str) -> Paragraph:
-    return Paragraph(text, is_line=True)
-
-
 def _counts(matrix: Matrix) -> Table:
-    lines = []
     summaries = matrix.summaries()
-    if len(summaries) > 1:
-        lines.append(("all", _count_text(matrix.summary()), ""))
-    for label, summary in summaries.items():
-        peak, place = summary.peak, ""
-        if peak:
-            place = say(
-                "peak {size} of workspace, line {line}: {op} on {soc}",
-                peak,
-                size=bytes_text(peak.workspace_bytes),
-            )
-        lines.append((label, _count_text(summary), place))
-    return lines_table(lines)
+    every = [("all", _count_text(matrix.summary()), "")] if len(summaries) > 1 else []
+    lines = (
+        (label, _count_text(found), _peak_text(found.peak)) for label, found in summaries.items()
+    )
+    return lines_table([*every, *lines])
+
+
+def _peak_text(peak: Checked | None) -> str:
+    if peak is None:
+        return ""
+    size = bytes_text(peak.workspace_bytes)
+    return say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
 
 
 def _count_text(summary: Summary) -> str:
@@ -309,17 +313,18 @@ def legend_text(matrix: Matrix) -> str:
 
 def caveat_lines(matrix: Matrix) -> Iterator[str]:
     """Return the caveats of the calls as sentences, each once."""
-    groups: dict[tuple[str, str], tuple[dict[int, Row], dict[str, None]]] = {}
-    for row, label, checked in matrix.cells():
-        codes, messages = (checked.facts.get(key, ()) for key in ("caveats", "caveat_messages"))
-        for code, message in zip(codes, messages, strict=True):
-            rows, labels = groups.setdefault((code, message), ({}, {}))
-            rows[row.line], labels[label] = row, None
+    groups = grouped_cells(
+        (caveat, row, label)
+        for row, label, checked in matrix.cells()
+        for caveat in zip(
+            checked.facts.get("caveats", ()), checked.facts.get("caveat_messages", ()), strict=True
+        )
+    )
     for (code, message), (rows, labels) in groups.items():
         yield say(
             "{code}, {lines}, {labels}: {message}",
             code=Verbatim(code),
-            lines=lines_text(rows.values()),
+            lines=lines_text(rows),
             labels=labels_text(labels),
             message=message,
         )
@@ -458,35 +463,36 @@ NOTE = (
 def totals_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     """Return one row per target, under ``TOTALS``; counts are weighted."""
     summaries = matrix.summaries()
-    rows: list[tuple[str, ...]] = []
-    for label, sums in matrix.totals().items():
-        summary = summaries[label]
-        bound = _sums_text(sums)
-        if sums.unbounded:
-            bound = say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
-        rows.append(
-            (
-                label,
-                f"{summary.count:,}",
-                f"{sums.calls:,}",
-                f"{sums.launches:,}",
-                bound,
-                _estimate_text(sums.estimates),
-                bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
-            )
+    return [
+        (
+            label,
+            f"{summaries[label].count:,}",
+            f"{sums.calls:,}",
+            f"{sums.launches:,}",
+            _sums_text(sums),
+            _estimate_text(sums.estimates),
+            bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
         )
-    return rows
+        for label, sums in matrix.totals().items()
+    ]
 
 
 def _sums_text(sums: Totals) -> str:
     """Return the sums of bounds, each of calls with bounds that cover the same work."""
-    if len(sums.bounds) < 2:
-        return bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
-    parts = []
-    for coverage, found in sums.bounds.items():
-        time = bound_cell(found.bound_us, coverage)
-        parts.append(say("{calls}: {time}", calls=calls_text(found.calls), time=time))
-    return joined(parts)
+    bound = bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
+    if len(sums.bounds) > 1:
+        parts = (
+            say(
+                "{calls}: {time}",
+                calls=calls_text(found.calls),
+                time=bound_cell(found.bound_us, coverage),
+            )
+            for coverage, found in sums.bounds.items()
+        )
+        bound = joined(parts)
+    if not sums.unbounded:
+        return bound
+    return say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
 
 
 def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
@@ -588,12 +594,16 @@ def headline(matrix: Matrix) -> str:
     calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
     if any(len(_coverages(row)) > 1 for row in matrix.rows):
         return say("{calls}: bounds cover different work, not compared", calls=calls)
-    bounds = []
-    for label, sums in matrix.totals().items():
-        times = [covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items()]
-        time = joined(times, " and ") if times else time_text(0.0)
-        bounds.append(Text("{time} on {label}", time=time, label=label))
+    bounds = (
+        Text("{time} on {label}", time=_covered_times(sums), label=label)
+        for label, sums in matrix.totals().items()
+    )
     return say("{calls}: at least {bounds}", calls=calls, bounds=joined(bounds, ", "))
+
+
+def _covered_times(sums: Totals) -> str:
+    times = (covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items())
+    return joined(times, " and ") or time_text(0.0)
 
 
 def times_parts(matrix: Matrix) -> list[RenderableType]:
@@ -601,16 +611,15 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
     if not matrix.timed:
         return []
     rows = call_rows(matrix)
-    parts: list[RenderableType] = [
+    return [
         "",
         _table(TOTALS, totals_rows(matrix)),
         "",
         _table(CALLS, rows[:SHOWN_ROWS]),
+        *_more_calls(len(rows)),
+        "",
+        *(Paragraph(line, "dim") for line in time_notes(matrix)),
     ]
-    if len(rows) > SHOWN_ROWS:
-        more = len(rows) - SHOWN_ROWS
-        parts.append(say("and {rows} more calls: --report or --json lists all", rows=more))
-    return [*parts, "", *(Paragraph(line, "dim") for line in time_notes(matrix))]
 
 
 def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
@@ -634,73 +643,76 @@ def preflight_view(matrix: Matrix) -> Group:
 
 
 RECORDED_KERNELS = 12
-_COUNTED = (Column("count", right=True, key=True),)
 
 
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     """Return a recording as a rich renderable; ``file`` is where its calls were written."""
-    calls, lost, kernels = (
-        recording["calls"],
-        recording["not_recognised"],
-        recording["not_modelled"],
+    calls, kernels = recording["calls"], recording["not_modelled"]
+    rows = [
+        (
+            f"{call['count']}x",
+            call["op"],
+            ", ".join(f"{name} {value}" for name, value in call["inputs"].items()),
+            call.get("name", ""),
+        )
+        for call in calls
+    ]
+    shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
+    more = (
+        say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
+        if len(kernels) > RECORDED_KERNELS
+        else ""
     )
-    parts: list[RenderableType] = [
+    texts = (
+        ("forked processes made calls that are not recorded: {processes}", "processes"),
+        ("started processes are not recorded: {processes}", "spawned"),
+    )
+    unrecorded = (
+        after_gap(say(text, processes=", ".join(recording[name])))
+        for text, name in texts
+        if recording.get(name)
+    )
+    return stack(
         say(
             "{calls}, in {file}",
             calls=calls_text(sum(call["count"] for call in calls), len(calls)),
             file=visible(str(file)),
-        )
-    ]
-    if calls:
-        rows = []
-        for call in calls:
-            inputs = ", ".join(f"{name} {value}" for name, value in call["inputs"].items())
-            rows.append((f"{call['count']}x", call["op"], inputs, call.get("name", "")))
-        columns = (
-            *_COUNTED,
-            Column("op", key=True),
-            Column("inputs", wraps=True, plain=True),
-            Column("called from", wraps=True),
-        )
-        parts += ["", Table(columns, rows)]
-    for title, listed in (("not recognised", lost), ("remark on", recording.get("remarks", ()))):
-        if listed:
-            parts += ["", _listed(title, listed)]
-    if processes := recording.get("processes"):
-        names = ", ".join(processes)
-        parts += [
-            "",
-            say("forked processes made calls that are not recorded: {processes}", processes=names),
-        ]
-    if spawned := recording.get("spawned"):
-        names = ", ".join(spawned)
-        parts += ["", say("started processes are not recorded: {processes}", processes=names)]
-    if kernels:
-        shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
-        more = (
-            say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
-            if len(kernels) > RECORDED_KERNELS
-            else ""
-        )
-        parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
-    return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))
-
-
-def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of code with a reason and a place."""
-    rows = []
-    for entry in entries:
-        place = entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else "")
-        rows.append((f"{entry['count']}x", entry["what"], entry["why"], place))
-    return Table(
-        (
-            *_COUNTED,
-            Column(title, key=True),
-            Column("why", wraps=True, plain=True),
-            Column("called from", wraps=True),
         ),
-        rows,
+        *after_gap(_counted("op", "inputs", rows)),
+        *after_gap(_listed("not recognised", recording["not_recognised"])),
+        *after_gap(_listed("remark on", recording.get("remarks", ()))),
+        *(part for parts in unrecorded for part in parts),
+        *after_gap(
+            say("not modelled: {shown}{more}", shown=", ".join(shown), more=more) if shown else ""
+        ),
+        "",
+        say("next: npu-sim preflight {file} --products all", file=file),
     )
+
+
+def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
+    """Return a table of code with a reason and a place."""
+    rows = [
+        (
+            f"{entry['count']}x",
+            entry["what"],
+            entry["why"],
+            entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else ""),
+        )
+        for entry in entries
+    ]
+    return _counted(title, "why", rows)
+
+
+def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of what a recording counts, with its facts and its place."""
+    columns = (
+        Column("count", right=True, key=True),
+        Column(title, key=True),
+        Column(facts, wraps=True, plain=True),
+        Column("called from", wraps=True),
+    )
+    return Table(columns, rows)
 
 
 COUNTS = (
@@ -771,7 +783,7 @@ def _targets_table(matrix: Matrix) -> Table:
             summary.malformed,
             summary.unknown,
             summary.not_fine,
-            short_bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
+            short_bytes_text(summary.peak_bytes) if summary.peak else "",
         )
         for label, summary in matrix.summaries().items()
     )

@@ -14,8 +14,8 @@ from npu_sim.failures.diagnosis import Diagnosis
 from npu_sim.language import Text, joined, say
 from npu_sim.language.quantities import calls_text
 from npu_sim.show import svg
-from npu_sim.show.document import Block, Document, Picture, Section
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.document import Block, Document, Picture, Section, filled
+from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.verdicts.answers import (
     STATUSES,
     WORST_ELEMENTS,
@@ -199,16 +199,11 @@ def verification_view(answer: Verification) -> RenderableType:
     parts: list[RenderableType] = []
     columns = [Column(name, key=name == "element", wraps=name == "reason") for name in HEADINGS]
     for verdict in answer.outputs.values():
-        parts.append(output_verdict_view(verdict, _product(answer)))
-        if verdict.worst:
-            parts += ["", Table(columns, element_rows(verdict, MOST_ROWS), indent=2)]
-        parts.append("")
+        worst = Table(columns, element_rows(verdict, MOST_ROWS), indent=2)
+        parts += [output_verdict_view(verdict, _product(answer)), *after_gap(worst), ""]
     for difference in answer.against.values():
-        parts.append(lines_table(difference_lines(difference)))
-        if difference.rows:
-            rows = difference_rows(difference)[:MOST_ROWS]
-            parts += ["", Table([Column(name) for name in DIFFERENCES], rows, indent=2)]
-        parts.append("")
+        rows = Table(DIFFERENCES, difference_rows(difference)[:MOST_ROWS], indent=2)
+        parts += [lines_table(difference_lines(difference)), *after_gap(rows), ""]
     return stack(*parts, lines_table(place_lines(answer)))
 
 
@@ -267,24 +262,34 @@ MEASURED = "Given values are from your files; what the product can produce is si
 
 def verification_report(answer: Verification, call: str = "") -> Document:
     """Return the report of an answer; ``call`` is the command that reproduces it."""
-    sections = []
-    for verdict in answer.outputs.values():
-        blocks: list[Block] = [lines_table(verdict_lines(verdict))]
-        if verdict.elements.size:
-            note = "Elements in the order of memory; darker bars hold more of that verdict."
-            blocks.append(Picture(element_map(verdict), note))
-        if verdict.worst:
-            blocks.append(Table(HEADINGS, tuple(element_rows(verdict)), "Worst elements"))
-        sections.append(Section(sentence(verdict, _product(answer)), tuple(blocks)))
-    for name, difference in answer.against.items():
-        found: list[Block] = [lines_table(difference_lines(difference))]
-        if difference.rows:
-            found.append(Table(DIFFERENCES, tuple(difference_rows(difference)), "Rows"))
-        sections.append(Section(say("{name}: two results", name=name), tuple(found)))
-    sections.append(Section("Device", (lines_table(place_lines(answer)),)))
+    sections = filled(
+        *(
+            (sentence(verdict, _product(answer)), _verdict_blocks(verdict))
+            for verdict in answer.outputs.values()
+        ),
+        *(
+            (
+                say("{name}: two results", name=name),
+                (
+                    lines_table(difference_lines(difference)),
+                    Table(DIFFERENCES, difference_rows(difference), "Rows"),
+                ),
+            )
+            for name, difference in answer.against.items()
+        ),
+        ("Device", [lines_table(place_lines(answer))]),
+    )
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
-    return Document(headline, headline, tuple(sections), call, outcome, MEASURED)
+    return Document(headline, headline, sections, call, outcome, MEASURED)
+
+
+def _verdict_blocks(verdict: OutputVerdict) -> Iterator[Block]:
+    yield lines_table(verdict_lines(verdict))
+    if verdict.elements.size:
+        note = "Elements in the order of memory; darker bars hold more of that verdict."
+        yield Picture(element_map(verdict), note)
+    yield Table(HEADINGS, element_rows(verdict), "Worst elements")
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
@@ -327,17 +332,16 @@ CALL_COLUMNS = [
 
 def dump_view(reading: DumpReading) -> RenderableType:
     """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
-    rows = call_rows(reading)
-    parts: list[RenderableType] = [lines_table(head_lines(reading))]
-    if rows:
-        parts += ["", Table(CALL_COLUMNS, rows)]
-    details = [line for call in reading.calls for line in call_lines(call)]
-    details += [line for call in reading.other_calls for line in other_lines(reading, call)]
-    if details:
-        parts += ["", lines_table(details, styles={"impossible": "red", "unreachable": "red"})]
-    if reading.against is not None:
-        parts += ["", lines_table(comparison_lines(reading, MOST_LINES))]
-    return stack(*parts)
+    details = (
+        *(line for call in reading.calls for line in call_lines(call)),
+        *(line for call in reading.other_calls for line in other_lines(reading, call)),
+    )
+    return stack(
+        lines_table(head_lines(reading)),
+        *after_gap(Table(CALL_COLUMNS, call_rows(reading))),
+        *after_gap(lines_table(details, styles={"impossible": "red", "unreachable": "red"})),
+        *after_gap(lines_table(comparison_lines(reading, MOST_LINES))),
+    )
 
 
 def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
@@ -472,8 +476,10 @@ def other_lines(reading: DumpReading, call: CallInDump) -> Iterator[tuple[str, s
 
 
 def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
-    """Yield the differences from the other dump, at most ``most``, with their causes."""
-    yield Text("other dump"), reading.against or ""
+    """Yield the differences from the other dump, if any, at most ``most``, with their causes."""
+    if reading.against is None:
+        return
+    yield Text("other dump"), reading.against
     yield Text("compared"), _compared(reading)
     for number, difference in enumerate(reading.differences[:most]):
         yield (
@@ -526,27 +532,24 @@ def _compared(reading: DumpReading) -> str:
 
 def dump_report(reading: DumpReading, call: str = "") -> Document:
     """Return the report of a dump; ``call`` is the command that reproduces it."""
-    first = {(difference.place, difference.entry): difference for difference in reading.differences}
-    rows = []
-    for described, row in zip(reading.calls, call_rows(reading), strict=True):
-        difference = first.get((described.place, described.entry))
-        rows.append((*row, "" if difference is None else say("difference")))
-    table = Table(
-        (*CALL_HEADINGS, "difference"),
-        tuple(rows),
-        colours=tuple("c3" if call.impossible else "" for call in reading.calls),
-    )
-    sections = [
-        Section("Dump", (lines_table(head_lines(reading)),)),
-        Section("Calls in their order", (table,)),
+    different = {(difference.place, difference.entry) for difference in reading.differences}
+    rows = [
+        (*row, say("difference") if (described.place, described.entry) in different else "")
+        for described, row in zip(reading.calls, call_rows(reading), strict=True)
     ]
-    if reading.against is not None:
-        most = len(reading.differences) + len(reading.unmatched)
-        sections.append(Section("Comparison", (lines_table(comparison_lines(reading, most)),)))
-    for described in reading.calls:
-        sections += _details(described, "")
-    for described in reading.other_calls:
-        sections += _details(described, reading.against or "")
+    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
+    most = len(reading.differences) + len(reading.unmatched)
+    sections = (
+        Section("Dump", (lines_table(head_lines(reading)),)),
+        Section(
+            "Calls in their order", (Table((*CALL_HEADINGS, "difference"), rows, colours=colours),)
+        ),
+        *filled(
+            ("Comparison", [lines_table(comparison_lines(reading, most))]),
+            *(_details(described, "") for described in reading.calls),
+            *(_details(described, reading.against or "") for described in reading.other_calls),
+        ),
+    )
     sentence = say(
         "{folder}: {calls}, {impossible} with values that the product cannot have written",
         folder=reading.folder,
@@ -554,20 +557,16 @@ def dump_report(reading: DumpReading, call: str = "") -> Document:
         impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
     )
     return Document(
-        sentence, sentence, tuple(sections), call, "bad" if reading.failed else "good", MEASURED
+        sentence, sentence, sections, call, "bad" if reading.failed else "good", MEASURED
     )
 
 
-def _details(call: CallInDump, folder: str) -> Iterable[Section]:
-    """Yield a section on a call whose results are not all equal, or that deserves a look."""
-    blocks: list[Block] = []
-    if lines := [(label, text) for label, text, _ in call_lines(call)]:
-        blocks.append(lines_table(lines))
-    for output, detail in call.details.items():
-        blocks += _output(output, detail)
-    if blocks:
-        title = " ".join(filter(None, (folder, call.place, call.entry)))
-        yield Section(f"{title}: {call.operator}", tuple(blocks))
+def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:
+    """Return a section: what deserves a look in a call, and its results if not all are equal."""
+    lines = lines_table((label, text) for label, text, _ in call_lines(call))
+    outputs = (_output(output, detail) for output, detail in call.details.items())
+    title = " ".join(filter(None, (folder, call.place, call.entry)))
+    return f"{title}: {call.operator}", (lines, *(block for blocks in outputs for block in blocks))
 
 
 def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
@@ -578,13 +577,12 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
         if count
     )
     yield lines_table([(output, joined(counts, ", "))])
-    if detail["worst"]:
-        cells = ("status", "given", "expected", "reason")
-        rows = tuple(
-            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
-            for element in detail["worst"]
-        )
-        yield Table(HEADINGS, rows, "Worst elements")
+    cells = ("status", "given", "expected", "reason")
+    rows = [
+        (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+        for element in detail["worst"]
+    ]
+    yield Table(HEADINGS, rows, "Worst elements")
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:

@@ -84,7 +84,7 @@ def certificate_command(operator: str, arguments: dict[str, Any], options: Optio
     call = _call(operator, arguments, options)
     order = {"core_order": options.core_order, "seed": options.seed}
     certificates = options.answer(operator, **call, **order)
-    found, lines = len(certificates), certificate_lines(certificates)
+    found, lines = len(certificates), list(certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
     if options.report is not None:
