@@ -29,7 +29,7 @@ MODULES = {
     **dict.fromkeys(("plan", "explain", "run", "diff", "limits", "timeline", "verify"), "calls"),
     **dict.fromkeys(("products", "explore", "new-operator"), "demo"),
     **dict.fromkeys(("model", "record"), "preflight"),
-    **dict.fromkeys(("profile", "diagnose", "dump"), "device"),
+    **dict.fromkeys(("profile", "diagnose", "dump", "kit"), "device"),
     "caveats": "study",
 }
 """Modules of ``npu_sim.cli.commands`` that define ``NAME_command``, with underscores in place of

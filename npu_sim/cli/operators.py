@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
 from npu_sim.cli.options import flattened, require_separate_files
+from npu_sim.cli.output import print_text, unknown_command
 from npu_sim.language import Text, Verbatim, joined, say, translated
 from npu_sim.registry import (
     OperatorEntry,
@@ -86,8 +87,6 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
         """Return a command; raise UsageError for an unknown one."""
         found = super().get_command(ctx, cmd_name)
         if found is None:
-            from npu_sim.cli.errors import unknown_command
-
             raise unknown_command(cmd_name, self.list_commands(ctx), ctx)
         return found
 
@@ -99,7 +98,6 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
 
 
 def _print_help(command: Any, ctx: Any) -> None:
-    from npu_sim.cli.output import print_text
     from npu_sim.show.layout import Paragraph, lines_table
 
     usage = say(
@@ -445,7 +443,6 @@ def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensor files replaced by their specs; shapes stay text."""
     from npu_sim.files.tensors import names_tensor_file
     from npu_sim.numbers.formats import TensorSpec
-    from npu_sim.registry import load_operator
 
     tensors = load_operator(operator).tensor_names
     return {
@@ -472,7 +469,6 @@ def typed_arrays(
     """
     from npu_sim.framework.target import Order, Target
     from npu_sim.operators.shared.generate import with_data
-    from npu_sim.registry import load_operator
 
     return with_data(
         load_operator(operator), typed, Target(profile, order=Order(seed=seed), limits=limits)
@@ -484,8 +480,6 @@ def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
 
     Raises UsageError when a tensor is not a file, or a file cannot be read.
     """
-    from npu_sim.registry import load_operator
-
     declared = load_operator(operator)
     results = {output.name: output.output for output in declared.outputs}
     return {

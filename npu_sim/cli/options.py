@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer import CallbackParam
 
+from npu_sim.cli.output import with_progress
 from npu_sim.language import Text
 from npu_sim.status import UsageError
 
@@ -73,8 +74,6 @@ class Options(SimpleNamespace):
 
     def answer(self, *arguments: Any, **keywords: Any) -> Any:
         """Return the answer of the function for these arguments and the options it takes."""
-        from npu_sim.cli.output import with_progress
-
         function, keywords = self.function, {**self.call, **keywords}
         if "progress" not in _parameters(self.made.function):
             return function(*arguments, **keywords)

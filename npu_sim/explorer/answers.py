@@ -22,9 +22,8 @@ from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.questions.explain import NearestCall, nearby_plans, nearest_calls
 from npu_sim.registry import load_operator
-from npu_sim.show.document import Document, Picture, Section
 from npu_sim.show.html import block_html, render
-from npu_sim.show.layout import lines_table
+from npu_sim.show.layout import Document, Picture, Section, lines_table
 from npu_sim.show.pictures import memory_map, order_strip, order_strips
 from npu_sim.show.plans import plan_report, plan_sections
 from npu_sim.show.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, picture

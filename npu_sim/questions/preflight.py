@@ -27,8 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from npu_sim.cores import load_profile
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import schema, write_text
-from npu_sim.language import Text, joined
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Text, bytes_text, joined
 from npu_sim.plans.answers import Columns, Evidence, Printed, Tabular, columns_of
 from npu_sim.plans.model import OVERFLOWS, RUNS
 from npu_sim.questions.compare import changed_bits

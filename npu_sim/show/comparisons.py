@@ -12,13 +12,13 @@ from npu_sim.cores import Profile
 from npu_sim.language import (
     Text,
     Verbatim,
+    bytes_text,
     count_text,
     joined,
     say,
     translated,
     with_changed_fields,
 )
-from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.model import Plan
 from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
@@ -27,8 +27,19 @@ from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import find_operator
 from npu_sim.releases import default_release
 from npu_sim.show.curves import Axis, Curve, curve_figure
-from npu_sim.show.document import Document, Figure, Picture, filled
-from npu_sim.show.layout import Cell, Column, Paragraph, Table, after_gap, lines_table, stack
+from npu_sim.show.layout import (
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Paragraph,
+    Picture,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import Line, overflow_text, socs_text
 from npu_sim.show.timelines import estimate_note, estimate_text

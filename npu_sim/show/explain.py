@@ -5,8 +5,7 @@ from math import isclose
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, count_text, joined, say, translated
-from npu_sim.language.quantities import bytes_text, percent_text
+from npu_sim.language import Text, bytes_text, count_text, joined, percent_text, say, translated
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan, SizeLimit

@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from npu_sim.device_kit.check import KitCheck, ModeCheck
 from npu_sim.device_kit.folder import Kit
 from npu_sim.language import Text, joined, say
-from npu_sim.show.document import Document, filled
-from npu_sim.show.layout import Paragraph, Table, after_gap, lines_table, stack
+from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
 
 HEADINGS = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
 MOST_FINDINGS = 20

@@ -5,12 +5,21 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_sim.framework.execution import Prepared, Result
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import percent_text, time_text
+from npu_sim.language import Text, joined, percent_text, say, time_text
 from npu_sim.operators.timelines import is_timed, steps, work_over_time
 from npu_sim.plans.model import Plan
-from npu_sim.show.document import Block, Document, Drawing, Picture, Section, filled
-from npu_sim.show.layout import Cell, Paragraph, Table, lines_table
+from npu_sim.show.layout import (
+    Block,
+    Cell,
+    Document,
+    Drawing,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    filled,
+    lines_table,
+)
 from npu_sim.show.pictures import (
     core_map,
     memory_colours,

@@ -6,13 +6,19 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from npu_sim.language import Text, Verbatim, joined, say, visible
-from npu_sim.language.quantities import (
+from npu_sim.language import (
+    Text,
+    Verbatim,
     bytes_text,
     calls_text,
+    joined,
     percent_text,
+    say,
     short_bytes_text,
     time_text,
+    translated,
+    visible,
+    with_arguments,
 )
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import (
@@ -29,8 +35,17 @@ from npu_sim.questions.preflight import (
     grouped_cells,
 )
 from npu_sim.questions.preflight_checks import BoundSum, Totals
-from npu_sim.show.document import Document, table_report
-from npu_sim.show.layout import Cell, Column, Paragraph, Table, after_gap, lines_table, stack
+from npu_sim.show.layout import (
+    Cell,
+    Column,
+    Document,
+    Paragraph,
+    Table,
+    after_gap,
+    lines_table,
+    stack,
+    table_report,
+)
 from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time
 
 SHOWN_ROWS = 40
@@ -63,6 +78,13 @@ def cell_text(checked: Checked | None, budget: int | None = None) -> str:
         text = "{accepted} + {over}" if size == accepted else "{size} > {accepted}"
         size = Text(text, size=size, accepted=accepted, over=short_bytes_text(over))
     return f"{size} {marks}".rstrip()
+
+
+def in_a_line(text: str) -> str:
+    """Return a text in the language in use, with arguments as a line of calls states them."""
+    return translated(
+        with_arguments(text, lambda argument: f'"{argument.name}": "{argument.value}"')
+    )
 
 
 def count_text(row: Row) -> str:

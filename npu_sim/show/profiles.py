@@ -12,15 +12,25 @@ import yaml
 from markupsafe import Markup
 from rich.console import RenderableType
 
-from npu_sim.language import Text, say
-from npu_sim.language.quantities import percent_text, time_text
+from npu_sim.language import Text, percent_text, say, time_text
 from npu_sim.plans.model import Plan
 from npu_sim.questions.calibrate import CalibrationAnswer
 from npu_sim.questions.measured_calls import CallGroup, MeasuredDevice, MeasuredGroup
 from npu_sim.questions.measured_profile import KernelChange, MeasuredProfile, ProfileComparison
 from npu_sim.show.comparisons import nearby_text
-from npu_sim.show.document import Block, Document, Drawing, Picture, filled
-from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Drawing,
+    Paragraph,
+    Picture,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.show.plans import PERFETTO
 from npu_sim.show.svg import WIDTH, bar, caption, picture
 from npu_sim.show.text import Line, plan_command

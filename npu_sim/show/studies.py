@@ -12,11 +12,22 @@ from rich.console import RenderableType
 
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import ulp_text
+from npu_sim.language import Text, joined, say, ulp_text
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import Block, Document, Drawing, Figure, Picture, filled
-from npu_sim.show.layout import Column, Paragraph, Table, csv_text, lines_table, stack
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Drawing,
+    Figure,
+    Paragraph,
+    Picture,
+    Table,
+    csv_text,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate

@@ -9,14 +9,12 @@ import numpy as np
 from npu_sim.framework.axes import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import calls_text
+from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.comparisons import operator_title
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import Block, Document, Drawing, Figure, table_report
-from npu_sim.show.layout import Table
+from npu_sim.show.layout import Block, Document, Drawing, Figure, Table, table_report
 from npu_sim.sweeps.maps import (
     Area,
     ascending,

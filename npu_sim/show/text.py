@@ -14,8 +14,7 @@ from rich.console import Group, RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Prepared, Result
 from npu_sim.framework.target import Target
-from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Text, Verbatim, bytes_text, count_text, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Group
 
-from npu_sim.language import Text, Verbatim, joined, say
-from npu_sim.language.quantities import bytes_text, percent_text, time_text
+from npu_sim.language import Text, Verbatim, bytes_text, joined, percent_text, say, time_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.show.text import Line, socs_text

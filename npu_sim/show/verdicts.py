@@ -11,11 +11,21 @@ from npu_sim.cores import load_profile
 from npu_sim.dumps.causes import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import calls_text
+from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.show import svg
-from npu_sim.show.document import Block, Document, Picture, Section, filled
-from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.verdicts.answers import (
     STATUSES,
     WORST_ELEMENTS,

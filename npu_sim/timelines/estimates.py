@@ -17,8 +17,7 @@ from pydantic import Field, ValidationError
 
 from npu_sim.cores import Profile
 from npu_sim.files.reading import read_yaml
-from npu_sim.language import Text
-from npu_sim.language.quantities import percent_text
+from npu_sim.language import Argument, Text, percent_text
 from npu_sim.plans.answers import Frozen
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.status import UsageError
@@ -93,8 +92,8 @@ class Calibration(Frozen):
                     cores=cores,
                 ),
                 Text(
-                    'soc="{soc}", or calibrate on a profile of {device}',
-                    soc=self.soc,
+                    "{soc}, or calibrate on a profile of {device}",
+                    soc=Argument("soc", self.soc),
                     device=profile.soc,
                 ),
             )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_sim.cli.errors import refusal_in_shell_form
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
 from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
@@ -18,6 +17,7 @@ from npu_sim.cli.output import (
     print_csv,
     print_json,
     print_text,
+    refusal_in_shell_form,
     reproducing_command,
     show_answer,
     write_figure,

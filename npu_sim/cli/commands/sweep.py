@@ -6,18 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import (
+    INTERRUPTION,
     print_json,
     print_text,
     reproducing_command,
     with_progress,
     write_report,
 )
-from npu_sim.language import Text, Verbatim, joined, say
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Text, Verbatim, bytes_text, joined, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
