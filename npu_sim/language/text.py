@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from string import Formatter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 LANGUAGES = ("en", "zh")
 """English, in which the code is written, and the languages that have a catalogue."""
@@ -221,6 +221,18 @@ def joined(parts: Iterable[str], separator: str = "; ") -> Text:
     """Return the parts joined by a separator, each rendered on its own."""
     kept = tuple(parts)
     return _restored(Joined, separator.join(kept), separator, {"parts": kept})
+
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return the items of each key, so that a sentence on several of them is printed once."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
 
 
 def with_changed_fields(text: str, change: Callable[[str], str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.framework.planning import fixed_call
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
 from npu_sim.questions.explain import nearby_plans
@@ -80,11 +80,13 @@ class MeasuredProfile(Printed, Tabular):
     @cached_property
     def not_modelled(self) -> dict[str, float]:
         """Measured time in us of every kernel without a plan, longest first."""
-        times: dict[str, float] = {}
-        for launch in self.launches:
-            if launch.line not in self._covered:
-                times[launch.kernel] = times.get(launch.kernel, 0.0) + launch.duration_us
-        return dict(sorted(times.items(), key=lambda item: -item[1]))
+        times = grouped(
+            (launch.kernel, launch.duration_us)
+            for launch in self.launches
+            if launch.line not in self._covered
+        )
+        sums = {kernel: sum(found) for kernel, found in times.items()}
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def table_columns(self) -> Columns:
         """Return a row for every group of equal launches, as columns of a table."""
@@ -304,9 +306,7 @@ class _Interpretation:
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return the groups of equal calls."""
-        found: dict[int, list[MeasuredCall]] = {}
-        for call in self.calls:
-            found.setdefault(id(call.possible), []).append(call)
+        found = grouped((id(call.possible), call) for call in self.calls)
         return tuple(self._call_group(tuple(calls)) for calls in found.values())
 
     def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
@@ -435,14 +435,11 @@ def compare_profiles(file: str | Path, against: str | Path) -> ProfileComparison
 
 def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
     """Return the number of launches of every kernel and the sum of their times."""
-    times: dict[str, tuple[int, float]] = {}
-    for launch in read_device_profile(file):
-        count, us = times.get(launch.kernel, (0, 0.0))
-        times[launch.kernel] = count + 1, us + launch.duration_us
+    times = grouped((launch.kernel, launch.duration_us) for launch in read_device_profile(file))
     if not times:
         raise UsageError(
             argument,
             Text("{file}: no launch of a kernel", file=file),
             "a profile with at least one row",
         )
-    return times
+    return {kernel: (len(found), sum(found)) for kernel, found in times.items()}

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from npu_sim.cores import load_profile
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import schema, write_text
-from npu_sim.language import Text, bytes_text, joined
+from npu_sim.language import Text, bytes_text, grouped, joined
 from npu_sim.plans.answers import Columns, Evidence, Printed, Tabular, columns_of
 from npu_sim.plans.model import OVERFLOWS, RUNS
 from npu_sim.questions.compare import changed_bits
@@ -281,10 +281,7 @@ def differences(rows: Iterable[Row]) -> list[Difference]:
 
     Times and bits of another release are compared only in a preflight with timelines.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        for found in _of_row(row.cells):
-            groups.setdefault(found, []).append(row)
+    groups = grouped((found, row) for row in rows for found in _of_row(row.cells))
     return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
 
 
@@ -296,9 +293,10 @@ def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
         *(("time", bounds) for bounds in _bounds(running).values()),
     )
     for fact, values in facts:
-        grouped = _grouped(values)
-        if len(grouped) > 1:
-            yield fact, grouped
+        # columns without a value are left out
+        labels = grouped((value, label) for label, value in values.items() if value is not None)
+        if len(labels) > 1:
+            yield fact, tuple((value, tuple(found)) for value, found in labels.items())
     bits = tuple((text, (pair,)) for pair, text in _bits(running))
     if bits:
         yield "bits", bits
@@ -312,15 +310,6 @@ def _bounds(running: Mapping[str, Checked]) -> dict[str, dict[str, float]]:
         if time.get("bound_us") is not None:
             bounds.setdefault(time["coverage"], {})[label] = round(time["bound_us"], 2)
     return bounds
-
-
-def _grouped(values: Mapping[str, Any]) -> tuple[tuple[Any, tuple[str, ...]], ...]:
-    """Return distinct values with their labels; columns without a value are left out."""
-    labels: dict[Any, list[str]] = {}
-    for label, value in values.items():
-        if value is not None:
-            labels.setdefault(value, []).append(label)
-    return tuple((value, tuple(found)) for value, found in labels.items())
 
 
 def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from npu_sim.framework.axes import Number
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.registry import load_operator
 from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
@@ -133,9 +133,10 @@ def device_groups(
     release: str | None = None,
 ) -> list[tuple[Profile, tuple[str, ...]]]:
     """Return a profile and SoC names for each group of SoCs with equal cores and buffers."""
-    groups: dict[tuple[Any, ...], list[Profile]] = {}
-    for profile in chosen_profiles(products, socs, release):
-        groups.setdefault((profile.name, profile.device), []).append(profile)
+    groups = grouped(
+        ((profile.name, profile.device), profile)
+        for profile in chosen_profiles(products, socs, release)
+    )
     return [(group[0], tuple(profile.soc for profile in group)) for group in groups.values()]
 
 

@@ -14,6 +14,7 @@ from npu_sim.language import (
     Verbatim,
     bytes_text,
     count_text,
+    grouped,
     joined,
     say,
     translated,
@@ -198,10 +199,11 @@ def _cells(row: Compared) -> dict[str, str]:
 
 def caveat_lines(comparison: Comparison) -> list[Line]:
     """Return the sentence of every caveat once, with the products that have it."""
-    caveats: dict[str, list[tuple[Compared, str]]] = {}
-    for row, plan in _planned(comparison):
-        for caveat in plan.caveats:
-            caveats.setdefault(caveat.code, []).append((row, caveat.message))
+    caveats = grouped(
+        (caveat.code, (row, caveat.message))
+        for row, plan in _planned(comparison)
+        for caveat in plan.caveats
+    )
     return [(*line, code) for code, found in caveats.items() for line in _once(found)]
 
 
@@ -210,10 +212,9 @@ def _once(found: Iterable[tuple[Compared, str]]) -> list[tuple[str, str]]:
 
     Sentences that differ in the name of the SoC alone are one, with all SoCs of the product.
     """
-    alike: dict[tuple[str, str], list[tuple[Compared, str]]] = {}
-    for row, text in found:
-        key = row.profile.name, text.replace(row.profile.soc, "")
-        alike.setdefault(key, []).append((row, text))
+    alike = grouped(
+        ((row.profile.name, text.replace(row.profile.soc, "")), (row, text)) for row, text in found
+    )
     merged: dict[str, list[str]] = {}
     for (product, _), same in alike.items():
         row, text = same[0]
@@ -230,12 +231,12 @@ def _replaced(soc: str, socs: str, field: str) -> str:
 
 def source_lines(comparison: Comparison) -> list[Line]:
     """Return where the rules of products come from, once per source."""
-    where: dict[str, dict[str, None]] = {}
-    for row in comparison.rows:
-        source = row.profile.product.rules_source
-        if source:
-            where.setdefault(source, {})[row.profile.name] = None
-    return [(", ".join(products), source, "") for source, products in where.items()]
+    where = grouped((row.profile.product.rules_source, row.profile.name) for row in comparison.rows)
+    return [
+        (", ".join(dict.fromkeys(products)), source, "")
+        for source, products in where.items()
+        if source
+    ]
 
 
 def nearby_text(nearby: NearbyPlan, products: Sequence[str] = ()) -> str:
@@ -549,16 +550,12 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
 
 def _frontier_figure(table: LimitTable) -> Figure | None:
     """Draw the largest legal value against the second argument; hardware limits are dashed."""
-    groups: dict[tuple[str, str], list[ProductLimits]] = {}
-    for row in table.rows:
-        groups.setdefault((row.product, ", ".join(row.socs)), []).append(row)
+    groups = grouped(((row.product, ", ".join(row.socs)), row) for row in table.rows)
     curves = []
     for (product, socs), rows in groups.items():
         for name in ("documented", "hardware"):
-            points = [(row.at, getattr(row, name).largest) for row in rows]
-            drawn = [
-                (at, largest) for at, largest in points if at is not None and largest is not None
-            ]
+            points = ((row.at, getattr(row, name).largest) for row in rows)
+            drawn = [point for point in points if None not in point]
             if drawn:
                 places, values = zip(*drawn, strict=True)
                 title = f"{product} ({socs}), {translated(name)}"

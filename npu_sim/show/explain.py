@@ -1,6 +1,6 @@
 """An explanation of a plan as text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 
 from rich.console import RenderableType
@@ -73,7 +73,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         *_section(launches, _launch_rows(plan.launches)),
         *(part for parts in memories for part in parts),
         *_section(
-            "estimates (lower bound: npu-sim timeline)", estimate_rows(explanation.estimates)
+            "estimates (lower bound: npu-sim timeline)", _estimate_rows(explanation.estimates)
         ),
         *_section("size limits, other arguments unchanged", _limit_rows(explanation.limits)),
         *_section(*workspace, right=(1,)),
@@ -88,14 +88,15 @@ def explanation_view(explanation: Explanation) -> RenderableType:
 
 
 def _section(
-    title: str, rows: Sequence[Row], right: Sequence[int] = (), styles: Sequence[str] = ()
+    title: str, rows: Iterable[Row], right: Sequence[int] = (), styles: Sequence[str] = ()
 ) -> tuple[RenderableType, ...]:
     """Return a section as a heading and indented columns; nothing if it has no rows."""
+    listed = list(rows)
     columns = [
         Column(right=column in right, wraps=column not in right)
-        for column in range(max(map(len, rows), default=0))
+        for column in range(max(map(len, listed), default=0))
     ]
-    return after_gap(Table(columns, rows, styles=styles, indent=2), title)
+    return after_gap(Table(columns, listed, styles=styles, indent=2), title)
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
@@ -116,8 +117,7 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
     return say("{change} (now {before})", nearby), effect
 
 
-def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
-    rows: list[Row] = []
+def _launch_rows(launches: Sequence[Launch]) -> Iterator[Row]:
     for number, launch in enumerate(launches):
         cores = Text(" on {block_dim} cores", launch) if launch.block_dim else ""
         exact = launch.evidence is Evidence.EXACT
@@ -128,33 +128,28 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
             evidence="" if exact else Text(", {value}", launch.evidence),
             note=Text("; {note}", launch) if launch.note else "",
         )
-        rows.append((f"{number}", head))
+        yield (f"{number}", head)
         if launch.inputs:
             size, tensors = bytes_text(launch.read_bytes), tensors_text(launch.inputs)
-            rows.append(("", say("reads {size}: {tensors}", size=size, tensors=tensors)))
+            yield ("", say("reads {size}: {tensors}", size=size, tensors=tensors))
         size, tensors = bytes_text(launch.written_bytes), tensors_text(launch.outputs)
-        rows.append(("", say("writes {size}: {tensors}", size=size, tensors=tensors)))
-    return rows
+        yield ("", say("writes {size}: {tensors}", size=size, tensors=tensors))
 
 
-def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
-    """Return the estimate of each kernel, and the gain from other instructions or buffers."""
-    rows: list[Row] = []
+def _estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> Iterator[Row]:
+    """Yield the estimate of each kernel, and the gain from other instructions or buffers."""
     for kernel, estimate in estimates:
         head = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
-        rows.append((head, estimate_note(estimate)))
+        yield (head, estimate_note(estimate))
         if isinstance(estimate, VectorEstimate):
             text = say(
                 "{instructions} instructions start up in {start_up} us",
                 estimate,
                 start_up=about_us(estimate.startup_share * estimate.vector_us),
             )
-            rows.append((text, "half as many, each twice as long, would save half of this"))
-            rows += [
-                _conflict_row(conflict, estimate)
-                for conflict in estimate.conflicts[:SHOWN_CONFLICTS]
-            ]
-    return rows
+            yield (text, "half as many, each twice as long, would save half of this")
+            for conflict in estimate.conflicts[:SHOWN_CONFLICTS]:
+                yield _conflict_row(conflict, estimate)
 
 
 def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
@@ -194,16 +189,14 @@ def _memory_rows(memory: Memory) -> list[Row]:
     ]
 
 
-def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
-    rows: list[Row] = []
+def _limit_rows(limits: Sequence[SizeLimit]) -> Iterator[Row]:
     for limit in limits:
         documented = say("documented {bound}", bound=bound_text(limit.documented))
         hardware = say("hardware {bound}", bound=bound_text(limit.hardware))
-        rows.append((f"{limit.name} = {limit.now}", documented, hardware))
+        yield (f"{limit.name} = {limit.now}", documented, hardware)
         binding = limit.documented.above or limit.hardware.above
         if binding is not None:
-            rows.append(("", binding.message, ""))
-    return rows
+            yield ("", binding.message, "")
 
 
 def _workspace_title(workspace: Workspace) -> str:
@@ -227,8 +220,8 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
     ]
 
 
-def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
-    rows: list[Row] = [(order.in_words, order.reason) for order in plan.order]
+def _order_rows(plan: Plan, other: Plan | None) -> Iterator[Row]:
+    yield from ((order.in_words, order.reason) for order in plan.order)
     if other is not None and other.order != plan.order:
         mode = (
             "with deterministic computation"
@@ -241,8 +234,7 @@ def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
             states=joined((order.in_words for order in other.order), ", "),
             size=bytes_text(other.workspace.total_bytes),
         )
-        rows.append((mode, text))
-    return rows
+        yield (mode, text)
 
 
 def _refusal_view(explanation: Explanation) -> RenderableType:

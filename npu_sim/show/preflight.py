@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,6 +12,7 @@ from npu_sim.language import (
     Verbatim,
     bytes_text,
     calls_text,
+    grouped,
     joined,
     percent_text,
     say,
@@ -229,20 +231,18 @@ def _operators(names: Sequence[str]) -> str:
     return ", ".join(distinct)
 
 
-def _line_of(row: Row) -> int:
-    return row.line
-
-
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
     """Join the faults of several operators that have one reason."""
-    groups: dict[tuple[str, ...], list[Fault]] = {}
-    for fault in faults:
-        groups.setdefault((fault.level, fault.word, fault.reason, *fault.labels), []).append(fault)
+    groups = grouped(
+        ((fault.level, fault.word, fault.reason, *fault.labels), fault) for fault in faults
+    )
     return [
         replace(
             alike[0],
             op=_operators([fault.op for fault in alike]),
-            rows=tuple(sorted((row for fault in alike for row in fault.rows), key=_line_of)),
+            rows=tuple(
+                sorted((row for fault in alike for row in fault.rows), key=attrgetter("line"))
+            ),
         )
         for alike in groups.values()
     ]
@@ -311,9 +311,7 @@ def _calls(matrix: Matrix) -> Table:
 
 def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     """Yield a call and its results for narrow terminals; targets with equal results are joined."""
-    answers: dict[str, list[str]] = {}
-    for label, checked in row.cells.items():
-        answers.setdefault(cell_text(checked, budget), []).append(label)
+    answers = grouped((cell_text(checked, budget), label) for label, checked in row.cells.items())
     yield Paragraph(
         f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}", hanging=4, is_line=True
     )
@@ -375,13 +373,8 @@ def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)
 
 def labels_text(labels: Iterable[str]) -> str:
     """Return targets, those that differ in the release alone together: ``A2, A3 (8.3, 9.1)``."""
-    releases: dict[str, list[str]] = {}
-    for label in labels:
-        head, _, release = label.rpartition(" ")
-        releases.setdefault(head, []).append(release)
-    heads: dict[tuple[str, ...], list[str]] = {}
-    for head, names in releases.items():
-        heads.setdefault(tuple(names), []).append(head)
+    releases = grouped(label.rpartition(" ")[::2] for label in labels)
+    heads = grouped((tuple(names), head) for head, names in releases.items())
     groups: list[str] = []
     for found, alike in heads.items():
         if len(found) * len(alike) == 1 or alike == [""]:
@@ -526,9 +519,7 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     sums = matrix.totals()
     rows: list[tuple[str, ...]] = []
     for row in sorted(matrix.rows, key=_place):
-        labels: dict[tuple[str, ...], list[str]] = {}
-        for label, checked in row.cells.items():
-            labels.setdefault(_cells(row, checked), []).append(label)
+        labels = grouped((_cells(row, checked), label) for label, checked in row.cells.items())
         for (*cells, estimate), alike in labels.items():
             share = _share(row, alike[0], sums[alike[0]].bounds)
             rows.append((f"{row.count:,}x", row.title, ", ".join(alike), *cells, share, estimate))

@@ -1,6 +1,6 @@
 """The report of a sweep: counts, its map, and a cut through it as curves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -241,10 +241,10 @@ def _named(name: str, value: Any) -> Text:
     return Text("{name} = {value}", name=name, value=shown)
 
 
-def cut_figures(curves: dict[str, Any]) -> list[Figure]:
+def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
     """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
-        return []
+        return
     with_others = joined((_named(name, value) for name, value in curves["with"].items()), ", ")
     limits = [
         Bound(say("{name} limit", name=name), curves[name])
@@ -255,7 +255,6 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
     refused = [
         {**span, "soc": series["soc"]} for series in curves["series"] for span in series["refused"]
     ]
-    figures = []
     for kind, title in STAIRCASE_TITLES.items():
         staircases = [
             (curve, curve["staircases"][kind])
@@ -270,12 +269,9 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
             caption = _staircase_caption(
                 curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
             )
-            figures.append(
-                curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
-            )
+            yield curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
     if any(curve["memory"]["x"] for curve in curves["series"]):
-        figures.append(_memory_figure(curves, limits, with_others, x))
-    return figures
+        yield _memory_figure(curves, limits, with_others, x)
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:

@@ -11,7 +11,7 @@ from npu_sim.cores import load_profile
 from npu_sim.dumps.causes import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
-from npu_sim.language import Text, calls_text, joined, say
+from npu_sim.language import Text, calls_text, grouped, joined, say
 from npu_sim.show import svg
 from npu_sim.show.layout import (
     Block,
@@ -188,10 +188,10 @@ def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
 
 def _places(answer: Verification) -> Iterator[str]:
     """Yield the combinations under which the outputs are possible; of several products, short."""
-    modes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[bool]] = {}
-    for combination in answer.possible:
-        place = combination.socs, combination.releases
-        modes.setdefault(place, []).append(combination.deterministic)
+    modes = grouped(
+        ((combination.socs, combination.releases), combination.deterministic)
+        for combination in answer.possible
+    )
     most = MOST_SOCS if _product(answer) else None
     for (socs, releases), switches in modes.items():
         more = 0 if most is None else max(0, len(socs) - most)
@@ -424,11 +424,10 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
 
 def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
     """Yield reasons with the entries that they concern, at most ``most`` of each."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        groups.setdefault((note.reason, note.folder), []).append(
-            " ".join(filter(None, (note.place, note.entry)))
-        )
+    groups = grouped(
+        ((note.reason, note.folder), " ".join(filter(None, (note.place, note.entry))))
+        for note in notes
+    )
     for (reason, folder), entries in groups.items():
         more = len(entries) - most
         named = joined(entries[:most], ", ")

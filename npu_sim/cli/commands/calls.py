@@ -107,7 +107,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     from npu_sim.files.tensors import write_tensors
     from npu_sim.files.writing import write_text
     from npu_sim.kernels.engine.threads import limit_threads
-    from npu_sim.show.studies import rows_csv
+    from npu_sim.show.studies import rows_csv, rows_view
 
     profile = options.profile()
     keywords = options.call | {"product": profile, "soc": None, "release": None, "out": None}
@@ -135,7 +135,6 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
             data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
         print_json("run", {**data, **pictures})
     else:
-        from npu_sim.show.studies import rows_view
         from npu_sim.show.text import result_view
 
         print_text(result_view(result))

@@ -90,20 +90,21 @@ def profile_command(file: ProfileFile, options: Options) -> None:
     if options.against is not None:
         _compare(file, options.against, options)
         return
-    from npu_sim.show.profiles import is_chosen, measured_profile_view
+    from npu_sim.files.writing import write_text
+    from npu_sim.show.profiles import (
+        is_chosen,
+        measured_profile_view,
+        measured_report,
+        measured_trace,
+    )
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     if options.report is not None:
-        from npu_sim.show.profiles import measured_report
-
         write_report(
             options.report, measured_report(answer, reproducing_command(_device_of(answer)))
         )
     if options.trace is not None:
-        from npu_sim.files.writing import write_text
-        from npu_sim.show.profiles import measured_trace
-
         write_text(
             options.trace,
             json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")),
@@ -112,11 +113,10 @@ def profile_command(file: ProfileFile, options: Options) -> None:
         print_csv(
             group for group in answer.group_facts() if is_chosen(group["kernel"], options.kernel)
         )
-        return
-    if options.json:
+    elif options.json:
         print_json("profile", answer.as_dict())
-        return
-    print_text(measured_profile_view(answer, options.details, options.kernel))
+    else:
+        print_text(measured_profile_view(answer, options.details, options.kernel))
 
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
