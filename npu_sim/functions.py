@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, without_internal_frames
 
 if TYPE_CHECKING:
@@ -140,8 +140,9 @@ def preflight(
         raise UsageError(
             "informational",
             "informational = {name}: no call is checked on it",
-            'name it among the products, as in products="A2,A3"',
+            "name it among the products, as in {products}",
             name=name,
+            products=Argument("products", "A2,A3"),
         )
     return matrix
 

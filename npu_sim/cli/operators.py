@@ -357,7 +357,7 @@ def option_name(argument: Any) -> str:
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
-    """Return a copy of an option under a heading; several actions share options."""
+    """Return a copy of an option under a heading; options belong to several actions."""
     kind, option = get_args(parameter.annotation)
     listed = copy(option)
     listed.rich_help_panel = panel

@@ -307,7 +307,7 @@ def _one_line(field: str) -> str:
 
 
 def _print(text: str) -> None:
-    """Print an error, broken between words only."""
+    """Print an error; its lines end at blanks."""
     from npu_sim.show.layout import Paragraph
 
     print_text(Paragraph(text, hanging=2, is_translated=True), error=True)

@@ -112,7 +112,7 @@ def _identity(path: Path) -> object:
 
 
 def require_room(path: Path, needed_bytes: int) -> None:
-    """Check that the disk of a file has room for ``needed_bytes``.
+    """Check that the disk of a file has ``needed_bytes`` free.
 
     Raises UsageError with the needed and the free bytes.
     """

@@ -283,6 +283,13 @@ def limits(
             for group in groups
         ]
         return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(bounds))
+    return _varied(call, names, groups)
+
+
+def _varied(
+    call: FixedCall, names: Sequence[str], groups: Sequence[tuple[Profile, tuple[str, ...]]]
+) -> LimitTable:
+    """Return the bounds of one argument, or of its frontier along a second one."""
     axis = number_of(call, names[0])
     second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
     if not second_name:
@@ -300,7 +307,7 @@ def limits(
     shown = {
         name: value for name, value in call.values.items() if name not in (axis.name, second_name)
     } | dict(call.attributes)
-    return LimitTable(declared.name, axis.name, second_name, shown, tuple(rows))
+    return LimitTable(call.operator.name, axis.name, second_name, shown, tuple(rows))
 
 
 def find_bound(
@@ -423,13 +430,11 @@ def _frontier(
             find_bound(smallest, second, profile, "hardware", MANY_PROBES),
             int(call.values[second.name]),
         )
-    rows = []
-    for value in values:
-        bounds = _product_limits(
-            call.with_values({second.name: value}), axis, profile, socs, MANY_PROBES
-        )
-        rows.append(replace(bounds, at=value))
-    return rows
+    calls = ((value, call.with_values({second.name: value})) for value in values)
+    return [
+        replace(_product_limits(changed, axis, profile, socs, MANY_PROBES), at=value)
+        for value, changed in calls
+    ]
 
 
 def _round_values(bound: Bound, current: int) -> list[int]:

@@ -43,11 +43,11 @@ class MeasuredProfile(Printed, Tabular):
     """Device for which calls are planned; None without modelled kernels."""
     release: str
     """Release for which calls are planned."""
-    release_found_by: str
+    release_found_by: str = ""
     """How the release was identified."""
-    groups: tuple[MeasuredGroup, ...]
+    groups: tuple[MeasuredGroup, ...] = ()
     """Groups of equal launches of modelled kernels, largest total time first."""
-    calls: tuple[CallGroup, ...]
+    calls: tuple[CallGroup, ...] = ()
     """Groups of equal calls with several launches."""
 
     @cached_property
@@ -147,26 +147,11 @@ def read_profile(
     UsageError
         For an unreadable file, an unknown product, SoC or release, and an unidentified device.
     """
-    measured = _Measured(read_device_profile(file))
-    launches = measured.launches
-    if not launches:
-        raise UsageError(
-            "file",
-            Text("{file}: no launch of a kernel", file=file),
-            "a profile with at least one row",
-        )
-    chosen = chosen_profile(product, soc)
+    launches = _launches("file", file)
+    measured, chosen = _Measured(launches), chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     if not measured.equal:
-        return MeasuredProfile(
-            file=str(file),
-            launches=launches,
-            device=None,
-            release=wanted or default_release(),
-            release_found_by="",
-            groups=(),
-            calls=(),
-        )
+        return MeasuredProfile(str(file), launches, None, wanted or default_release())
     device = find_device(launches, chosen)
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
@@ -196,6 +181,15 @@ def read_profile(
         groups=last.groups(),
         calls=last.call_groups(),
     )
+
+
+def _launches(argument: str, file: str | Path) -> tuple[MeasuredLaunch, ...]:
+    """Return the launches of a file that an argument names; raise UsageError if it has none."""
+    launches = read_device_profile(file)
+    if not launches:
+        message = Text("{file}: no launch of a kernel", file=file)
+        raise UsageError(argument, message, "a profile with at least one row")
+    return launches
 
 
 class _Measured:
@@ -316,7 +310,7 @@ class _Interpretation:
 
 
 def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:
-    """Return what the launches of a file are on one device at one release."""
+    """Return the launches of a file, interpreted for one device and release."""
     possible: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
     unidentified: dict[int, str] = {}
     for kind, same in measured.equal.items():
@@ -422,24 +416,28 @@ def compare_profiles(file: str | Path, against: str | Path) -> ProfileComparison
     """
     before, after = _times("against", against), _times("file", file)
     whole_before, whole = (sum(us for _, us in times.values()) for times in (before, after))
-    kernels = []
-    for kernel in before | after:
-        launches_before, before_us = before.get(kernel, (0, 0.0))
-        launches, us = after.get(kernel, (0, 0.0))
-        ratio = us / before_us if launches and before_us else None
-        share = us / whole if whole else 0.0
-        kernels.append(KernelChange(kernel, launches_before, launches, before_us, us, ratio, share))
-    kernels.sort(key=lambda kernel: -abs(kernel.us - kernel.before_us))
+    none = (0, 0.0)
+    kernels = sorted(
+        (
+            _change(kernel, before.get(kernel, none), after.get(kernel, none), whole)
+            for kernel in before | after
+        ),
+        key=lambda kernel: -abs(kernel.us - kernel.before_us),
+    )
     return ProfileComparison(str(file), str(against), whole_before, whole, tuple(kernels))
+
+
+def _change(
+    kernel: str, before: tuple[int, float], after: tuple[int, float], whole_us: float
+) -> KernelChange:
+    (launches_before, before_us), (launches, us) = before, after
+    ratio = us / before_us if launches and before_us else None
+    share = us / whole_us if whole_us else 0.0
+    return KernelChange(kernel, launches_before, launches, before_us, us, ratio, share)
 
 
 def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
     """Return the number of launches of every kernel and the sum of their times."""
-    times = grouped((launch.kernel, launch.duration_us) for launch in read_device_profile(file))
-    if not times:
-        raise UsageError(
-            argument,
-            Text("{file}: no launch of a kernel", file=file),
-            "a profile with at least one row",
-        )
+    launches = _launches(argument, file)
+    times = grouped((launch.kernel, launch.duration_us) for launch in launches)
     return {kernel: (len(found), sum(found)) for kernel, found in times.items()}

@@ -28,7 +28,7 @@ DRAWN_BY = {
 }
 """Drawing functions of (element, data), and the assets that define them."""
 DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
-"""Assets that draw, in load order; ``pictures.js`` has what the others share."""
+"""Assets that draw, in load order; ``pictures.js`` has what the others use."""
 
 
 @lru_cache

@@ -3,7 +3,7 @@
 Text has a layout for any terminal width, and one for pipes (one line per record). A report is a
 sentence, and sections of tables, paragraphs and pictures, which :mod:`npu_sim.show.html` renders.
 
-Words are never broken, a number and its unit count as one word, and lines end without blanks. A
+Lines end at blanks only, a number and its unit count as one word, and lines end without blanks. A
 table that does not fit becomes blocks, one per record; labelled lines that do not fit side by side
 are stacked. Control characters, which names from files may contain, are shown escaped.
 """
@@ -225,7 +225,7 @@ class Table:
     def _stacked(
         self, columns: Sequence[Column], rows: list[list[str]], width: int
     ) -> Iterator[RenderableType]:
-        """Yield the cells of each row below each other, beside the row's label if there is room."""
+        """Yield the cells of each row below each other, beside the row's label if both fit."""
         label = max((cell_len(row[0]) for row in rows), default=0)
         room = width - label - len(GAP)
         words = (longest_word(cell) for row in rows for cell in row[1:])
@@ -269,8 +269,9 @@ def after_gap(part: Table | str, title: str = "") -> tuple[RenderableType, ...]:
 
     A string is a paragraph.
     """
-    heading = (Paragraph(title, "bold", is_line=True),) if title else ()
-    return ("", *heading, part) if (part.rows if isinstance(part, Table) else part) else ()
+    if not (part.rows if isinstance(part, Table) else part):
+        return ()
+    return ("", *([Paragraph(title, "bold", is_line=True)] if title else []), part)
 
 
 def render(renderable: RenderableType, width: int | None = None) -> str:
@@ -286,7 +287,7 @@ def print_to(console: Console, renderable: RenderableType) -> None:
 
 
 def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
-    """Wrap text at ``width`` columns, later lines at ``later``, without breaking words."""
+    """Wrap text at ``width`` columns, later lines at ``later``; lines end at blanks."""
     if cell_len(text) <= width:
         return [text.rstrip()]
     lines: list[str] = []

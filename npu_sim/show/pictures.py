@@ -146,7 +146,7 @@ LEAST_OPACITY = 0.35
 def order_strip(strip: dict[str, Any]) -> Markup:
     """Draw the order dependence of an output as a strip, from :func:`order_strip_data`.
 
-    Opacity is the share of rows that depend on timing. A second strip shows those rows enlarged.
+    Opacity is the fraction of rows that depend on timing. A second strip shows those rows enlarged.
     """
     bins, runs = strip["bins"], strip["runs"]
     total = max((bin_["stop"] for bin_ in bins), default=1)
@@ -204,7 +204,7 @@ MOST_CELLS = 512
 COUNTED = ("blocks", "tiles")
 """Suffixes of ranges that count the work of a core, such as ``gradInput blocks``."""
 FULL = 0.85
-"""Opacity of the largest share; smaller shares are in proportion."""
+"""Opacity of the largest part; smaller parts are in proportion."""
 UPRIGHT = ((7.6, "on"), (6.0, "on small"))
 """Width of a digit and class of the numbers in a strip, largest first."""
 TURNED = 11
@@ -212,7 +212,7 @@ TURNED = 11
 
 
 def core_map(plan: Plan) -> Markup:
-    """Draw the cores of a plan: strips of the ranges, then each core with its share of the work."""
+    """Draw the cores of a plan: strips of the ranges, then each core with its part of the work."""
     names = list(dict.fromkeys(name for work in plan.cores for name in work.ranges))
     partitions = [name for name in names if _is_partition(plan, name)]
     loads = (

@@ -19,7 +19,7 @@ from npu_sim.timelines.model import (
 )
 
 SHOWN_SHARE = 0.05
-"""Minimum share of an estimate from which bank conflicts are reported."""
+"""Minimum fraction of an estimate from which bank conflicts are reported."""
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
 COLUMNS = (
     Column("call", key=True, wraps=True),

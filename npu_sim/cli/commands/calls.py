@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
-from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, chosen_release, command
+from npu_sim.cli.options import BOTH_MODES, RUN, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
     REFUSED,
     command_on,
@@ -95,7 +95,7 @@ def explain_command(operator: str, arguments: Arguments, options: Options) -> No
 
 
 @command(
-    "npu_sim.operators:run",
+    RUN,
     "product soc release deterministic limits core_order seed out rows rows_out threads report "
     "figure trace json",
     out=Option("File for the outputs: .npy for one, .npz for several.", Path | None, more=WRITES),
