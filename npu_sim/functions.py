@@ -55,7 +55,7 @@ def timeline(
     from npu_sim.operators import plan
     from npu_sim.operators.timelines import timeline as timeline_of
     from npu_sim.questions.explain import with_changes
-    from npu_sim.timelines.estimates import load_calibration
+    from npu_sim.timelines.model import load_calibration
 
     profile = load_profile(product, soc, release)
     measured = None if calibration is None else load_calibration(Path(calibration))

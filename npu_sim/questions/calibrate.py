@@ -31,7 +31,7 @@ from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
-from npu_sim.timelines.estimates import (
+from npu_sim.timelines.model import (
     BYTES_PER_US,
     KINDS,
     READS_AND_WRITES,
@@ -40,9 +40,9 @@ from npu_sim.timelines.estimates import (
     STREAMING,
     Calibration,
     Ceiling,
+    VectorEstimate,
     streamed_bytes,
 )
-from npu_sim.timelines.model import VectorEstimate
 from npu_sim.timelines.schedule import clock_mhz
 
 SCATTERED = ("gather", "scatter", "index", "sort", "topk")

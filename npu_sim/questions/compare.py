@@ -23,7 +23,7 @@ from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
-from npu_sim.timelines.estimates import Estimate
+from npu_sim.timelines.model import Estimate
 
 OUTCOME = "outcome"
 """Name of the only fact of a refused call."""

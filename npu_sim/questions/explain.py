@@ -37,8 +37,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import MANY_PROBES, Bound, Interval, both_bounds, find_bound
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NpuSimError, without_internal_frames
-from npu_sim.timelines.estimates import Estimate
-from npu_sim.timelines.model import Change, ModePrice, Timeline
+from npu_sim.timelines.model import Change, Estimate, ModePrice, Timeline
 
 MOST_CHANGES = 4
 """Number of changes reported, best first."""

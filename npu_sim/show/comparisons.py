@@ -138,22 +138,32 @@ def estimate_lines(comparison: Comparison) -> list[Line]:
 
     Estimates use the clock of the first SoC of each row and the releases of that row.
     """
-    products: dict[str, set[str]] = {}
-    for row in comparison.rows:
-        products.setdefault(row.profile.soc, set()).add(row.profile.name)
-    where: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for row in comparison.rows:
-        soc = row.profile.soc
-        if len(products[soc]) > 1:
-            soc = f"{row.profile.name} {soc}"
-        for kernel, estimate in row.estimates:
-            text = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
-            places = where.setdefault((text, estimate_note(estimate)), {})
-            places.setdefault(soc, []).extend(row.releases)
+    products = grouped((row.profile.soc, row.profile.name) for row in comparison.rows)
+    where = grouped(
+        (
+            (
+                Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+                estimate_note(estimate),
+            ),
+            (_soc_name(row.profile, products[row.profile.soc]), release),
+        )
+        for row in comparison.rows
+        for kernel, estimate in row.estimates
+        for release in row.releases
+    )
     return [
-        (joined((f"{soc}, {', '.join(releases)}" for soc, releases in places.items())), text, note)
+        (
+            joined(f"{soc}, {', '.join(releases)}" for soc, releases in grouped(places).items()),
+            text,
+            note,
+        )
         for (text, note), places in where.items()
     ]
+
+
+def _soc_name(profile: Profile, products: Sequence[str]) -> str:
+    """Return the name of a SoC, with its product if several products have it."""
+    return f"{profile.name} {profile.soc}" if len(set(products)) > 1 else profile.soc
 
 
 def _cells(row: Compared) -> dict[str, str]:

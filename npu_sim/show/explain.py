@@ -23,8 +23,7 @@ from npu_sim.show.text import (
     workspace_tables,
 )
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
-from npu_sim.timelines.estimates import Estimate
-from npu_sim.timelines.model import BankConflict, VectorEstimate
+from npu_sim.timelines.model import BankConflict, Estimate, VectorEstimate
 
 SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
@@ -48,9 +47,8 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     nearby = explanation.nearby[:SHOWN_NEARBY]
     changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
-    launches = say("launches: {launches}", launches=len(plan.launches))
-    if len(plan.launches) > 1:
-        launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
+    count = len(plan.launches)
+    title = "launches: {launches}, one after the other" if count > 1 else "launches: {launches}"
     prices = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
     keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
     memories = (
@@ -70,7 +68,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
             styles=["red" if change.refusal else "" for change in nearby],
         ),
         *_section("cores", [(cores, plan.cores_note), (plan.per_core,)]),
-        *_section(launches, _launch_rows(plan.launches)),
+        *_section(say(title, launches=count), _launch_rows(plan.launches)),
         *(part for parts in memories for part in parts),
         *_section(
             "estimates (lower bound: npu-sim timeline)", _estimate_rows(explanation.estimates)
@@ -101,10 +99,9 @@ def _section(
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
     effect = say("{name}: {answer}, {effect}", decision, answer="yes" if decision.outcome else "no")
-    condition, values = decision.condition, values_text(decision)
-    if values:
-        condition = Text("{condition}; {values}", decision, values=values)
-    return [(f"{number}", effect), ("", condition)]
+    values = values_text(decision)
+    condition = Text("{condition}; {values}", decision, values=values)
+    return [(f"{number}", effect), ("", condition if values else decision.condition)]
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:

@@ -107,10 +107,13 @@ def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
 
 
 def _finding(mode: ModeCheck, finding: str) -> str:
-    name = "{operator} {arguments}, deterministic: {finding}"
-    if not mode.deterministic:
-        name = "{operator} {arguments}: {finding}"
-    return Text(name, mode, finding=finding)
+    return Text(
+        "{operator} {arguments}, deterministic: {finding}"
+        if mode.deterministic
+        else "{operator} {arguments}: {finding}",
+        mode,
+        finding=finding,
+    )
 
 
 def check_view(answer: KitCheck) -> RenderableType:

@@ -41,7 +41,7 @@ from npu_sim.show.timelines import (
     estimate_note,
     estimate_text,
 )
-from npu_sim.timelines.estimates import Calibration, Ceiling
+from npu_sim.timelines.model import Calibration, Ceiling
 
 SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""

@@ -194,9 +194,9 @@ def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
         )
         yield (certificate.hash, value, Text("{agreed} ({probe})", certificate, agreed=agreed))
         formula = certificate.text
-        if len(formula) > SHOWN_TREE:
-            formula = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
-        yield ("", formula, f"t0 = {certificate.terms[0]}, ...")
+        cut = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
+        first = f"t0 = {certificate.terms[0]}, ..."
+        yield ("", cut if len(formula) > SHOWN_TREE else formula, first)
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:

@@ -139,12 +139,11 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
         memory = planned.fullest_memory if isinstance(planned, Plan) else None
         if memory is not None:
             used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
-    x, y, binned = list(used), list(used.values()), False
+    steps = {"x": list(used), "y": list(used.values()), "binned": False}
     if used and len(positions) == cut.count:
-        steps = staircase(np.array(x), np.array(y))
-        x, y, binned = steps["x"], steps["y"], steps["binned"]
-    sizes = {"x": x, "used_bytes": y, "capacity_bytes": capacity}
-    return {**sizes, "asked": len(positions), "binned": binned}
+        steps = staircase(np.array(steps["x"]), np.array(steps["y"]))
+    sizes = {"x": steps["x"], "used_bytes": steps["y"], "capacity_bytes": capacity}
+    return {**sizes, "asked": len(positions), "binned": steps["binned"]}
 
 
 def _refused(
@@ -186,20 +185,20 @@ def sweep_report(
         title=operator_title(data["sweep"]["operator"]),
         calls=calls_text(data["rows"]),
     )
-    tables = [
-        Table((name, "calls"), tuple(counts.items()), name)
-        for name, counts in data["counts"].items()
-        if counts
-    ]
-    if "peak_workspace" in data:
-        peak = data["peak_workspace"]
-        rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items())
-        tables.append(Table(("what", "value"), rows, "Largest workspace of a kernel"))
+    peak = data.get("peak_workspace")
+    peak_rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()) if peak else ()
     axes = tuple(
         (name, joined((_named(key, value) for key, value in values.items()), ", "))
         for name, values in data["sweep"]["axes"].items()
     )
-    tables.append(Table(("name", "values"), axes, "Varied sizes", folded=True))
+    tables = [
+        *(
+            Table((name, "calls"), tuple(counts.items()), name)
+            for name, counts in data["counts"].items()
+        ),
+        Table(("what", "value"), peak_rows, "Largest workspace of a kernel"),
+        Table(("name", "values"), axes, "Varied sizes", folded=True),
+    ]
     return table_report(
         sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
     )
@@ -275,12 +274,14 @@ def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
-    density, planned, total = "every value is planned", curves["asked"], curves["values"]
-    if planned != total:
-        density = say("{planned} of {total} values are planned", planned=planned, total=total)
-    how = say("{density}, every step is drawn", density=density)
-    if binned:
-        how = say("{density}, every bin drawn with its lowest and highest", density=density)
+    planned, total = curves["asked"], curves["values"]
+    some = say("{planned} of {total} values are planned", planned=planned, total=total)
+    how = say(
+        "{density}, every bin drawn with its lowest and highest"
+        if binned
+        else "{density}, every step is drawn",
+        density=some if planned != total else "every value is planned",
+    )
     return say(
         "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
     )
@@ -291,21 +292,25 @@ def _memory_figure(
 ) -> Figure:
     series = [(curve, curve["memory"]) for curve in curves["series"] if curve["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
-    if whole:
-        caption = _staircase_caption(
-            curves, with_others, binned=any(memory["binned"] for _, memory in series)
-        )
-    else:
-        caption = say(
-            "a cut through the sweep with {with_others}; each point is one planned "
-            "call, values between them are not computed",
-            with_others=with_others,
-        )
-    named = ((f"{curve['product']}, {curve['soc']}", memory) for curve, memory in series)
+    caption = _staircase_caption(
+        curves, with_others, binned=any(memory["binned"] for _, memory in series)
+    )
+    points = say(
+        "a cut through the sweep with {with_others}; each point is one planned "
+        "call, values between them are not computed",
+        with_others=with_others,
+    )
     lines = [
-        Curve(name, memory["x"], memory["used_bytes"], stepped=whole, joined=whole)
-        for name, memory in named
+        Curve(
+            f"{curve['product']}, {curve['soc']}",
+            memory["x"],
+            memory["used_bytes"],
+            stepped=whole,
+            joined=whole,
+        )
+        for curve, memory in series
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
     bounds = [*limits, *(Bound(say("capacity"), capacity, "y") for capacity in capacities)]
-    return curve_figure(x, Axis("fullest on-chip memory, bytes"), lines, bounds, caption=caption)
+    y = Axis("fullest on-chip memory, bytes")
+    return curve_figure(x, y, lines, bounds, caption=caption if whole else points)

@@ -200,11 +200,11 @@ def _change_line(change: Change, coverage: str) -> Line:
     without = joined(change.without, ", ")
     gone = say("; without {without}", without=without) if without else ""
     note = Text("; {note}", change) if change.note else ""
-    percent = percent_text(abs(change.saved_share))
+    saved = Text(
+        "{percent} less" if change.saved_share >= 0 else "{percent} more",
+        percent=percent_text(abs(change.saved_share)),
+    )
     time = covered_time(change.bound_us, coverage)
-    saved = Text("{percent} less", percent=percent)
-    if change.saved_share < 0:
-        saved = Text("{percent} more", percent=percent)
     return (
         "changed",
         change.change,
@@ -220,19 +220,16 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    note = BOUNDS_ONLY
-    if unknown:
-        note = say(
-            "only the bytes of {unknown} are counted, so times are not compared",
-            unknown=joined(unknown, ", "),
-        )
+    bytes_only = say(
+        "only the bytes of {unknown} are counted, so times are not compared",
+        unknown=joined(unknown, ", "),
+    )
+    note = bytes_only if unknown else BOUNDS_ONLY
     return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 
 def _price_text(price: ModePrice) -> str:
-    launches = say("{launches} launches", price)
-    if price.launches == 1:
-        launches = say("{launches} launch", price)
+    launches = say("{launches} launch" if price.launches == 1 else "{launches} launches", price)
     unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",

@@ -13,8 +13,15 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.language import Text, joined
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
-from npu_sim.timelines.estimates import Estimator, estimate_of_call
-from npu_sim.timelines.model import CoreTime, LaunchTime, OtherBound, PhaseTime, Timeline
+from npu_sim.timelines.model import (
+    CoreTime,
+    Estimator,
+    LaunchTime,
+    OtherBound,
+    PhaseTime,
+    Timeline,
+    estimate_of_call,
+)
 from npu_sim.timelines.program import (
     COPY_PIPES,
     READING_PIPE,

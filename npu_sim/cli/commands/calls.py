@@ -292,7 +292,7 @@ def _rows(
     from npu_sim.operators import plan
     from npu_sim.operators.timelines import timeline
     from npu_sim.questions.preflight import chosen_columns
-    from npu_sim.timelines.estimates import load_calibration
+    from npu_sim.timelines.model import load_calibration
 
     calibration = options.calibration and load_calibration(options.calibration)
     profiles, products, socs = [chosen], options.products, options.socs
