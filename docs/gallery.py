@@ -17,8 +17,8 @@ from npu_sim.explorer import Explorer, serving
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.show.document import Document, Drawing, table_report
 from npu_sim.show.html import render
+from npu_sim.show.layout import Document, Drawing, table_report
 from npu_sim.show.plans import plan_report, steps_section, time_section
 from npu_sim.show.sweeps import cut_figures, sweep_curves
 from npu_sim.sweeps.maps import sweep_map

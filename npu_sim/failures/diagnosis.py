@@ -46,8 +46,7 @@ from npu_sim.failures.forms import (
 from npu_sim.failures.reader import Finding, Reading, is_own_code, lines_of_file, read_lines
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Joined, Text, joined
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Joined, Text, bytes_text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch

@@ -29,7 +29,7 @@ from npu_sim.files.writing import (
     require_target,
     write_text,
 )
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
@@ -152,7 +152,9 @@ class Store:
                     self,
                     chunks=progress["chunks"],
                 ),
-                Text("go on with resume=True, or {again}", again=again),
+                Text(
+                    "go on with {resume}, or {again}", resume=Argument("resume", True), again=again
+                ),
             )
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:

@@ -13,8 +13,8 @@ from npu_sim.operators.timelines import program_of, timeline, tracks
 from npu_sim.show import document_of
 from npu_sim.show.comparisons import range_bars
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import Document, Drawing, Picture, Section
 from npu_sim.show.html import render
+from npu_sim.show.layout import Document, Drawing, Picture, Section
 from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.plans import plan_report
 from npu_sim.show.studies import rounding_errors, study_report

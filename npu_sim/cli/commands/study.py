@@ -84,12 +84,14 @@ def certificate_command(operator: str, arguments: dict[str, Any], options: Optio
     call = _call(operator, arguments, options)
     order = {"core_order": options.core_order, "seed": options.seed}
     certificates = options.answer(operator, **call, **order)
-    found, lines = len(certificates), certificate_lines(certificates)
+    found, lines = len(certificates), list(certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
     if options.report is not None:
-        reproducing = command_on(call["product"], **order)
-        write_report(options.report, study_report(headline, lines, data, reproducing))
+        write_report(
+            options.report,
+            study_report(headline, lines, data, command_on(call["product"], **order)),
+        )
     if options.json:
         print_json("study", {"operator": operator, **data})
     else:
@@ -154,5 +156,4 @@ def caveats_command(options: Options, name: Name = None) -> None:
 
 
 def _data(caveat: "Caveat") -> dict[str, Any]:
-    names = ("name", "title", "source", "codes")
-    return {name: getattr(caveat, name) for name in names}
+    return {name: getattr(caveat, name) for name in ("name", "title", "source", "codes")}

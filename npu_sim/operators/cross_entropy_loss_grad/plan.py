@@ -18,7 +18,7 @@ from npu_sim.framework.describing import (
     kernel_parts,
     vector_plan,
 )
-from npu_sim.language import Text, joined
+from npu_sim.language import Argument, Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
@@ -240,12 +240,12 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         weight="weight" if case.row.weighted else "no weight",
     )
     hardware = Text(
-        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): "
-        'limits="hardware"',
+        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): {hardware}",
         largest=largest,
         which=which,
         c=case.row.C,
         vector_cores=case.device.vector_cores,
+        hardware=Argument("limits", "hardware"),
     )
     return Text(
         "log_prob has N = {n} rows; the product document allows fewer than {rows_below}",

@@ -9,7 +9,7 @@ from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.operators.embedding_dense_backward import plan
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
@@ -76,9 +76,10 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
         counts_size=v1.counts_size(row.num_weights, cores),
     )
     both = Text(
-        '{documented} documented, {hardware} by the Unified Buffer (limits="hardware")',
+        "{documented} documented, {hardware} by the Unified Buffer ({limits})",
         documented=documented,
         hardware=hardware,
+        limits=Argument("limits", "hardware"),
     )
     return message, Text(
         "largest embeddingDim for numWeights {num_weights}: {both}",

@@ -23,7 +23,7 @@ from npu_sim.framework.describing import (
     vector_plan,
 )
 from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.moe_token_permute import compute as shared
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
@@ -311,7 +311,7 @@ def _int8_message(call: Inspection) -> tuple[str, str]:
         num_out_tokens=call.size("num_out_tokens"),
         most=tiler.EXPERTS,
     )
-    return message, 'limits="hardware" allows more'
+    return message, Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
 FIELDS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.execution import runtime_failure
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.plans.model import Caveat, caveat
@@ -53,10 +53,10 @@ def check_ids(ids: np.ndarray) -> None:
             id=ids[index],
         )
         hint = Text(
-            '0 <= id <= {largest_id}, or an end of its type: {ends}; limits="hardware" sorts ids '
-            "as fp32",
+            "0 <= id <= {largest_id}, or an end of its type: {ends}; {hardware} sorts ids as fp32",
             largest_id=LARGEST_ID,
             ends=", ".join(map(str, ends)),
+            hardware=Argument("limits", "hardware"),
         )
         raise runtime_failure("indices", message, Text("{hint}; nothing was written", hint=hint))
 

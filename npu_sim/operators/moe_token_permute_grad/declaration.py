@@ -15,7 +15,7 @@ from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.describing import Description
 from npu_sim.framework.inference import bound_sizes
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.operators.shared import token_sums
 from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
@@ -94,11 +94,11 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         reserved_bytes=moe.RESERVED_BYTES,
     )
     hint = Text(
-        "nearest legal value: {documented}; hardware limit on {title}: {really} "
-        '(limits="hardware")',
+        "nearest legal value: {documented}; hardware limit on {title}: {really} ({limits})",
         documented=documented,
         title=profile.title,
         really=really,
+        limits=Argument("limits", "hardware"),
     )
     return message, hint
 

@@ -61,7 +61,7 @@ def generate(
                 spec=spec,
                 nbytes=spec.nbytes,
             )
-            hint = "make it smaller; npu_sim.plan needs no memory for it"
+            hint = "make it smaller; a plan needs no memory for it"
             raise UsageError(name, message, hint)
     if declared.has_hook(hooks.DATA):
         return declared.hook(hooks.DATA)(arguments, seed)

@@ -7,7 +7,7 @@ import numpy as np
 from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Holds
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.plans.model import WorkspacePart
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
@@ -76,8 +76,9 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
         reason = Text(
             "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself takes "
             "any length and no physical reason is published, so the limit holds with "
-            'limits="hardware" too',
+            "{hardware} too",
             ub_block_bytes=call.profile.chip.ub_block_bytes,
+            hardware=Argument("limits", "hardware"),
         )
         return text, Text(
             "last axis of {name} >= {count}; {reason}",
