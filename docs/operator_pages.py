@@ -13,11 +13,10 @@ from pathlib import Path
 
 import npu_sim
 from npu_sim.cores import Profile, load_profile, shipped_products
-from npu_sim.framework import hooks
 from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
 from npu_sim.framework.checks import Dtypes
 from npu_sim.framework.inference import call_with
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import OPEN_RULES, Operator
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import release_table
@@ -191,7 +190,7 @@ def page(operator: Operator) -> str:
 
 def open_rules(operator: Operator) -> str:
     """Return a link to the unpublished parts of the arithmetic, if there are any."""
-    if not operator.has_hook(hooks.OPEN_RULES):
+    if not operator.has_hook(OPEN_RULES):
         return ""
     page = "../jobs/accuracy_alarm.md#what-is-not-decided"
     return f" Parts of its arithmetic that are not published: [what is not decided]({page})."

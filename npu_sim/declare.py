@@ -5,10 +5,6 @@
 
 from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import Device
-from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
-from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import (
     Attributes,
     Contiguous,
@@ -25,16 +21,40 @@ from npu_sim.framework.checks import (
     Shapes,
     Supported,
 )
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.operator import Assumed, Operator
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SUCCESS,
+    Assumed,
+    Attribute,
+    Case,
+    Caveat,
+    Condition,
+    Derived,
+    Description,
+    Device,
+    Evidence,
+    Field,
+    Inspection,
+    IntArray,
+    Number,
+    Operator,
+    Output,
+    OutputOrder,
+    Part,
+    Switch,
+    Tensor,
+    Word,
+    WorkspacePart,
+    align,
+    ceil_div,
+    decision,
+    nothing,
+    vector_plan,
+)
 from npu_sim.numbers.values import normal
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, count_units, probe_terms
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, OutputOrder, WorkspacePart
-from npu_sim.tiling.common import align, ceil_div
-from npu_sim.tiling.fields import FAILED, SUCCESS, Field, Part, nothing
-from npu_sim.timelines.program import (
+from npu_sim.orders import Claim, count_units, probe_terms, trees
+from npu_sim.tiling.fields import FAILED
+from npu_sim.timelines import (
     Copy,
     Instruction,
     Program,

@@ -17,7 +17,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from npu_sim.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
-from npu_sim.framework.hooks import IN_DUMPS
+from npu_sim.framework.operator import IN_DUMPS
 from npu_sim.language import Text
 from npu_sim.operators.shared.dumped import Function, InDumps, WrappedCall
 from npu_sim.registry import OPERATOR_NAMES, load_operator

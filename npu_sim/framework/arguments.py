@@ -297,7 +297,9 @@ def spec_of(name: str, value: Any) -> TensorSpec | None:
     try:
         return TensorSpec.parse(value) if isinstance(value, str) else TensorSpec.of(value)
     except (ValueError, TypeError, OverflowError) as error:
-        hint = "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
-        if isinstance(value, str):
-            hint = ""
+        hint = (
+            ""
+            if isinstance(value, str)
+            else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
+        )
         raise UsageError(name, Text("{name}: {error}", name=name, error=error), hint) from None

@@ -218,13 +218,12 @@ def parse(text: str) -> ast.Expression:
         ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):
-            wanted = "integers, names, + - * // %, comparisons, and, or, not, min(), max()"
             raise ExpressionError(
                 Text(
                     "{text}: {expression} is not allowed; allowed are {wanted}",
                     text=repr(text),
                     expression=repr(ast.unparse(node)),
-                    wanted=wanted,
+                    wanted="integers, names, + - * // %, comparisons, and, or, not, min(), max()",
                 )
             )
     return tree

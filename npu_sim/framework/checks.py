@@ -93,9 +93,11 @@ class Supported(Check):
             supporting = [
                 name for name in shipped_products() if operator.supported_by(load_profile(name))
             ]
-            hint = "no product that ships with npu_sim has it"
-            if supporting:
-                hint = Text("supported by: {supporting}", supporting=", ".join(supporting))
+            hint = (
+                Text("supported by: {supporting}", supporting=", ".join(supporting))
+                if supporting
+                else "no product that ships with npu_sim has it"
+            )
             raise AclnnError(INVALID, "product", message, hint)
 
     def row_check(self, operator: Operator) -> RowCheck | None:
@@ -476,11 +478,11 @@ class Formats(Check):
         for name in self.tensors.split() or call.operator.tensor_names:
             spec = call.specs.get(name)
             if spec is not None and spec.storage_format not in self.allowed:
-                message = Text("{name} has the format {storage_format}", spec, name=name)
-                if self.allowed == PLAIN_FORMATS:
-                    message = Text(
-                        "{name} has the private format {storage_format}", spec, name=name
-                    )
+                message = (
+                    Text("{name} has the private format {storage_format}", spec, name=name)
+                    if self.allowed == PLAIN_FORMATS
+                    else Text("{name} has the format {storage_format}", spec, name=name)
+                )
                 raise AclnnError(
                     self.status,
                     name,
@@ -610,9 +612,11 @@ class Shapes(Check):
                 patterns.text(call.pattern(tensor)) if expected is None else shape_text(expected)
             )
             others = ", ".join(self._sources(call, tensor))
-            why = ""
-            if others:
-                why = Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
+            why = (
+                Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
+                if others
+                else ""
+            )
             raise AclnnError(
                 self.status,
                 name,

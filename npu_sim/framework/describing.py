@@ -7,7 +7,7 @@ from typing import Any
 from npu_sim.cores import Device
 from npu_sim.framework.axes import Number
 from npu_sim.framework.case import Case
-from npu_sim.framework.hooks import Hook
+from npu_sim.framework.operator import Hook
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from npu_sim.framework import hooks
 from npu_sim.framework.case import Case
+from npu_sim.framework.operator import COMPUTE, FILL
 from npu_sim.framework.target import Order
 from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlaps_itself
@@ -417,12 +417,12 @@ def _compute(
     with watch.stage("check"):
         copied = own_copies(operator.addressing, tensors)
     run = Run(case, copied, written, watch)
-    if case.empty and not operator.has_hook(hooks.FILL):
+    if case.empty and not operator.has_hook(FILL):
         for array in written.values():
             array.fill(0)
     else:
         with watch.stage("load"):
-            compute = operator.hook(hooks.FILL if case.empty else hooks.COMPUTE)
+            compute = operator.hook(FILL if case.empty else COMPUTE)
         try:
             compute(run)
         except IndexError as error:
@@ -529,13 +529,12 @@ def _output_arrays(
     """Return the memory of every result that is written, by name."""
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
-        names = ", ".join(output.output for output in outputs)
         raise UsageError(
             "out",
             "out has {outs_count} arrays",
             "one for every output: {names}",
             outs_count=len(outs),
-            names=names,
+            names=", ".join(output.output for output in outputs),
         )
     others = [out for out in outs if out is not None]
     taken = (

@@ -4,24 +4,92 @@ Everything else about an operator is derived from these fields: :mod:`npu_sim.fr
 reads the arguments of a call, :mod:`npu_sim.framework.checking` checks it.
 """
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations  # hooks have types that planning does not import
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from npu_sim.cores import Device, Profile
 from npu_sim.framework.arguments import Argument, Attribute, Output, Tensor
 from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
-from npu_sim.framework.hooks import Function, Hook, find_hook
 from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.releases import default_release, is_older, release_switches
 from npu_sim.status import TILING_FAILURE, NotModelledError, Status, UsageError, closest
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from npu_sim.orders.claims import Claim, LastWrites, OpenRule, Parts
+    from npu_sim.plans.model import Plan
+    from npu_sim.timelines.program import Program
+    from npu_sim.timelines.vector_pipe import InstructionLists
+
+Function = TypeVar("Function")
+
+
+@dataclass(frozen=True, eq=False)
+class Hook(Generic[Function]):
+    """One purpose that a function of an operator may serve.
+
+    A declaration gives a hook as the field of its name, or names its package: then the hook is the
+    function of that name in ``module``, which is imported when the hook is first needed, or in the
+    module ``declaration`` of an operator with few lines of its own. The module of a family of
+    products (``registry.FAMILIES``) comes before both; a hook that is None there does not hold for
+    the family.
+
+    Attributes
+    ----------
+    name
+        Field of the declaration, and name in the module.
+    module
+        Module of the operator's package that has it.
+    noun
+        What it gives, for the message of an operator without it; the name when empty.
+    attribute
+        Name in the module where it is not a function; the name when empty.
+    """
+
+    name: str
+    module: str
+    noun: str = ""
+    attribute: str = ""
+
+
+COMPUTE: Hook[Callable[[Any], None]] = Hook("compute", "compute")
+FILL: Hook[Callable[[Any], None]] = Hook("fill", "compute")
+FORMULA: Hook[
+    Callable[[Mapping[str, Any], Mapping[str, np.ndarray], np.dtype[Any]], dict[str, np.ndarray]]
+] = Hook("formula", "compute", "formula to compare with")
+DATA: Hook[Callable[[Mapping[str, Any], int | np.random.Generator], dict[str, np.ndarray]]] = Hook(
+    "data", "compute"
+)
+PROGRAM: Hook[Callable[[Plan], Program]] = Hook("program", "timeline", "timeline")
+INSTRUCTIONS: Hook[Callable[[Plan], InstructionLists]] = Hook("instructions", "timeline")
+CLAIMS: Hook[Callable[[Any], Iterator[Claim]]] = Hook("claims", "study", "summation trees")
+TERMS: Hook[Callable[[Any, str, tuple[int, ...]], list[tuple[str, float]]]] = Hook(
+    "terms", "study", "terms of an element"
+)
+PARTS: Hook[Callable[[Any, Any, str], Iterator[Parts]]] = Hook("parts", "study")
+WRITES: Hook[Callable[[Any, Any, str], Iterator[LastWrites]]] = Hook("writes", "study")
+OPEN_RULES: Hook[Callable[[Any, Any], Iterable[OpenRule]]] = Hook("open_rules", "study")
+MISCOUNTED: Hook[Callable[[Any, str, tuple[int, ...], np.ndarray], Iterator[tuple[str, Any]]]] = (
+    Hook("miscounted", "study")
+)
+CAUSES: Hook[Callable[[Any, str, np.ndarray], list[tuple[str, float, str]]]] = Hook(
+    "causes", "study"
+)
+VARIANTS: Hook[Callable[[Any], Iterable[tuple[str, str, Any]]]] = Hook("variants", "study")
+CHANGES: Hook[Any] = Hook("changes", "study", attribute="CHANGES")
+IN_DUMPS: Hook[Any] = Hook("in_dumps", "study", attribute="IN_DUMPS")
+
 Given = Callable[..., Any] | None
-"""A hook of a declaration, see :mod:`npu_sim.framework.hooks`; None: that of the package."""
+"""A hook of a declaration, see :class:`Hook`; None: that of the package."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +206,7 @@ class Operator:
         Names of the parameters of the C function, where their order is another than inputs,
         attributes, outputs.
     package
-        Package that has the hooks which are not given (:mod:`npu_sim.framework.hooks`); empty for a
+        Package that has the hooks which are not given (:class:`Hook`); empty for a
         declaration that gives all of them.
     families
         Families of products (``registry.FAMILIES``) that have the operator with other planners and
@@ -199,7 +267,7 @@ class Operator:
         """Pickle by name: every process has the same operators."""
         return _loaded, (self.name, self.family)
 
-    def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> "Operator":
+    def __new__(cls, *fields_in_order: Any, **fields_by_name: Any) -> Operator:
         """Name the fields that a declaration lacks; Python lists them as parameters."""
         required = [
             one.name
@@ -400,7 +468,7 @@ class Operator:
         """Return whether a product has the operator."""
         return self.name in profile.product.operators or profile.name in self.products
 
-    def on(self, profile: Profile) -> "Operator":
+    def on(self, profile: Profile) -> Operator:
         """Return the declaration that serves a product.
 
         Raises
@@ -427,7 +495,7 @@ class Operator:
             )
         return self.on_family(profile.family, product.title)
 
-    def on_family(self, family: str, product_title: str = "") -> "Operator":
+    def on_family(self, family: str, product_title: str = "") -> Operator:
         """Return the declaration that serves a family of products; empty for the common one.
 
         Raises
@@ -462,3 +530,17 @@ def _loaded(name: str, family: str) -> Operator:
     """Return an operator by name, as it serves a family."""
     declared: Operator = load_operator(name)
     return declared.on_family(family)
+
+
+@cache
+def find_hook(operator: Operator, hook: Hook[Any]) -> Any:
+    """Return a hook of a declaration, or None."""
+    given = getattr(operator, hook.name)
+    if given is not None or not operator.package:
+        return given
+    for module in filter(None, (operator.family, hook.module, "declaration")):
+        name, attribute = f"{operator.package}.{module}", hook.attribute or hook.name
+        found = vars(import_module(name)) if find_spec(name) is not None else {}
+        if attribute in found:
+            return found[attribute]
+    return None

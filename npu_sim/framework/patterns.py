@@ -136,11 +136,9 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
     Of two groups of unknown length the last is the last axis alone, unless ``guess`` is off.
     """
     values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
-    known = (
-        tuple([len(groups[name]) if name in groups else None for name in lasting])
-        if lasting
-        else ()
-    )
+    known: tuple[int | None, ...] = ()
+    if lasting:
+        known = tuple([len(groups[name]) if name in groups else None for name in lasting])
     spans = _spans(pattern, len(shape), known, guess)
     if spans is None:
         return False
@@ -235,7 +233,8 @@ def build(
             shape += axes
             continue
         if token.kind in _ONES:
-            shape += [1] * (1 if known is None else len(known)) if token.kind != "1*" else []
+            ones = 1 if known is None else len(known)
+            shape += [] if token.kind == "1*" else [1] * ones
         elif known is not None and (token.kind in ("*", "+") or (token.kind == "~" and known)):
             shape += reshape(known, values[token.name])
         else:

@@ -126,18 +126,12 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
     operator, profile = case.operator, case.profile
     described = _description(case)
     assumption = "" if case.empty else release_assumption(profile.release, operator.name)
-    caveats = described.caveats
-    if assumption:
-        message = Text("release {release}: {assumption}", profile, assumption=assumption)
-        caveats += (Caveat(code="release_assumed", message=message),)
     evidence = max(  # the least sure
         operator.evidence,
         described.evidence or operator.evidence,
         Evidence.MODEL if assumption else operator.evidence,
         key=EVIDENCE_ORDER.index,
     )
-    cores = require_cores(operator, profile, case.device, described.block_dim)
-    caveats += _beyond_memory(case, described.workspace.total_bytes)
 
     def launches() -> tuple[Launch, ...]:
         kernel, block_dim = described.kernel, described.block_dim
@@ -161,13 +155,17 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         tiling_key=described.tiling_key,
         schedule_mode=described.schedule_mode,
         block_dim=described.block_dim,
-        cores_available=cores,
+        cores_available=require_cores(operator, profile, case.device, described.block_dim),
         core_kind=profile.core_kind(operator.on_cube),
         cores_note=described.cores_note,
         per_core=described.per_core,
         tiling=described.tiling,
         workspace=described.workspace,
-        caveats=caveats,
+        caveats=(
+            *described.caveats,
+            *_assumed(profile, assumption),
+            *_beyond_memory(case, described.workspace.total_bytes),
+        ),
         evidence=evidence,
         device_evidence=_device_evidence(case, described),
         profile=profile,
@@ -186,6 +184,13 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         # Report errors of declarations from outside the package at once.
         plan.read_all()
     return plan
+
+
+def _assumed(profile: Profile, assumption: str) -> Iterator[Caveat]:
+    """Yield a caveat for what is assumed of a release, if anything is."""
+    if assumption:
+        message = Text("release {release}: {assumption}", profile, assumption=assumption)
+        yield Caveat(code="release_assumed", message=message)
 
 
 def _device_evidence(case: Case, described: Description) -> str:

@@ -26,8 +26,7 @@ from npu_sim.framework.checks import (
     Shapes,
 )
 from npu_sim.framework.describing import DESCRIBE
-from npu_sim.framework.hooks import COMPUTE, find_hook
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import COMPUTE, Operator, find_hook
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
@@ -237,8 +236,9 @@ def _argument_problems(operator: Operator) -> Iterator[Problem]:
                 f"{place}.shape", argument.shape, known, patterns.names, 'axes such as "row* col+"'
             )
         if argument.dtype not in words and not _is_dtype(argument.dtype):
-            dtype = repr(argument.dtype)
-            message = Text("{dtype} is neither an axis of words nor a dtype", dtype=dtype)
+            message = Text(
+                "{dtype} is neither an axis of words nor a dtype", dtype=repr(argument.dtype)
+            )
             hint = Text("one of: {words}, float32 ...", words=", ".join(sorted(words)))
             yield f"{place}.dtype", message, hint
 

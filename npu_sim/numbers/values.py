@@ -1,7 +1,6 @@
 """Random distributions of the data of several operators."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -28,6 +27,8 @@ def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) 
     if len(starts) <= 1:
         draw(0, random)
         return array
+    from concurrent.futures import ThreadPoolExecutor  # plans import this module, and draw nothing
+
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(draw, starts, random.spawn(len(starts))))
     return array

@@ -3,9 +3,7 @@
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.framework import hooks
-from npu_sim.framework.hooks import find_hook
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import INSTRUCTIONS, PROGRAM, Operator, find_hook
 from npu_sim.plans.model import Plan
 from npu_sim.registry import family_of, load_operator
 from npu_sim.timelines import bounds
@@ -23,7 +21,7 @@ def _declaration(plan: Plan) -> Operator:
 
 def is_timed(plan: Plan) -> bool:
     """Return whether a kernel runs and its operator declares a program."""
-    return plan.block_dim > 0 and _declaration(plan).has_hook(hooks.PROGRAM)
+    return plan.block_dim > 0 and _declaration(plan).has_hook(PROGRAM)
 
 
 def program_of(plan: Plan) -> Program:
@@ -33,14 +31,14 @@ def program_of(plan: Plan) -> Program:
     """
     if not plan.block_dim:
         return Program(())
-    return _declaration(plan).hook(hooks.PROGRAM)(plan)
+    return _declaration(plan).hook(PROGRAM)(plan)
 
 
 def estimator(
     plan: Plan, profile: Profile, calibration: Calibration | None = None, mhz: float | None = None
 ) -> Estimator:
     """Return the estimator of a plan's launches; ``mhz`` replaces the clock of the SoC."""
-    instructions = find_hook(_declaration(plan), hooks.INSTRUCTIONS)
+    instructions = find_hook(_declaration(plan), INSTRUCTIONS)
     return Estimator(plan, profile, instructions, calibration, mhz)
 
 

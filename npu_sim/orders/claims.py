@@ -34,7 +34,7 @@ class Claim:
     terms
         Descriptions of the terms.
     tree
-        The declared tree over the numbers of the terms.
+        The declared tree over the numbers of the terms, of which there is at least one.
     outside
         Runs the kernel on probes; see :data:`Outside`. None if terms cannot be negative, so that
         no probe is possible.
@@ -46,7 +46,7 @@ class Claim:
     element: tuple[int, ...]
     elements: int
     terms: tuple[str, ...]
-    tree: trees.Tree
+    tree: trees.Tree | None
     outside: Outside | None = None
     evaluates: Callable[[], bool] | None = None
 

@@ -100,12 +100,13 @@ def fold_tree(
     return done[0]
 
 
-def evaluate(tree: Tree, terms: np.ndarray) -> np.ndarray:
+def evaluate(tree: Tree | None, terms: np.ndarray) -> np.ndarray:
     """Return the fp32 sum that a tree computes.
 
     ``terms``, float32 of shape (terms, ...), has the value of every term; further axes are summed
     independently.
     """
+    assert tree is not None
     return fold_tree(tree, terms.__getitem__, np.add)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.framework import hooks
 from npu_sim.framework.axes import (
     COMMON_AXES,
     DETERMINISTIC,
@@ -27,7 +26,7 @@ from npu_sim.framework.axes import (
 )
 from npu_sim.framework.checking import check, checked_call
 from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import PROGRAM, Operator
 from npu_sim.framework.planning import FixedCall, axis_of, fixed_call, plan_of, try_flips
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.numbers.formats import TensorSpec
@@ -402,7 +401,7 @@ def explain(
         except AclnnError:
             other = None
     prices: tuple[ModePrice, ...] = ()
-    if plan is not None and other is not None and declared.has_hook(hooks.PROGRAM):
+    if plan is not None and other is not None and declared.has_hook(PROGRAM):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
     return Explanation(
         profile=loaded,

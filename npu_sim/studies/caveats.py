@@ -34,11 +34,12 @@ def find_caveat(name: str) -> Caveat:
             return caveat
     codes = [code for caveat in CAVEATS for code in caveat.codes]
     names = [caveat.name for caveat in CAVEATS]
-    hint = Text(
-        "experiments: {names}{hint}; the plan that prints another code explains it",
-        names=", ".join(names),
-        hint=closest(name, [*names, *codes]),
-    )
     raise UsageError(
-        "name", Text("name = {name}: no experiment shows such a caveat", name=repr(name)), hint
+        "name",
+        Text("name = {name}: no experiment shows such a caveat", name=repr(name)),
+        Text(
+            "experiments: {names}{hint}; the plan that prints another code explains it",
+            names=", ".join(names),
+            hint=closest(name, [*names, *codes]),
+        ),
     )

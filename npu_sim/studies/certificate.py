@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import hooks
+from npu_sim.framework.operator import CLAIMS
 from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
@@ -39,7 +39,7 @@ class Certificate(Printed):
     element: tuple[int, ...]
     elements: int
     terms: tuple[str, ...]
-    tree: trees.Tree
+    tree: trees.Tree | None
     hash: str
     probe: str
     agrees: bool | None
@@ -132,7 +132,7 @@ def certify(
     """
     certificates = []
     described = study_call(operator, {**call, "deterministic": deterministic})
-    declared: list[Claim] = list(described.operator.hook(hooks.CLAIMS)(described))
+    declared: list[Claim] = list(described.operator.hook(CLAIMS)(described))
     for position, claim in enumerate(declared):
         if progress is not None:
             progress(claim.output, position / len(declared))

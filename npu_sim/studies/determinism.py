@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework import hooks
 from npu_sim.framework.execution import OrderMask, Result
+from npu_sim.framework.operator import PARTS, TERMS
 from npu_sim.kernels import arrival_orders
 from npu_sim.kernels.arrival_orders import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.elementwise import ulp_distance
@@ -36,9 +36,9 @@ class Term(NamedTuple):
 
 def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
     """Return the terms of an output element, largest magnitude first; none without the hook."""
-    if not call.operator.has_hook(hooks.TERMS):
+    if not call.operator.has_hook(TERMS):
         return ()
-    terms = call.operator.hook(hooks.TERMS)(call, output, index)
+    terms = call.operator.hook(TERMS)(call, output, index)
     ordered = sorted(terms, key=lambda term: -abs(term[1]))
     return tuple(Term(name, float(value)) for name, value in ordered)
 
@@ -301,7 +301,7 @@ def study_determinism(
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
     outputs = []
     for name in first.outputs:
-        parts = _parts(described, first, name) if first.order_dependent[name].count else iter(())
+        parts = _parts(described, first, name)
         outputs.append(_study_output(name, first, fixed, orders, parts, progress))
     return DeterminismStudy(
         described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs)
@@ -322,9 +322,7 @@ def rows_that_can_differ(
     answers = []
     for name, output in result.outputs.items():
         mask = result.order_dependent[name]
-        batches = (
-            _studied(_parts(described, result, name), orders, output) if mask.count else iter(())
-        )
+        batches = _studied(_parts(described, result, name), orders, output)
         tables = [NO_ROWS, *(_rows_of(batch, mask, output) for batch in batches)]
         answers.append(
             VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
@@ -346,9 +344,9 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
 
 
 def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
-    """Return the contributions of an output's order-dependent parts."""
-    parts: Iterator[Parts] = call.operator.hook(hooks.PARTS)(call, first, output)
-    return parts
+    """Return the contributions of an output's order-dependent parts, if it has some."""
+    dependent = first.order_dependent[output].count
+    return call.operator.hook(PARTS)(call, first, output) if dependent else iter(())
 
 
 @dataclass(frozen=True)
@@ -479,7 +477,6 @@ def _study_output(
         done += parts.count
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
-    rows = VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
     return OutputStudy(
         output=name,
         orders=tuple(orders),
@@ -491,7 +488,7 @@ def _study_output(
         max_spread_ulp=spread_ulp,
         differs_from_deterministic=different,
         worst=worst,
-        rows=rows,
+        rows=VariableRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables)),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.framework import hooks
+from npu_sim.framework.operator import CHANGES
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
 from npu_sim.plans.answers import Printed
@@ -162,9 +162,9 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
 
 def _changes_of(base: StudyCall) -> Changes:
     """Return the operator's own changes of a batch."""
-    if not base.operator.has_hook(hooks.CHANGES):
+    if not base.operator.has_hook(CHANGES):
         return Changes()
-    changes: Changes = base.operator.hook(hooks.CHANGES)
+    changes: Changes = base.operator.hook(CHANGES)
     return changes
 
 

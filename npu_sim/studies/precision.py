@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.framework import hooks
+from npu_sim.framework.operator import CAUSES, FORMULA, VARIANTS
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, ulp_distance, ulp_error
 from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, canonical_dtype, numpy_dtype
@@ -362,7 +362,7 @@ def study_precision(
         The call as for :func:`npu_sim.run`; its floating tensors are rounded to every dtype.
     """
     base = study_call(operator, call)
-    base.operator.hook(hooks.FORMULA)  # raises a UsageError without a formula
+    base.operator.hook(FORMULA)  # raises a UsageError without a formula
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
     all_variants = list(variants(base))
@@ -383,10 +383,10 @@ def variants(base: StudyCall) -> Iterator[Variant]:
     floating = [name for name in base.operator.floating if name in base.tensors]
     for dtype in base.profile.product.dtypes:
         call = base.with_tensors(**{name: _rounded(base.tensors[name], dtype) for name in floating})
-        if not base.operator.has_hook(hooks.VARIANTS):
+        if not base.operator.has_hook(VARIANTS):
             yield Variant(dtype, dtype, call)
         else:
-            for label, compute, typed in base.operator.hook(hooks.VARIANTS)(call):
+            for label, compute, typed in base.operator.hook(VARIANTS)(call):
                 yield Variant(Text("{dtype}, {label}", dtype=dtype, label=label), compute, typed)
 
 
@@ -411,9 +411,11 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
         dtype = canonical_dtype(actual.dtype)
         judged = variant.compute if variant.compute == "hf32" or dtype == "float32" else dtype
         errors = np.where(np.isfinite(golden[name]), ulp_error(actual, golden[name], dtype), 0.0)
-        worst: tuple[int, ...] = ()
-        if errors.size:
-            worst = tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
+        worst: tuple[int, ...] = (
+            tuple(map(int, np.unravel_index(int(np.argmax(errors)), errors.shape)))
+            if errors.size
+            else ()
+        )
         rounded_second = second[name].astype(numpy_dtype(dtype))
         measured.append(
             OutputPrecision(
@@ -460,7 +462,7 @@ def _causes(
     ]
     floating = [name for name in call.operator.floating if name in call.tensors]
     is_narrow = canonical_dtype(call.tensors[floating[0]].dtype) != "float32"
-    if is_narrow and not call.operator.has_hook(hooks.VARIANTS):
+    if is_narrow and not call.operator.has_hook(VARIANTS):
         exact = {name: np.asarray(call.tensors[name], np.float32) for name in floating}
         accumulated = _max_ulp(call.outputs(**exact)[output], golden, dtype)
         note = "fp32 sums and products on the rounded inputs, not rounded again"
@@ -471,11 +473,13 @@ def _causes(
         distance = float(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
         note = "sequential against reverse arrival of the cores"
         causes.append(Cause("accumulation order", distance, note))
-    if call.operator.has_hook(hooks.CAUSES):
-        causes += [Cause(*cause) for cause in call.operator.hook(hooks.CAUSES)(call, dtype, golden)]
+    if call.operator.has_hook(CAUSES):
+        causes += [Cause(*cause) for cause in call.operator.hook(CAUSES)(call, dtype, golden)]
     if call.profile.saturates:
-        count = int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64))))
-        note = Text("{count} results beyond the range become the largest finite value", count=count)
+        note = Text(
+            "{count} results beyond the range become the largest finite value",
+            count=int(np.count_nonzero(~np.isfinite(rounded.astype(np.float64)))),
+        )
         causes.append(Cause("saturation", 0.0, note))
     return tuple(causes)
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
+from npu_sim.framework.operator import PARTS, WRITES
 from npu_sim.kernels import arrival_search
 from npu_sim.kernels.arrival_orders import (
     REVERSE,
@@ -111,7 +111,7 @@ class MeasuredOutput:
         Returns which of them remain undecided because the budget of the whole call was spent.
         """
         cut_short = np.zeros(elements.size, np.bool_)
-        if self.call.operator.has_hook(hooks.WRITES):
+        if self.call.operator.has_hook(WRITES):
             for rows, values, _, _ in self._writes():
                 measured = np.broadcast_to(self.given[rows], values.shape)
                 found = np.where(equal_bits(values, measured).any(axis=0), REACHABLE, UNREACHABLE)
@@ -136,7 +136,7 @@ class MeasuredOutput:
 
     def examine(self, indices: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Examined]:
         """Return what is known of some order-dependent elements; none without contributions."""
-        if self.call.operator.has_hook(hooks.WRITES):
+        if self.call.operator.has_hook(WRITES):
             return self._examine_writes(indices)
         found = {}
         flat = {int(np.ravel_multi_index(index, self.given.shape)): index for index in indices}
@@ -185,15 +185,15 @@ class MeasuredOutput:
 
     def _writes(self) -> Iterator[LastWrites]:
         """Yield what several cores write to a place, in the dtype of the measured values."""
-        writes = self.call.operator.hook(hooks.WRITES)
+        writes = self.call.operator.hook(WRITES)
         for written in writes(self.call, self.result, self.name):
             yield written._replace(values=rounded_to(self.given.dtype, written.values))
 
     def _parts(self) -> Iterator[tuple[Parts, NDArray[Any]]]:
         """Yield the contributions, with the flat index of each part's first element."""
-        if not self.call.operator.has_hook(hooks.PARTS):
+        if not self.call.operator.has_hook(PARTS):
             return
-        for parts in self.call.operator.hook(hooks.PARTS)(self.call, self.result, self.name):
+        for parts in self.call.operator.hook(PARTS)(self.call, self.result, self.name):
             places = (parts.locate(part, 0) for part in range(parts.count))
             firsts = [int(np.ravel_multi_index(place, self.given.shape)) for place in places]
             yield parts, np.array(firsts, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.cores import all_socs, shipped_products
-from npu_sim.framework import hooks
+from npu_sim.framework.operator import MISCOUNTED, PARTS, VARIANTS
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
@@ -229,11 +229,11 @@ def _alternatives(question: _Question) -> Alternatives:
 def _miscounted(question: _Question) -> Iterator[tuple[str, StudyCall]]:
     """Yield the call with a sample added twice, or missing."""
     call, verdict = question.call, question.verdict
-    if call.operator.has_hook(hooks.MISCOUNTED):
+    if call.operator.has_hook(MISCOUNTED):
         index = next(at for at in verdict.worst if verdict.elements[at] == UNREACHABLE)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = verdict.given.astype(np.float64) - verdict.expected.astype(np.float64)
-        yield from call.operator.hook(hooks.MISCOUNTED)(call, verdict.output, index, difference)
+        yield from call.operator.hook(MISCOUNTED)(call, verdict.output, index, difference)
 
 
 def _devices(question: _Question) -> Iterator[tuple[str, StudyCall]]:
@@ -349,8 +349,8 @@ def _attributes(call: StudyCall) -> Iterator[tuple[str, StudyCall]]:
             if epsilon != given:
                 text = Text("epsilon {epsilon} instead of {given}", epsilon=epsilon, given=given)
                 yield text, call.with_attributes(epsilon=epsilon)
-    if call.operator.has_hook(hooks.VARIANTS):
-        for name, _, changed in call.operator.hook(hooks.VARIANTS)(call):
+    if call.operator.has_hook(VARIANTS):
+        for name, _, changed in call.operator.hook(VARIANTS)(call):
             yield name, changed
 
 
@@ -461,7 +461,7 @@ def _memory_not_cleared(question: _Question) -> Alternatives:
     verdict, call = question.verdict, question.call
     if (
         verdict.given.dtype != np.float32
-        or not call.operator.has_hook(hooks.PARTS)
+        or not call.operator.has_hook(PARTS)
         or samples_of(call, verdict) is not None
     ):
         return

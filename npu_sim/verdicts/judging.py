@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework import hooks
 from npu_sim.framework.execution import Result
+from npu_sim.framework.operator import OPEN_RULES
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
@@ -223,8 +223,8 @@ def _rounded_rule(rule: OpenRule, dtype: np.dtype[Any]) -> OpenRule:
 def _open_rules(call: StudyCall, result: Result) -> list[OpenRule]:
     """Return the parts of a call's rule that are not published or not modelled."""
     rules: list[OpenRule] = []
-    if call.operator.has_hook(hooks.OPEN_RULES):
-        rules += call.operator.hook(hooks.OPEN_RULES)(call, result)
+    if call.operator.has_hook(OPEN_RULES):
+        rules += call.operator.hook(OPEN_RULES)(call, result)
     return rules + [
         OpenRule(name, np.array(-np.inf), np.array(np.inf), caveat.message)
         for caveat in (*result.caveats, *result.plan.caveats)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.cores import config_directory, load_profile
-from npu_sim.framework import hooks
 from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.operator import DATA
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.operators.conv_tbc_backward.declaration import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
@@ -448,7 +448,7 @@ def test_gradients_meet_the_precision_standard_of_the_compute_dtype(
 )
 def test_conversion_of_realistic_data_stays_within_the_standard(math_type, compute):
     arguments = arguments_of(DECLARED, call(60, 4, 80, 100, 5, 2))
-    values = list(DECLARED.hook(hooks.DATA)(arguments, seed=1).values())
+    values = list(DECLARED.hook(DATA)(arguments, seed=1).values())
     result = run(values, 2, math_type)
     for array, expected in zip(
         result.outputs.values(), reference.gradients(*values[:3], 2), strict=True

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.framework import hooks
 from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.operator import DATA
 from npu_sim.operators.cross_entropy_loss_grad.plan import aliased_labels
 from npu_sim.operators.timelines import program_of
 from npu_sim.registry import load_operator
@@ -422,10 +422,10 @@ def test_nothing_depends_on_order_or_determinism():
 def test_generated_data_runs(reduction):
     operator = load_operator(OPERATOR)
     specs = call(300, 40, "bf16", reduction=reduction, weight="40:fp32", ignore_index=7)
-    data = operator.hook(hooks.DATA)(arguments_of(operator, specs), 5)
+    data = operator.hook(DATA)(arguments_of(operator, specs), 5)
     assert np.any(data["target"] == 7)
     assert np.allclose(np.exp(data["log_prob"].astype(np.float64)).sum(axis=1), 1, atol=0.05)
-    again = operator.hook(hooks.DATA)(arguments_of(operator, specs), 5)
+    again = operator.hook(DATA)(arguments_of(operator, specs), 5)
     assert all(np.array_equal(data[name], again[name]) for name in data)
     result = npu_sim.cross_entropy_loss_grad(**data, reduction=reduction, ignore_index=7)
     assert np.isfinite(result.astype(np.float32)).all()

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.framework import hooks
 from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.operator import DATA
 from npu_sim.numbers.values import CHUNK
 from npu_sim.registry import load_operator
 
@@ -11,7 +11,7 @@ from npu_sim.registry import load_operator
 def data(grad="60x20:bf16", indices="64:int32", seed=0):
     call = {"permuted_output_grad": grad, "sorted_indices": indices, "num_topk": 4}
     operator = load_operator("MoeTokenPermuteGrad")
-    return operator.hook(hooks.DATA)(arguments_of(operator, call), seed)
+    return operator.hook(DATA)(arguments_of(operator, call), seed)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])

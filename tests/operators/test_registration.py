@@ -29,8 +29,8 @@ from npu_sim.declare import (
     Tensor,
     Word,
 )
-from npu_sim.framework import hooks
 from npu_sim.framework.checking import row_planner, rules_of
+from npu_sim.framework.operator import COMPUTE
 from npu_sim.framework.registration import check_declaration
 from npu_sim.operators.timelines import timeline
 from npu_sim.studies.certificate import certify
@@ -200,7 +200,7 @@ def test_an_operator_half_way_through_is_planned_and_run(half_way):
 )
 def test_a_compute_that_drops_or_replaces_its_outputs_is_an_error(half_way, change):
     def compute(run):
-        half_way.hook(hooks.COMPUTE)(run)
+        half_way.hook(COMPUTE)(run)
         change(run.outputs)
 
     npu_sim.register(replace(half_way, compute=compute))

@@ -1,19 +1,18 @@
 """ConvTbcBackward: computation in the order of the product, the formula, and generated data.
 
-Source: specification page ``conv_tbc_backward``, "Execution" and "Formulas". Kernels are imported
-when a call runs: plans need this module, but not Numba.
+Source: specification page ``conv_tbc_backward``, "Execution" and "Formulas". This module is
+imported when a call runs: plans need no kernels.
 """
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run
-from npu_sim.numbers.formats import ORDERED_ADDITIONS
-from npu_sim.numbers.storage import storage_view
+from npu_sim.framework.vocabulary import ORDERED_ADDITIONS, Case, Run, storage_view
+from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.numbers.values import normal
 from npu_sim.operators.conv_tbc_backward.plan import (
     computed_in,
@@ -27,33 +26,27 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     tail_split,
 )
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.conv_tbc_backward import ReductionSplit, TailTiles
-
 BIAS_SPREAD = 0.02
 """Standard deviation of a generated bias."""
 
 
-def splits_of(case: Case) -> tuple["ReductionSplit", "TailTiles"]:
+def splits_of(case: Case) -> tuple[kernels.ReductionSplit, kernels.TailTiles]:
     """Return how cores split the reduction of gradWeight, as the kernel takes it."""
-    from npu_sim.kernels.conv_tbc_backward import NO_TAIL, ReductionSplit, TailTiles
-
     batch, out_time, tiling = case.row.B, case.row.To, case.tiling
     if tiling.route == ROUTE_MATMUL:
         # One product summed over the batch: the batch takes the place of time, see _grad_weight.
-        return ReductionSplit(1, 1, batch, batch), NO_TAIL
+        return kernels.ReductionSplit(1, 1, batch, batch), kernels.NO_TAIL
     if tiling.route == ROUTE_PLANNER:
         tail = tail_split(tiling.published, problem_of(case.row, case.rules))
-        split = ReductionSplit(batch, batch, out_time, out_time, restarts=1)
-        return split, NO_TAIL if tail is None else TailTiles(*tail)
+        split = kernels.ReductionSplit(batch, batch, out_time, out_time, restarts=1)
+        return split, kernels.NO_TAIL if tail is None else kernels.TailTiles(*tail)
     model = tiling.weight_model
-    return ReductionSplit(batch, model.single_samples, out_time, model.single_reduction), NO_TAIL
+    sizes = batch, model.single_samples, out_time, model.single_reduction
+    return kernels.ReductionSplit(*sizes), kernels.NO_TAIL
 
 
 def roundings(case: Case) -> tuple[int, int]:
     """Return the rounding of operands, and of finished sums of gradInput, to the compute dtype."""
-    from npu_sim.kernels import conv_tbc_backward as kernels
-
     if converts_to_fp16(case):
         to_fp16 = kernels.TO_FP16_SATURATED if case.profile.saturates else kernels.TO_FP16
         return to_fp16, to_fp16
@@ -74,12 +67,10 @@ def compute(run: Run) -> None:
     """Compute the three gradients."""
     case, order = run.case, run.order
     with run.watch.stage("compute"):
-        from npu_sim.kernels.conv_tbc_backward import grad_bias
-
         grad, rows = run.stored("grad_output"), case.tiling.bias_rows
         _grad_input(run, grad)
         _grad_weight(run, grad)
-        grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
+        kernels.grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
     run.masks |= {
         "grad_weight": partial(weight_order_mask, case),
         "grad_bias": partial(np.full, case.row.Cout, case.tiling.bias_cores >= ORDERED_ADDITIONS),
@@ -87,8 +78,6 @@ def compute(run: Run) -> None:
 
 
 def _grad_input(run: Run, grad: np.ndarray) -> None:
-    from npu_sim.kernels import conv_tbc_backward as kernels
-
     row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
     operand, result = roundings(run.case)
     if "gradInput" in elementwise_gradients(run.case):
@@ -100,9 +89,6 @@ def _grad_input(run: Run, grad: np.ndarray) -> None:
 
 
 def _grad_weight(run: Run, grad: np.ndarray) -> None:
-    from npu_sim.kernels import conv_tbc_backward as kernels
-    from npu_sim.kernels.elementwise import narrow_array, widen_array
-
     row, case, out = run.case.row, run.case, run.written("grad_weight")
     x, (operand, _) = run.stored("input"), roundings(case)
     splits, order = splits_of(case), (run.order.code, run.order.seed)
@@ -126,8 +112,6 @@ def _grad_weight(run: Run, grad: np.ndarray) -> None:
 
 def fill(run: Run) -> None:
     """Write the outputs of a call with an empty input or weight: gradBias is B * To, others 0."""
-    from npu_sim.kernels.elementwise import narrow_array
-
     for array in run.outputs.values():
         array.fill(0)
     row, bias = run.case.row, run.outputs["grad_bias"]

@@ -3,22 +3,32 @@
 Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_backward``.
 """
 
-from npu_sim.cores import Profile
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INNER_NULL_POINTER,
+    INVALID,
+    NULL_POINTER,
+    Attribute,
+    Case,
+    Derived,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Profile,
+    Tensor,
+    Text,
+    Word,
+    checks,
+)
 from npu_sim.operators.conv_tbc_backward.plan import (
     CUBE_MATH_TYPES,
     compute_codes,
     compute_dtype,
     computed_in,
 )
-from npu_sim.plans.answers import Evidence
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INNER_NULL_POINTER, INVALID, NULL_POINTER
 from npu_sim.tiling import conv_tbc_backward as tiler
 from npu_sim.tiling.conv_tbc_backward import BUFFER_NAMES
 
@@ -35,9 +45,9 @@ def dtypes_of(profile: Profile) -> list[str]:
 
 def _negative_time_message(call: Inspection) -> tuple[str, str]:
     time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
-    formula = f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}"
     return Text(
-        "the output would have a negative length: {formula}", formula=formula
+        "the output would have a negative length: {formula}",
+        formula=f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}",
     ), f"pad >= {(taps - time) // 2}"
 
 

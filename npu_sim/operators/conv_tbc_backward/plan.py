@@ -10,35 +10,39 @@ from functools import cache
 from itertools import chain, product
 from typing import Any
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device, Profile
-from npu_sim.framework.axes import FLOAT_DTYPES
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
-    Condition,
-    Description,
-    Range,
-    core_works,
-    decision,
-    kernel_parts,
-)
-from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    NPU_ARCH_A2_A3,
+    NPU_ARCH_ATLAS_TRAIN,
+    ORDERED_ADDITIONS,
+    SHORT_NAMES,
     Allocation,
+    Case,
     Caveat,
+    Condition,
     Decision,
+    Description,
+    Device,
+    Evidence,
     Launch,
     LaunchTensor,
     Memory,
     OutputOrder,
+    Profile,
+    Range,
+    Text,
     WorkspacePart,
     caveat,
+    ceil_div,
     contiguous_copy,
+    core_works,
+    decision,
+    executor_workspace,
     intermediate,
+    joined,
+    kernel_parts,
+    vendor_fields,
 )
-from npu_sim.plans.workspace import executor_workspace
-from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward import (
     COMPUTE_BITS,
     COMPUTE_DTYPES,
@@ -74,7 +78,6 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     published_planner_takes,
     tail_split,
 )
-from npu_sim.tiling.fields import vendor_fields
 
 ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")
@@ -544,9 +547,10 @@ def _reason(case: Case) -> str:
     if route == ROUTE_GATE_FAILED:
         return "deterministic computation is on, but its planner does not take this shape"
     shared, whole = "cores share gradWeight tiles", "one core for every gradWeight tile"
-    kind = shared if is_split(case.tiling) else whole
     return Text(
-        "cubeMathType {cube_math_type}, {kind}", cube_math_type=case.row.cube_math_type, kind=kind
+        "cubeMathType {cube_math_type}, {kind}",
+        cube_math_type=case.row.cube_math_type,
+        kind=shared if is_split(case.tiling) else whole,
     )
 
 
@@ -591,9 +595,11 @@ def _convolution_description(case: Case) -> Description:
 def _order(case: Case) -> tuple[OutputOrder, ...]:
     weight_is_fixed = not weight_depends_on_arrival(case.row, case.tiling)
     bias_is_fixed = case.tiling.bias_cores < ORDERED_ADDITIONS
-    reason = "one accumulator for every element, no split across cores"
-    if "gradInput" in elementwise_gradients(case):
-        reason = "one product for every element, nothing is added"
+    reason = (
+        "one product for every element, nothing is added"
+        if "gradInput" in elementwise_gradients(case)
+        else "one accumulator for every element, no split across cores"
+    )
     return (
         OutputOrder(output="grad_input", fixed=True, reason=reason),
         OutputOrder(output="grad_weight", fixed=weight_is_fixed, reason=_weight_order(case)),

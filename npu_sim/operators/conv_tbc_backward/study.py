@@ -10,22 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import hooks
-from npu_sim.framework.execution import Result
-from npu_sim.framework.inference import arguments_of
+from npu_sim.framework.vocabulary import (
+    FORMULA,
+    Result,
+    Text,
+    arguments_of,
+    canonical_dtype,
+    kernel_input,
+    load_operator,
+)
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.weight import visits_by_core
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32, widen_array
-from npu_sim.language import Text
-from npu_sim.numbers.formats import canonical_dtype
-from npu_sim.numbers.storage import kernel_input
-from npu_sim.operators import run
 from npu_sim.operators.conv_tbc_backward.compute import roundings, splits_of
 from npu_sim.operators.conv_tbc_backward.plan import CUBE_MATH_TYPES, compute_dtype
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall, any_order, formula_results
-from npu_sim.orders.claims import Claim, OpenRule, Parts
-from npu_sim.registry import load_operator
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Claim,
+    Function,
+    InDumps,
+    Numbers,
+    OpenRule,
+    Parts,
+    StudyCall,
+    Values,
+    WrappedCall,
+    any_order,
+    formula_results,
+    run,
+)
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of partial sums held at a time: 64 MiB, unless one tap needs more."""
@@ -149,7 +162,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         name: _rounded(array, operand).astype(np.float64) for name, array in call.tensors.items()
     }
     rounded_bias = {**rounded, "grad_output": call.tensors["grad_output"].astype(np.float64)}
-    formula, double = call.operator.hook(hooks.FORMULA), np.dtype(np.float64)
+    formula, double = call.operator.hook(FORMULA), np.dtype(np.float64)
     row = case.row
     counts = {
         "grad_input": row.K * row.Cout,

@@ -14,18 +14,15 @@ from math import gcd
 
 import numpy as np
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, itemsize
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, ceil_div, itemsize
 from npu_sim.operators.conv_tbc_backward.plan import INPUT_KERNEL, WEIGHT_KERNEL
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward import CubeTiling
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     ACCUMULATOR_BYTES,
     CHANNEL_BLOCK_BYTES,
     L0_BUFFERS,
 )
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     CUBE_PIPES,
     Copy,
     Hold,
@@ -77,9 +74,11 @@ class Gradient:
         self.size = itemsize(self.dtype)
         self.out_bytes = self.size if name == "gradInput" else ACCUMULATOR_BYTES
         self.is_published = "baseM" in fields  # the output is written after every sample
-        names = ("base_m", "base_n", "base_k", "length_l1", "l1_buffers", "l0c_buffers")
-        if self.is_published:
-            names = ("baseM", "baseN", "baseK", "stepKa", "al1Pbuffer", "cl0Pbuffer")
+        names = (
+            ("baseM", "baseN", "baseK", "stepKa", "al1Pbuffer", "cl0Pbuffer")
+            if self.is_published
+            else ("base_m", "base_n", "base_k", "length_l1", "l1_buffers", "l0c_buffers")
+        )
         self.base_m, self.base_n, self.base_k, self.length_l1, *buffers = (
             fields[field] for field in names
         )
@@ -189,9 +188,9 @@ class Gradient:
         if steps == 1:
             return (self._step((m, n, last), load, out),)
         whole = m, n, self.base_k
-        middle: tuple[Node, ...] = ()
-        if steps > 2:
-            middle = (Loop((self._step(whole, (), ()),), steps - 2),)
+        middle: tuple[Node, ...] = (
+            (Loop((self._step(whole, (), ()),), steps - 2),) if steps > 2 else ()
+        )
         return self._step(whole, load, ()), *middle, self._step((m, n, last), (), out)
 
     def _step(self, extents: Sizes, load: tuple[Work, ...], out: tuple[Work, ...]) -> Tile:

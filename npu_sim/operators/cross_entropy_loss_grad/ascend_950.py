@@ -11,35 +11,45 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.execution import Run
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    INVALID,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    AclnnError,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Description,
+    Inspection,
+    Plan,
+    Run,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    caveat,
+    checks,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.cross_entropy_loss_grad import declaration
-from npu_sim.operators.cross_entropy_loss_grad.compute import all_ignored, label_failure
 from npu_sim.operators.cross_entropy_loss_grad.plan import order_of
 from npu_sim.operators.cross_entropy_loss_grad.timeline import divisor, sum_of_weights, tensor_views
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, probe_terms
-from npu_sim.plans.model import Caveat, Decision, Plan, WorkspacePart, caveat
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
+from npu_sim.operators.shared.study import Claim, StudyCall, probe_terms, trees
 from npu_sim.tiling.ascend_950 import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE, row_range, vendor_structure
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Node,
     Phase,
     Program,
     Step,
     Work,
+    fp32,
     ranged,
     row_pieces,
     rows_of_cores,
@@ -206,11 +216,13 @@ def compute(run: Run) -> None:
         survey = kernels.survey_labels(labels, passes, sums_weights(case.row))
         if survey.out_of_range >= 0:
             raise _label_failure(case, target, survey.out_of_range)
-        run.caveats = tuple(all_ignored(case, survey.ignored))
+        run.caveats = tuple(declaration.all_ignored(case, survey.ignored))
     with run.watch.stage("compute"):
-        divisor = survey.divisor
-        if row.reduction == MEAN and not sums_weights(case.row):
-            divisor = np.float32(row.N)
+        divisor = (
+            np.float32(row.N)
+            if row.reduction == MEAN and not sums_weights(case.row)
+            else survey.divisor
+        )
         is_plain = not is_whole and row.reduction != NONE
         division = kernels.Division(divisor, flushes_exp=True, flushes=is_plain)
         grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
@@ -228,7 +240,7 @@ def _label_failure(case: Case, target: np.ndarray, place: int) -> AclnnError:
             hint=hint,
             ignored=ignored,
         )
-    return label_failure(target, place, columns, hint)
+    return declaration.label_failure(target, place, columns, hint)
 
 
 LABELS = ("target", "target_cast", "ignore", "target_weight", "grad_loss")
@@ -341,7 +353,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     )
 
 
-def divisor_tree(case: Case) -> trees.Tree:
+def divisor_tree(case: Case) -> trees.Tree | None:
     """Return the tree of the sum of weights: passes of each core, then the cores."""
     step = pass_rows(case)
     cores = []
@@ -349,9 +361,7 @@ def divisor_tree(case: Case) -> trees.Tree:
         rows = list(range(first, last))
         passes = [trees.row_sum(rows[begin : begin + step]) for begin in range(0, len(rows), step)]
         cores.append(trees.left_fold(passes))
-    tree = trees.row_sum(cores)
-    assert tree is not None
-    return tree
+    return trees.row_sum(cores)
 
 
 def _outside(call: StudyCall, codes: np.ndarray) -> np.ndarray:

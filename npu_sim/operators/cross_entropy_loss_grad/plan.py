@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Device
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    SHORT_NAMES,
+    Argument,
+    Case,
+    Caveat,
     Condition,
+    Decision,
     Description,
+    Device,
+    Inspection,
+    OutputOrder,
+    Text,
+    caveat,
     counted,
     decision,
+    joined,
     kernel_parts,
     vector_plan,
 )
-from npu_sim.language import Argument, Text, joined
-from npu_sim.numbers.formats import SHORT_NAMES
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 EXACT_LABELS = 16777216
@@ -77,14 +83,12 @@ def _per_core(tiling: tiler.Tiling) -> str:
             column_tail=tiling.column_tail,
         )
     loop, rest = tiling.column_loop, tiling.column_tail
-    times = "one piece" if loop == 1 else Text("{column_loop} pieces", column_loop=loop)
-    tail = Text(" and one of {column_tail}", column_tail=rest) if rest else ""
     return Text(
         "{labels}; each row in {times} of {align_columns} columns{tail}",
         labels=labels,
-        times=times,
+        times="one piece" if loop == 1 else Text("{column_loop} pieces", column_loop=loop),
         align_columns=tiling.align_columns,
-        tail=tail,
+        tail=Text(" and one of {column_tail}", column_tail=rest) if rest else "",
     )
 
 
@@ -233,16 +237,15 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     """Return message and hint for more rows than documented, with the number that fits."""
     case = call.case(empty=False)
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
-    which = Text(
-        "{dtype}, {reduction}, {weight}",
-        dtype=SHORT_NAMES[case.specs["log_prob"].dtype],
-        reduction=case.arguments.reduction,
-        weight="weight" if case.row.weighted else "no weight",
-    )
     hardware = Text(
         "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): {hardware}",
         largest=largest,
-        which=which,
+        which=Text(
+            "{dtype}, {reduction}, {weight}",
+            dtype=SHORT_NAMES[case.specs["log_prob"].dtype],
+            reduction=case.arguments.reduction,
+            weight="weight" if case.row.weighted else "no weight",
+        ),
         c=case.row.C,
         vector_cores=case.device.vector_cores,
         hardware=Argument("limits", "hardware"),
@@ -273,14 +276,16 @@ def _hint(case: Case, nearest: int, *more: str) -> str:
     rows = f"N = {nearest}" if nearest else "none at this C"
     legal = Text("nearest legal value: {rows}{column}", rows=rows, column=_column_text(case))
     arithmetic = Text("arithmetic: {arithmetic}", arithmetic=_arithmetic(case))
-    breaks = Text(
-        "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
-        "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
-        "around and accepts any row",
-        largest_rows=_largest_rows(case),
-        before_wrap=tiler.largest_rows_before_wrap(case.row, case.device, case.rules),
+    exceeded = Text(
+        "exceeded: {breaks}",
+        breaks=Text(
+            "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
+            "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
+            "around and accepts any row",
+            largest_rows=_largest_rows(case),
+            before_wrap=tiler.largest_rows_before_wrap(case.row, case.device, case.rules),
+        ),
     )
-    exceeded = Text("exceeded: {breaks}", breaks=breaks)
     return joined((legal, *more, arithmetic, exceeded), "\n")
 
 
@@ -320,17 +325,15 @@ def _arithmetic(case: Case) -> str:
     tiling, device = case.tiling, case.device
     used = tiler.row_buffer_bytes(tiling.buffers)
     sizes = tiling.buffers._asdict().items()
-    buffers = " + ".join(f"{name} {size}" for name, size in sizes if size)
-    cores = Text(
-        "ceil({n}, {vector_cores}) = {front_rows} rows a core",
-        n=case.row.N,
-        vector_cores=device.vector_cores,
-        front_rows=tiling.front_rows,
-    )
     text = Text(
         "{cores}: {buffers} = {used} of {ub_bytes} bytes",
-        cores=cores,
-        buffers=buffers,
+        cores=Text(
+            "ceil({n}, {vector_cores}) = {front_rows} rows a core",
+            n=case.row.N,
+            vector_cores=device.vector_cores,
+            front_rows=tiling.front_rows,
+        ),
+        buffers=" + ".join(f"{name} {size}" for name, size in sizes if size),
         used=used,
         ub_bytes=device.ub_bytes,
     )

@@ -9,18 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import hooks
-from npu_sim.framework.execution import Result
+from npu_sim.framework.vocabulary import FORMULA, AclnnError, Result, Text, canonical_dtype, joined
 from npu_sim.kernels.elementwise import narrow_array
-from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import canonical_dtype
-from npu_sim.operators import run
 from npu_sim.operators.cross_entropy_loss_grad.plan import EXACT_LABELS
-from npu_sim.operators.shared.dumped import DumpedTensor, Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import Caveat, Numbers, StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, OpenRule, probe_terms
-from npu_sim.status import AclnnError
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Claim,
+    DumpedTensor,
+    Function,
+    InDumps,
+    Numbers,
+    OpenRule,
+    StudyCall,
+    Values,
+    WrappedCall,
+    probe_terms,
+    run,
+    trees,
+)
 from npu_sim.tiling.cross_entropy_loss_grad import row_range
 
 NO_LABEL = -1
@@ -34,14 +40,12 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     if case.arguments.reduction != "mean" or rows < 3:
         return
     cores = [range(*row_range(case.tiling, core)) for core in range(case.tiling.block_dim)]
-    tree = trees.reduce_sum([trees.reduce_sum(weights) for weights in cores])
-    assert tree is not None
     yield Claim(
         output="x_grad",
         element=(0, 0),
         elements=rows * case.row.C,
         terms=tuple(Text("weight of row {row}", row=row) for row in range(rows)),
-        tree=tree,
+        tree=trees.reduce_sum([trees.reduce_sum(weights) for weights in cores]),
         outside=partial(_outside, call, rows),
     )
 
@@ -82,7 +86,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
         if str(array.dtype) in dtypes
     }
     unrounded = call.outputs(**wide)["x_grad"].astype(np.float64)
-    formula = call.operator.hook(hooks.FORMULA)
+    formula = call.operator.hook(FORMULA)
     gradient = formula(call.arguments, call.tensors, np.dtype(np.float64))["x_grad"]
     constant = {**call.tensors, "log_prob": np.full(call.tensors["log_prob"].shape, -np.inf)}
     without_exp = formula(call.arguments, constant, np.dtype(np.float64))["x_grad"]
@@ -106,7 +110,7 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     """Return the terms of an output element in float64, by name."""
     log_prob, target = call.tensors["log_prob"], int(call.tensors["target"][index[0]])
     without_exp = {**call.tensors, "log_prob": np.full(log_prob.shape, -np.inf)}
-    full = call.operator.hook(hooks.FORMULA)(call.arguments, without_exp, np.dtype(np.float64))
+    full = call.operator.hook(FORMULA)(call.arguments, without_exp, np.dtype(np.float64))
     nll = -float(full["x_grad"][index[0], target]) if 0 <= target < log_prob.shape[1] else 0.0
     exp_term = "exp(log_prob)*nll", float(np.exp(log_prob[index].astype(np.float64))) * nll
     return [exp_term, ("-nll", -nll)] if index[1] == target else [exp_term]
@@ -168,18 +172,17 @@ def _label_aliasing() -> Numbers:
 
 
 def _explain_label_aliasing(numbers: Numbers) -> list[str]:
-    labels = joined(
-        (
-            Text("{label} {value}", label=label, value="masked" if masked else "kept")
-            for label, masked in zip(numbers["labels"], numbers["masked"], strict=True)
-        ),
-        ", ",
-    )
     return [
         Text(
             "ignore_index = {ignore_index}; labels: {labels}",
             ignore_index=numbers["ignore_index"],
-            labels=labels,
+            labels=joined(
+                (
+                    Text("{label} {value}", label=label, value="masked" if masked else "kept")
+                    for label, masked in zip(numbers["labels"], numbers["masked"], strict=True)
+                ),
+                ", ",
+            ),
         ),
         "labels and ignore_index are compared in fp32, where neighbours above 2^24 are one number",
     ]

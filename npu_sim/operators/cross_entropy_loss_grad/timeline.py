@@ -5,12 +5,9 @@ Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and
 
 from collections.abc import Callable
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, itemsize
-from npu_sim.plans.model import Plan
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, itemsize
 from npu_sim.tiling.cross_entropy_loss_grad import MEAN, NONE
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Instruction,
     Node,
@@ -20,6 +17,7 @@ from npu_sim.timelines.program import (
     Tile,
     View,
     Work,
+    fp32,
     ranged,
     row_pieces,
     rows_of_cores,
@@ -97,9 +95,11 @@ def divisor(plan: Plan, live: tuple[str, ...]) -> Tile:
 
 def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
     """Return the phase that computes rows one by one, in pieces of columns: exp times a factor."""
-    factors = "grad_loss * weight of its label"
-    if mean:
-        factors = "grad_loss * weight of its label / sum of the weights"
+    factors = (
+        "grad_loss * weight of its label / sum of the weights"
+        if mean
+        else "grad_loss * weight of its label"
+    )
     piece = row_pieces(
         plan.tiling["alignColLoopNum"],
         plan.tiling["colLoop"],

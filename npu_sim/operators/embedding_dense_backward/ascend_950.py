@@ -16,24 +16,41 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import Device
-from npu_sim.framework.axes import FLOAT32
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FLOAT32,
+    FP32_BYTES,
+    SUCCESS,
+    SYSTEM_WORKSPACE_BYTES,
+    Assumed,
+    Case,
+    Caveat,
     Condition,
     Description,
+    Device,
+    Evidence,
+    Field,
+    Launch,
+    LaunchTensor,
+    Memory,
+    OutputOrder,
+    Part,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    WorkspacePart,
+    aligned_bytes,
+    caveat,
     decision,
+    intermediate,
     kernel_parts,
+    nothing,
+    storage_view,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.execution import Run
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.numbers.storage import storage_view
 from npu_sim.operators.embedding_dense_backward import study as shared
-from npu_sim.operators.embedding_dense_backward.compute import checked_indices
+from npu_sim.operators.embedding_dense_backward.declaration import checked_indices
 from npu_sim.operators.embedding_dense_backward.plan import (
     INDEX_DTYPES,
     INT32,
@@ -48,29 +65,11 @@ from npu_sim.operators.embedding_dense_backward.plan import (
     padding_caveats,
 )
 from npu_sim.operators.embedding_dense_backward.study import IndexRun, TreeOfRow, chunks_of
-from npu_sim.operators.shared.study import Changes, StudyCall
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
-    Caveat,
-    Launch,
-    LaunchTensor,
-    Memory,
-    OutputOrder,
-    Plan,
-    WorkspacePart,
-    caveat,
-    intermediate,
-)
-from npu_sim.plans.workspace import aligned_bytes
+from npu_sim.operators.shared.study import Changes, Claim, StudyCall, Tree, left_fold
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
 from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
-from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Node,
     Phase,
@@ -79,6 +78,7 @@ from npu_sim.timelines.program import (
     Tile,
     View,
     Work,
+    fp32,
     ranged,
     ranged_cores,
     rows_of_cores,
@@ -279,9 +279,11 @@ def describe(case: Case) -> Description:
 def _texts_of_v2(case: Case) -> tuple[str, str, str]:
     """Return the path, the work of a core, and the order of EmbeddingDenseGradV2."""
     tiling = case.tiling.v2
-    path = "sorted rows over cores"
-    if v2.has_pieces(problem_of_row(case.row)):
-        path = "sorted rows over cores, columns in pieces"
+    path = (
+        "sorted rows over cores, columns in pieces"
+        if v2.has_pieces(problem_of_row(case.row))
+        else "sorted rows over cores"
+    )
     return (
         path,
         Text(
@@ -301,9 +303,11 @@ def _texts_of_v2(case: Case) -> tuple[str, str, str]:
 def _texts_of_v1(case: Case) -> tuple[str, str, str]:
     """Return the path, the work of a core, and the order of EmbeddingDenseGrad."""
     tiling = case.tiling.v1
-    path = "columns over cores, batches of rows"
-    if v1.is_full_load(tiling):
-        path = "columns over cores, all rows at once"
+    path = (
+        "columns over cores, all rows at once"
+        if v1.is_full_load(tiling)
+        else "columns over cores, batches of rows"
+    )
     sizes = {"rows": tiling.batch_rows, "columns": min(tiling.columns, tiling.core_columns)}
     if tiling.batches == 1:
         order = (
@@ -446,18 +450,6 @@ def _unmerged(rows: "np.ndarray") -> Iterator[Caveat]:
 
 
 GRAD, INDICES, RESULT = ("grad",), ("indices",), ("grad_weight",)
-LIST_IN = Step(
-    "indices",
-    "sorted rows {sorted rows}: their indices and positions are copied in",
-    INDICES,
-    live=("indices", "positions"),
-)
-INDICES_IN = Step(
-    "indices",
-    "rows {rows}: their indices are copied in and sorted",
-    INDICES,
-    live=("indices", "positions"),
-)
 
 
 class Call:
@@ -475,8 +467,24 @@ class Call:
         """Return the tile that copies in the indices of rows, and on V2 their positions."""
         copy = Copy(self.index_bytes * rows, rows)
         if self.is_v2:
-            return vector_tile((copy, Copy(v2.POSITION_BYTES * rows, rows)), step=LIST_IN)
-        return vector_tile((copy,), step=INDICES_IN)
+            return vector_tile(
+                (copy, Copy(v2.POSITION_BYTES * rows, rows)),
+                step=Step(
+                    "indices",
+                    "sorted rows {sorted rows}: their indices and positions are copied in",
+                    INDICES,
+                    live=("indices", "positions"),
+                ),
+            )
+        return vector_tile(
+            (copy,),
+            step=Step(
+                "indices",
+                "rows {rows}: their indices are copied in and sorted",
+                INDICES,
+                live=("indices", "positions"),
+            ),
+        )
 
     def gradient(self, rows: int, columns: int) -> Copy:
         """Return the copy of pieces of rows of grad, one by one."""
@@ -571,9 +579,11 @@ def _columns(plan: Plan, call: Call) -> tuple[Phase, ...]:
     steps = tiling["indicesFactor"], tiling["gradFactorPerRow"]
     cores = _column_cores(plan, "rows", call.rows, steps, sums, call.indices)
     phases = [vector_phase("rows", cores)]
-    names = ("baseWCast", "baseACast")
-    if tiling["scaleGradByFreq"]:
-        names = ("indicesFactorFreq", "gradFactorPerRowFreq")
+    names = (
+        ("indicesFactorFreq", "gradFactorPerRowFreq")
+        if tiling["scaleGradByFreq"]
+        else ("baseWCast", "baseACast")
+    )
     if tiling[names[0]]:
         phases.append(_second_pass(plan, call, (tiling[names[0]], tiling[names[1]])))
     return tuple(phases)

@@ -7,46 +7,48 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import NPU_ARCH_A2_A3, Device
-from npu_sim.framework.axes import DOCUMENTED, FLOAT32
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import (
-    Condition,
-    Description,
-    core_works,
-    decision,
-    kernel_parts,
-    plural,
-    ub_memory,
-    vector_plan,
-)
-from npu_sim.language import Text
-from npu_sim.numbers.formats import ORDERED_ADDITIONS, SHORT_NAMES
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import (
+from npu_sim.framework.vocabulary import (
+    DOCUMENTED,
+    FLOAT32,
+    FP32_PER_BLOCK,
+    NPU_ARCH_A2_A3,
+    ORDERED_ADDITIONS,
+    ROWS_IN_UB,
+    SHORT_NAMES,
+    SORTABLE_ROWS,
+    SUCCESS,
+    Case,
     Caveat,
+    Condition,
     Decision,
+    Description,
+    Device,
+    Evidence,
+    Field,
     Launch,
     LaunchTensor,
     Memory,
     OutputOrder,
+    Part,
+    Text,
     WorkspacePart,
+    align,
+    aligned_bytes,
     caveat,
+    ceil_div,
     contiguous_copy,
+    core_works,
+    decision,
     intermediate,
+    kernel_parts,
+    nothing,
+    plural,
+    sort_workspace_bytes,
+    ub_memory,
+    vector_plan,
 )
-from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
-from npu_sim.tiling.common import (
-    FP32_PER_BLOCK,
-    ROWS_IN_UB,
-    SORTABLE_ROWS,
-    align,
-    ceil_div,
-    sort_workspace_bytes,
-)
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
 KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2
@@ -309,8 +311,9 @@ def _path_reason(case: Case, key: int) -> str:
     if case.deterministic:
         return "deterministic computation is on"
     if case.row.dim > v2.SMALL_DIM_LIMIT:
-        limit = v2.SMALL_DIM_LIMIT
-        return Text("dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=limit)
+        return Text(
+            "dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=v2.SMALL_DIM_LIMIT
+        )
     return Text(
         "numWeights {num_weights} > {small_dim_weights}",
         num_weights=case.row.num_weights,
@@ -435,9 +438,11 @@ def _decisions(case: Case) -> Iterator[Decision]:
         yield decision(case, CAST, **sizes, scaleGradByFreq=bool(row.scale_grad_by_freq))
     sizes = {"dim": row.dim, "numWeights": row.num_weights}
     yield decision(case, SMALL_DIM, deterministic=deterministic, **sizes)
-    other = "each core adds directly to the output"
-    if native and case.tiling.tiling.tiling_key == 0:
-        other = "native 16-bit is fixed by itself: the slots of every core are summed in order"
+    other = (
+        "native 16-bit is fixed by itself: the slots of every core are summed in order"
+        if native and case.tiling.tiling.tiling_key == 0
+        else "each core adds directly to the output"
+    )
     fixed = Condition(
         "deterministic kernel",
         "deterministic and the kernel sees fp32",
@@ -502,13 +507,15 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> Description:
     It runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
     """
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
-    pieces = ""
-    if tiling.dim_pieces > 1:
-        pieces = Text(
+    pieces = (
+        Text(
             ", each row in {dim_pieces} pieces of {dim_piece} columns",
             dim_pieces=tiling.dim_pieces,
             dim_piece=tiling.dim_piece,
         )
+        if tiling.dim_pieces > 1
+        else ""
+    )
     return vector_plan(
         case,
         kernel="EmbeddingDenseGrad",
@@ -650,9 +657,11 @@ def launches_of(
         )
     )
     if casts:
-        result = out
-        if not out_contiguous:
-            result = intermediate("result in the dtype of out", out.shape, out.dtype)
+        result = (
+            intermediate("result in the dtype of out", out.shape, out.dtype)
+            if not out_contiguous
+            else out
+        )
         launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(result,)))
         written = result
     if not out_contiguous:

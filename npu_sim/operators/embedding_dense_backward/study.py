@@ -8,36 +8,47 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.framework import hooks
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Result
-from npu_sim.framework.target import Order
-from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.numbers.storage import kernel_input
-from npu_sim.operators import run
-from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
+from npu_sim.framework.vocabulary import (
+    FORMULA,
+    SORTABLE_ROWS,
+    Case,
+    Order,
+    Result,
+    Text,
+    ceil_div,
+    kernel_input,
+)
+from npu_sim.operators.embedding_dense_backward.declaration import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.plan import (
     CAST_LIMIT_BYTES,
     EXACT_COUNT,
     KERNEL_GRAD,
 )
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import (
     Caveat,
     Changes,
+    Claim,
+    Function,
+    InDumps,
     Numbers,
+    OpenRule,
+    Parts,
     Restore,
     StudyCall,
+    Tree,
+    Values,
+    WrappedCall,
     any_order,
     different,
     fold_in_arrival_order,
+    left_fold,
     miscounted_calls,
+    run,
+    shape_hash,
+    spread_of_sums,
+    surviving_units,
 )
-from npu_sim.orders.claims import Claim, OpenRule, Parts, count_units, probe_terms
-from npu_sim.orders.trees import Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling.common import SORTABLE_ROWS, ceil_div
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of the contributions held at a time: 64 MiB."""
@@ -92,7 +103,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
     if case.empty or case.tiling.kernel != KERNEL_GRAD:
         return
     tensors = {**call.tensors, "grad": np.abs(call.tensors["grad"].astype(np.float64))}
-    formula = call.operator.hook(hooks.FORMULA)
+    formula = call.operator.hook(FORMULA)
     exact = formula(call.arguments, call.tensors, np.dtype(np.float64))["grad_weight"]
     sizes = formula(call.arguments, tensors, np.dtype(np.float64))["grad_weight"]
     most = int(np.bincount(_row_indices(call)).max(initial=0))
@@ -145,9 +156,11 @@ def _describe(
 ) -> str:
     begin, stop = int(begins[place]), int(stops[place])
     rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
-    more = ""
-    if stop - begin > NAMED_ROWS:
-        more = Text(" and {others} more", others=stop - begin - NAMED_ROWS)
+    more = (
+        Text(" and {others} more", others=stop - begin - NAMED_ROWS)
+        if stop - begin > NAMED_ROWS
+        else ""
+    )
     if stop - begin == 1:
         return Text("grad row {rows}", rows=rows[0])
     return Text("grad rows {rows}{more}", rows=", ".join(map(str, rows)), more=more)
@@ -218,15 +231,15 @@ def _outside(
     call: StudyCall, case: Case, index: int, terms: np.ndarray, codes: np.ndarray
 ) -> np.ndarray:
     """Run the kernel on probes, one per column; return the number of units that survive."""
-    row, dtype, counts = case.row, case.specs["grad"].dtype, np.empty(codes.shape[0], np.int64)
-    for begin in range(0, codes.shape[0], row.dim):
-        piece = codes[begin : begin + row.dim]
-        grad = np.zeros((row.rows, row.dim), numpy_dtype(dtype))
-        grad[terms, : piece.shape[0]] = probe_terms(piece, dtype).T
-        result = call.outputs(grad=grad)["grad_weight"][index, : piece.shape[0]]
-        scaled = result.astype(np.float64) * (terms.size if row.scale_grad_by_freq else 1)
-        counts[begin : begin + row.dim] = count_units(scaled, dtype)
-    return counts
+    row = case.row
+    times = terms.size if row.scale_grad_by_freq else 1
+    return surviving_units(
+        call,
+        ("grad", (row.rows, row.dim), terms),
+        range(row.dim),
+        lambda outputs: outputs["grad_weight"][index].astype(np.float64) * times,
+        codes,
+    )
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
@@ -297,8 +310,9 @@ def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     grad, num_weights = call.tensors["grad"], call.arguments.num_weights
     if grad.dtype == np.float32 or not call.case.rules.kernel_takes_16_bit:
         return
-    weights = max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
-    larger = call.with_attributes(num_weights=weights)
+    larger = call.with_attributes(
+        num_weights=max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
+    )
     yield "native 16-bit path (more weights)", larger, lambda output, values: values[:num_weights]
 
 

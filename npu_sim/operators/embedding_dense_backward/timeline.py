@@ -10,15 +10,10 @@ from dataclasses import replace
 from math import prod
 from types import SimpleNamespace
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, ceil_div, release_switches
 from npu_sim.operators.embedding_dense_backward.plan import rows_per_flush
-from npu_sim.plans.model import Plan
-from npu_sim.releases import release_switches
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling.common import ceil_div
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     VECTOR_PIPES,
     Copy,
     Hold,
@@ -29,6 +24,7 @@ from npu_sim.timelines.program import (
     Program,
     Step,
     View,
+    fp32,
     ranged,
     rows_of_cores,
     vector_phase,
@@ -47,29 +43,6 @@ ADDED = (
     "rows of one index are added up in the accumulator, which is added atomically to that row "
     "of grad_weight"
 )
-BATCH_ADDED = Step(
-    "",
-    Text("{come}; {add}", come=COME, add=ADDED),
-    ("grad", "indices"),
-    RESULT,
-    live=(*BATCH, "accumulator"),
-    by_data=RESULT,
-)
-BATCH_WIDENED = Step(
-    "widen",
-    Text("{come}, gradients are widened to fp32", come=COME),
-    ("grad", "indices"),
-    live=BATCH,
-)
-WIDENED_ADDED = Step(
-    "add",
-    Text("rows {{rows}}: {add}", add=ADDED),
-    (),
-    RESULT,
-    ("grad", "indices"),
-    (*BATCH, "accumulator"),
-    RESULT,
-)
 
 ACCUMULATORS = ("accumulators", "cache row")
 LIST = ("sorted index", "position", "frequency", *ACCUMULATORS)
@@ -85,15 +58,6 @@ LIST_IN = Step(
 ROW_ADDED = Step(
     "row",
     Text("{row}: accumulator += its row of grad, in the order of the list", row=SORTED_ROW),
-    GRAD,
-    (),
-    INDICES,
-    LIST_AND_ROW,
-    GRAD,
-)
-ROW_WIDENED = Step(
-    "widen",
-    Text("{row}: its row of grad is copied in and widened", row=SORTED_ROW),
     GRAD,
     (),
     INDICES,
@@ -218,11 +182,47 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
         add = fp32.fill(dim), fp32.combine(dim, rows)
         copy_out = (Copy(WORD_BYTES * dim, dim), *_counter(counted))
         if element_bytes == WORD_BYTES:
-            return (vector_tile(copy_in, (*sort, *add), copy_out, BATCH_ADDED),)
+            return (
+                vector_tile(
+                    copy_in,
+                    (*sort, *add),
+                    copy_out,
+                    Step(
+                        "",
+                        Text("{come}; {add}", come=COME, add=ADDED),
+                        ("grad", "indices"),
+                        RESULT,
+                        live=(*BATCH, "accumulator"),
+                        by_data=RESULT,
+                    ),
+                ),
+            )
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
         # bound assumes it.
-        adding = vector_tile((), add, copy_out, WIDENED_ADDED)
-        return vector_tile(copy_in, (*sort, *fp32.widen(dim * rows)), step=BATCH_WIDENED), adding
+        adding = vector_tile(
+            (),
+            add,
+            copy_out,
+            Step(
+                "add",
+                Text("rows {{rows}}: {add}", add=ADDED),
+                (),
+                RESULT,
+                ("grad", "indices"),
+                (*BATCH, "accumulator"),
+                RESULT,
+            ),
+        )
+        return vector_tile(
+            copy_in,
+            (*sort, *fp32.widen(dim * rows)),
+            step=Step(
+                "widen",
+                Text("{come}, gradients are widened to fp32", come=COME),
+                ("grad", "indices"),
+                live=BATCH,
+            ),
+        ), adding
 
     cores = {}
     for work in plan.cores:
@@ -251,7 +251,19 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
         add = (fp32.combine(columns),)
         row: tuple[Node, ...] = (vector_tile(copy_in, add, step=ROW_ADDED),)
         if staged:  # a widened row frees its buffer, as in the small-dim kernel
-            widening = vector_tile(copy_in, fp32.widen(columns), step=ROW_WIDENED)
+            widening = vector_tile(
+                copy_in,
+                fp32.widen(columns),
+                step=Step(
+                    "widen",
+                    Text("{row}: its row of grad is copied in and widened", row=SORTED_ROW),
+                    GRAD,
+                    (),
+                    INDICES,
+                    LIST_AND_ROW,
+                    GRAD,
+                ),
+            )
             row = widening, vector_tile(vector=add, step=WIDENED_ROW_ADDED)
             flush = vector_tile(vector=add, step=FLUSHED)
         else:

@@ -7,50 +7,56 @@ Source: specification page ``moe_token_permute_950``.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.axes import FLOAT_DTYPES, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Argument,
+    Assumed,
+    Case,
+    Caveat,
     Condition,
+    Decision,
     Description,
+    Evidence,
+    Inspection,
+    Launch,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    caveat,
+    ceil_div,
+    checks,
+    chunk_range,
     decision,
+    intermediate,
     kernel_parts,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Argument, Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.moe_token_permute import compute as shared
-from npu_sim.operators.moe_token_permute.compute import ID_DTYPES
-from npu_sim.operators.moe_token_permute.declaration import AXES, KEPT, fixed_order
+from npu_sim.operators.moe_token_permute import declaration
 from npu_sim.operators.shared.token_sums import check_padding
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, Launch, Plan, WorkspacePart, caveat, intermediate
-from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling.ascend_950 import moe_token_permute as tiler
-from npu_sim.tiling.ascend_950.moe_token_permute import EXPERTS, INT8
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, chunk_range
 from npu_sim.tiling.moe_token_permute import MOST_TOPK
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Instruction,
     Node,
     Program,
     Step,
     View,
+    fp32,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL, INT8_KERNEL = "MoeInitRoutingV2", "MoeInitRoutingV3"
 COUNT_ITEMS = 10240
@@ -96,7 +102,7 @@ def describe(case: Case) -> Description:
         fields=tiler.vendor_structure(tiling, case.arguments, case.rules),
         workspace=parts,
         launches=_int8_launches(case, parts) if is_int8 else None,
-        order=fixed_order(),
+        order=declaration.fixed_order(),
         caveats=_caveats(case),
         evidence=Evidence.MODEL if is_int8 else None,
     )
@@ -109,16 +115,20 @@ def _decisions(case: Case) -> Iterator[Decision]:
         yield decision(case, ONE_CORE, **ids)
     if row.dtype != tiler.INT8:
         yield decision(case, SCATTER, num_topk=row.num_topk)
-    yield decision(case, KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries})
+    yield decision(
+        case, declaration.KEPT, **{"rows of permuted_tokens": row.kept_rows, "ids": row.entries}
+    )
 
 
 def _path(case: Case) -> str:
     tiling = case.tiling
     if tiling.tiling_key == tiler.KEY_V3_EMPTY:
         return "no columns"
-    sort = "multi-core"
-    if tiling.tiling_key in (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE):
-        sort = "one-core"
+    sort = (
+        "one-core"
+        if tiling.tiling_key in (tiler.KEY_ONE_CORE, tiler.KEY_V3_ONE_CORE)
+        else "multi-core"
+    )
     manner = "scattered" if tiling.moves.scatters else "gathered"
     return Text("{sort} sort, {manner} rows", sort=sort, manner=manner)
 
@@ -195,19 +205,19 @@ def _caveats(case: Case) -> Iterator[Caveat]:
         )
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sort the ids and copy the rows; with int8 tokens only ids from 0 to 10239 take part."""
-    if run.case.row.dtype == INT8:
+    if run.case.row.dtype == tiler.INT8:
         _compute_int8(run)
     else:
-        shared.compute(run)
+        declaration.compute(run)
 
 
-def _compute_int8(run: "Run") -> None:
+def _compute_int8(run: Run) -> None:
     """Copy the rows of the valid ids; the others have place -1, and rows without one stay 0."""
     with run.watch.stage("check"):
         if run.case.limits == "documented":
-            shared.check_ids(run.tensors["indices"])
+            declaration.check_ids(run.tensors["indices"])
     with run.watch.stage("load"):
         from npu_sim.kernels.moe_token_permute import sort_ids
     with run.watch.stage("compute"):
@@ -217,7 +227,7 @@ def _compute_int8(run: "Run") -> None:
         if not run.case.row.hidden:
             places.fill(0)
             return
-        (valid,) = np.nonzero((ids >= 0) & (ids < EXPERTS))
+        (valid,) = np.nonzero((ids >= 0) & (ids < tiler.EXPERTS))
         positions = np.empty(valid.size, np.int32)
         sort_ids(ids[valid], positions)
         places.fill(-1)
@@ -234,23 +244,13 @@ def _compute_int8(run: "Run") -> None:
             "written, the memory keeps what it held (here 0). Read in the public sources; not run "
             "on a device",
             missing=ids.size - valid.size,
-            last=EXPERTS - 1,
+            last=tiler.EXPERTS - 1,
         )
         run.caveats += (missing,)
 
 
 NOT_COUNTED = ("the threads that write places", "barriers")
 """Work that the bound leaves out."""
-IDS = Step(
-    "ids", "ids are copied in and sorted; their places are copied out", ("indices",), live=("sort",)
-)
-ROWS = Step(
-    "rows",
-    "entries {rows}: rows of tokens are copied to their places",
-    ("tokens",),
-    ("permuted_tokens",),
-    live=("move",),
-)
 
 
 def program(plan: Plan) -> Program:
@@ -272,16 +272,41 @@ def program(plan: Plan) -> Program:
             Copy(fp32.BYTES * core_entries, core_entries),
         )
         ordered = Instruction("sort_and_merge", "float32", core_entries)
-        cores[core] = (vector_tile((read,), (ordered,), (places,), IDS),)
+        cores[core] = (
+            vector_tile(
+                (read,),
+                (ordered,),
+                (places,),
+                Step(
+                    "ids",
+                    "ids are copied in and sorted; their places are copied out",
+                    ("indices",),
+                    live=("sort",),
+                ),
+            ),
+        )
 
     def rows(count: int) -> tuple[Node, ...]:
         places = Copy(fp32.BYTES * count, count)
         read = Copy(size, columns, max(1, count * tokens.shape[0] // entries), tokens.nbytes)
         written_rows = count * kept // entries
-        out: tuple[Copy, ...] = ()
-        if written_rows and columns:
-            out = (Copy(size, columns, written_rows, kept * size),)
-        return (vector_tile((places, read) if columns else (places,), (), out, ROWS),)
+        out: tuple[Copy, ...] = (
+            (Copy(size, columns, written_rows, kept * size),) if written_rows and columns else ()
+        )
+        return (
+            vector_tile(
+                (places, read) if columns else (places,),
+                (),
+                out,
+                Step(
+                    "rows",
+                    "entries {rows}: rows of tokens are copied to their places",
+                    ("tokens",),
+                    ("permuted_tokens",),
+                    live=("move",),
+                ),
+            ),
+        )
 
     moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
     phases = (vector_phase("sort", cores), vector_phase("move", moves))
@@ -304,18 +329,17 @@ def is_documented(row: Any, device: Any, rules: Any) -> bool:
 
 
 def _int8_message(call: Inspection) -> tuple[str, str]:
-    message = Text(
+    return Text(
         "indices has {entries} elements, num_out_tokens = {num_out_tokens}: with int8 tokens the "
         "product document allows {most} of each",
         entries=call.size("entries"),
         num_out_tokens=call.size("num_out_tokens"),
         most=tiler.EXPERTS,
-    )
-    return message, Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
+    ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
 FIELDS: dict[str, Any] = {
-    "axes": (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *AXES[1:]),
+    "axes": (Word("dtype", "dtype of tokens", DTYPES, "bfloat16"), *declaration.AXES[1:]),
     "checks": (
         checks.Attributes("num_out_tokens padded_mode"),
         check_padding,
@@ -323,7 +347,7 @@ FIELDS: dict[str, Any] = {
         checks.Supported(),
         checks.Dtypes("tokens", DTYPES),
         checks.SameDtype("permuted_tokens", "tokens"),
-        checks.Dtypes("indices", ID_DTYPES),
+        checks.Dtypes("indices", declaration.ID_DTYPES),
         checks.Dtypes("sorted_indices", ("int32",)),
         checks.Formats(checks.ND),
         checks.Ranks("tokens permuted_tokens", 2, 2, TILING_FAILURE),

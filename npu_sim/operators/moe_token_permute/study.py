@@ -5,10 +5,17 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.language import Text
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import Changes, Restore, StudyCall
-from npu_sim.orders.claims import Claim
+from npu_sim.framework.vocabulary import Text
+from npu_sim.operators.shared.study import (
+    Changes,
+    Claim,
+    Function,
+    InDumps,
+    Restore,
+    StudyCall,
+    Values,
+    WrappedCall,
+)
 
 PADDING_TOKENS = 8
 

@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import align, ceil_div
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text, align, ceil_div
 from npu_sim.tiling.moe_token_permute import (
     ENTRY_BYTES,
     MERGE_ENTRIES,
@@ -24,8 +21,7 @@ from npu_sim.tiling.moe_token_permute import (
     aligned_row_bytes,
     merge_rounds,
 )
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     VECTOR_PIPES,
     Copy,
     Hold,
@@ -37,6 +33,7 @@ from npu_sim.timelines.program import (
     Step,
     View,
     Work,
+    fp32,
     ranged,
     vector_phase,
     vector_tile,
@@ -53,28 +50,11 @@ NOT_COUNTED = (
 )
 Cores = dict[int, tuple[Node, ...]]
 SORTING = ("ids", "positions", "result", "sorted")
-COUNTED_UP = Step("positions", "positions are counted up", live=("positions",))
 PIECES_MERGED = Step(
     "merge", "entries {entries}: up to four sorted pieces of this core are merged", live=SORTING
 )
 LISTS_MERGED = replace(
     PIECES_MERGED, says="entries {entries}: sorted lists of up to four cores are merged"
-)
-PLACES = Step(
-    "places",
-    "tokens {tokens}: where each of their copies goes",
-    ("sorted_indices",),
-    live=("places",),
-)
-ROWS = Step(
-    "rows",
-    "rows {rows} of these tokens, columns {columns}: "
-    "in once, and out once for every expert of the token",
-    ("tokens",),
-    ("permuted_tokens",),
-    ("sorted_indices",),
-    ("rows", "places"),
-    ("permuted_tokens",),
 )
 
 
@@ -194,7 +174,10 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
     loops = ceil_div(stop - start, piece)
     last = start + (loops - 1) * piece
     rounds = Loop(_merged(stop - start, ENTRY_BYTES, PIECES_MERGED), merge_rounds(loops))
-    positions = vector_tile(vector=_positions(piece), step=COUNTED_UP)
+    positions = vector_tile(
+        vector=_positions(piece),
+        step=Step("positions", "positions are counted up", live=("positions",)),
+    )
     others = ranged("ids", start, last, piece, partial(sorted_piece, moves_on=True))
     final = ranged("ids", last, stop, piece, partial(sorted_piece, moves_on=False))
     return positions, *others, *final, rounds
@@ -202,9 +185,11 @@ def _sorted_pieces(start: int, stop: int, piece: int, keys: Keys) -> tuple[Node,
 
 def _positions(entries: int) -> tuple[Work, ...]:
     """Return the generation of positions: within a repeat, then repeat after repeat."""
-    times = BLOCK - 1 + entries // REPEAT - 1 + (entries % REPEAT > 0)
-    if entries <= REPEAT:
-        times = max(ceil_div(entries, BLOCK) - 1, 0)
+    times = (
+        max(ceil_div(entries, BLOCK) - 1, 0)
+        if entries <= REPEAT
+        else BLOCK - 1 + entries // REPEAT - 1 + (entries % REPEAT > 0)
+    )
     return (Instruction("adds_muls_maxs_mins", "int32", REPEAT, times),)
 
 
@@ -229,7 +214,15 @@ def _move_rows(plan: Plan) -> Phase:
         copy_in = (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),)
         step = copies["onceUbTokenNums"]
         moved = ranged("rows", 0, tokens, step, lambda count: rows(count, copies_per_row * count))
-        return vector_tile(copy_in, step=PLACES), *moved
+        return vector_tile(
+            copy_in,
+            step=Step(
+                "places",
+                "tokens {tokens}: where each of their copies goes",
+                ("sorted_indices",),
+                live=("places",),
+            ),
+        ), *moved
 
     cores: Cores = {}
     for work in plan.cores:
@@ -262,7 +255,23 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
         read = Copy(read_bytes * rows, width * rows, tensor_bytes=tokens.nbytes)
         written = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
         copy_in, out = (read,) if rows else (), (written,) if copies_out else ()
-        return (vector_tile(copy_in, (), out, ROWS),)
+        return (
+            vector_tile(
+                copy_in,
+                (),
+                out,
+                Step(
+                    "rows",
+                    "rows {rows} of these tokens, columns {columns}: "
+                    "in once, and out once for every expert of the token",
+                    ("tokens",),
+                    ("permuted_tokens",),
+                    ("sorted_indices",),
+                    ("rows", "places"),
+                    ("permuted_tokens",),
+                ),
+            ),
+        )
 
     if copies["oneTokenMoveTimes"] == 1:
         return partial(piece, columns)

@@ -6,44 +6,50 @@ Source: specification page ``moe_token_permute_grad_950``.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Decision,
+    Description,
+    Inspection,
+    OutputOrder,
+    Plan,
+    Run,
+    Text,
+    caveat,
+    checks,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.moe_token_permute_grad.declaration import (
     check_entries,
     dropped_rows,
     rows_beyond_int32,
 )
 from npu_sim.operators.moe_token_permute_grad.study import SUMS
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.operators.shared.timelines import TokenSums
 from npu_sim.operators.shared.token_sums import check_padding, negative_indices, sum_rows
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.plans.model import Caveat, Decision, OutputOrder, Plan, caveat
-from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling.ascend_950 import moe_token_permute_grad as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Loop,
     Node,
     Program,
     Step,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL = "MoeInitRoutingV2Grad"
 FIRST_GROUPED = 4
@@ -97,8 +103,7 @@ def describe(case: Case) -> Description:
 
 def _decisions(case: Case) -> Iterator[Decision]:
     values = {"num_topk": case.row.num_topk, "hidden": case.row.hidden}
-    cores = case.device.vector_cores
-    yield decision(case, COLUMNS, **values, tokens=case.row.tokens, cores=cores)
+    yield decision(case, COLUMNS, **values, tokens=case.row.tokens, cores=case.device.vector_cores)
     if not tiler.is_column_split(case.tiling):
         yield decision(case, ALL_ROWS, **values)
 
@@ -172,7 +177,7 @@ def chunk_rows(case: Case) -> int:
     return int(case.tiling.ub_rows or case.row.num_topk)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sum the rows of every token; a negative index is a dropped row here."""
     order = {"from_zero": True, "chunk_rows": chunk_rows(run.case)}
     sum_rows(run, "permuted_output_grad", "input_grad", run.case.row.num_topk, **order)
@@ -189,21 +194,6 @@ SUM = Step(
     ENTRIES,
     LIVE,
     ROWS,
-)
-ROW = Step(
-    "row",
-    "tokens {tokens}, columns {columns}: a row is copied in and added in groups of four",
-    ROWS,
-    (),
-    ENTRIES,
-    LIVE,
-    ROWS,
-)
-SUM_OUT = Step(
-    "result",
-    "tokens {tokens}, columns {columns}: the sum is rounded once and copied out",
-    writes=RESULT,
-    live=LIVE,
 )
 
 
@@ -238,9 +228,34 @@ def _sums(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
 
 def _chunks(sums: TokenSums, tokens: int, columns: int) -> tuple[Node, ...]:
     """Return the work on one token whose rows are copied in chunk by chunk, as single rows."""
-    row = vector_tile(sums.rows_in(columns), (fp32.combine(columns, 1),), step=ROW)
+    row = vector_tile(
+        sums.rows_in(columns),
+        (fp32.combine(columns, 1),),
+        step=Step(
+            "row",
+            "tokens {tokens}, columns {columns}: a row is copied in and added in groups of four",
+            ROWS,
+            (),
+            ENTRIES,
+            LIVE,
+            ROWS,
+        ),
+    )
     rows = (Loop((row,), sums.live, "expert", 1),) if sums.live else ()
-    return (*rows, vector_tile((), (), sums.sums_out(columns), SUM_OUT))
+    return (
+        *rows,
+        vector_tile(
+            (),
+            (),
+            sums.sums_out(columns),
+            Step(
+                "result",
+                "tokens {tokens}, columns {columns}: the sum is rounded once and copied out",
+                writes=RESULT,
+                live=LIVE,
+            ),
+        ),
+    )
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
@@ -252,19 +267,17 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     counts = live.sum(axis=1)
     for count in np.unique(counts[counts > 0]).tolist():
         rows = live[int(np.argmax(counts == count))]
-        tree = sum_tree(rows, chunk)
         tokens = np.flatnonzero((live == rows).all(axis=1))
-        yield SUMS.claim(call, live, tokens, tree)
+        yield SUMS.claim(call, tokens, sum_tree(rows, chunk))
 
 
-def sum_tree(live: Sequence[bool] | np.ndarray, chunk: int) -> trees.Tree:
+def sum_tree(live: Sequence[bool] | np.ndarray, chunk: int) -> trees.Tree | None:
     """Return the tree of the rows of a token, given which of them are not dropped."""
     numbers = iter(range(len(live)))
     rows = [next(numbers) if term else None for term in live]
     total: trees.Tree | None = None
     for begin in range(0, len(rows), chunk):
         total = trees.fours(rows[begin : begin + chunk], total)
-    assert total is not None
     return total
 
 

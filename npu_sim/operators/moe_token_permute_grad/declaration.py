@@ -8,25 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Description
-from npu_sim.framework.inference import bound_sizes
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Argument, Text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    INVALID,
+    TILING_FAILURE,
+    AclnnError,
+    Argument,
+    Attribute,
+    Case,
+    Caveat,
+    Derived,
+    Description,
+    Evidence,
+    Inspection,
+    Number,
+    Operator,
+    Output,
+    Plan,
+    Run,
+    Tensor,
+    Text,
+    Word,
+    bound_sizes,
+    caveat,
+    checks,
+)
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.token_sums import check_padding
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Plan, caveat
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import moe_token_unpermute as moe
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.timelines.program import Program
 
 INT32_MAX = 2147483647
@@ -75,15 +87,14 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         largest_topk_of_every_hidden=moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize),
     )
     if grad.rank == 2 and grad.shape[1] > 0:
-        largest = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
         really = Text(
             "numTopk <= {largest} at hidden {shape} {dtype}, {really}",
-            largest=largest,
+            largest=moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize),
             shape=grad.shape[1],
             dtype=grad.dtype,
             really=really,
         )
-    message = Text(
+    return Text(
         "num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; the "
         "planner keeps {reserved_topk} * {reserved_entry_bytes} = {reserved_bytes} bytes of "
         "the Unified Buffer for indices",
@@ -92,15 +103,13 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         reserved_topk=moe.RESERVED_TOPK,
         reserved_entry_bytes=moe.RESERVED_ENTRY_BYTES,
         reserved_bytes=moe.RESERVED_BYTES,
-    )
-    hint = Text(
+    ), Text(
         "nearest legal value: {documented}; hardware limit on {title}: {really} ({limits})",
         documented=documented,
         title=profile.title,
         really=really,
         limits=Argument("limits", "hardware"),
     )
-    return message, hint
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
@@ -177,7 +186,7 @@ OPERATOR = Operator(
         checks.SameDtype("out", "permuted_output_grad"),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode"),
-        check_padding,
+        token_sums.check_padding,
         checks.Attributes("num_topk"),
         checks.Holds(
             "num_topk <= num_topk_at_most",
@@ -253,7 +262,7 @@ def rows_beyond_int32(case: Case) -> Iterator[Caveat]:
         )
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Sum the rows of every token; the result does not depend on the order of arrival."""
     with run.watch.stage("check"):
         token_sums.check_indices(run.tensors["sorted_indices"], "the gradient")

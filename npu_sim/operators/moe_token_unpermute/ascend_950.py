@@ -7,47 +7,50 @@ Source: specification page ``moe_token_unpermute_950``.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Device
-from npu_sim.framework import checks
-from npu_sim.framework.axes import FLOAT_DTYPES
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.execution import Result
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Device,
+    OutputOrder,
+    Plan,
+    Result,
+    Run,
+    Text,
+    caveat,
+    checks,
+    decision,
+    vector_plan,
+)
 from npu_sim.operators.moe_token_unpermute.declaration import (
     indices_beyond_rows,
     nonfinite_rows_of_zero_probs,
 )
-from npu_sim.operators.moe_token_unpermute.study import SUMS
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import OpenRule, StudyCall
 from npu_sim.operators.shared.timelines import TokenSums
-from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders.claims import Claim, OpenRule
-from npu_sim.plans.model import Caveat, OutputOrder, Plan, caveat
-from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling.ascend_950 import moe_token_unpermute as tiler
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Loop,
     Node,
     Program,
     Step,
     Work,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL = "MoeFinalizeRoutingV2"
 
@@ -68,8 +71,9 @@ def _holds(
     """
 
     def holds(row: Any, device: Device, rules: Any) -> bool:
-        top_k = max(row.num_topk, 1) if row.has_probs else 1
-        changed = row._replace(top_k=top_k, hidden=max(row.hidden, 1))
+        changed = row._replace(
+            top_k=max(row.num_topk, 1) if row.has_probs else 1, hidden=max(row.hidden, 1)
+        )
         return condition(tiler.problem_of_row(changed), device)
 
     return holds
@@ -198,12 +202,12 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
         )
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Weight and sum the rows of every token; a negative index is a dropped row here."""
     top_k = run.case.row.top_k
     token_sums.sum_rows(run, "permuted_tokens", "unpermuted_tokens", top_k, from_zero=True)
     run.caveats = (
-        *negative_indices(run.tensors["sorted_indices"]),
+        *token_sums.negative_indices(run.tensors["sorted_indices"]),
         *_indices_before_rows(run.tensors["sorted_indices"]),
         *indices_beyond_rows(run),
         *_rows_not_summed(run),
@@ -229,7 +233,7 @@ def _indices_before_rows(indices: np.ndarray) -> Iterator[Caveat]:
         )
 
 
-def _rows_not_summed(run: "Run") -> Iterator[Caveat]:
+def _rows_not_summed(run: Run) -> Iterator[Caveat]:
     """Warn of rows that the product replaces by leftovers, and of nan that A2 does not give."""
     row, indices = run.case.row, run.tensors["sorted_indices"]
     dropped = int(np.count_nonzero((indices < 0) | (indices >= row.rows)))
@@ -264,19 +268,6 @@ def _rows_not_summed(run: "Run") -> Iterator[Caveat]:
 
 
 HELD = ("rows", "indices", "probs", "sums")
-ROWS_IN = Step(
-    "rows of all tokens",
-    "the rows of all tokens are copied in",
-    ("permuted_tokens",),
-    live=("rows",),
-)
-PROBS_IN = Step("probs", "tokens {tokens}: their probs are copied in", ("probs",), live=("probs",))
-SUM_OUT = Step(
-    "result",
-    "tokens {tokens}: the sum is rounded once and copied out",
-    writes=("unpermuted_tokens",),
-    live=HELD,
-)
 
 
 class Sums(TokenSums):
@@ -305,7 +296,17 @@ class Sums(TokenSums):
     def rounded(self, elements: int) -> Node:
         """Return the tile that copies a piece of the result out."""
         narrow = fp32.narrow(elements, self.rows.itemsize)
-        return vector_tile((), narrow, self.sums_out(elements), SUM_OUT)
+        return vector_tile(
+            (),
+            narrow,
+            self.sums_out(elements),
+            Step(
+                "result",
+                "tokens {tokens}: the sum is rounded once and copied out",
+                writes=("unpermuted_tokens",),
+                live=HELD,
+            ),
+        )
 
 
 def program(plan: Plan) -> Program:
@@ -321,12 +322,19 @@ def program(plan: Plan) -> Program:
         plan, "tokens", plan.tiling["rowFactor"], lambda count: bodies[key](sums, count)
     )
     if key == tiler.ALL_TOKENS:
-        rows = vector_tile(sums.rows_in(sums.tokens * sums.top_k * sums.columns), step=ROWS_IN)
+        rows = vector_tile(
+            sums.rows_in(sums.tokens * sums.top_k * sums.columns),
+            step=Step(
+                "rows of all tokens",
+                "the rows of all tokens are copied in",
+                ("permuted_tokens",),
+                live=("rows",),
+            ),
+        )
         cores = {core: (rows, *nodes) for core, nodes in cores.items()}
     phase = vector_phase("tokens", cores, in_buffers=2, out_buffers=2)
     source, indices, *probs, result = sums.views("tokens", "token")
-    views = (source, indices, result, *probs)
-    return Program((phase,), assumptions=(sums.dropped,), views=views)
+    return Program((phase,), assumptions=(sums.dropped,), views=((source, indices, result, *probs)))
 
 
 def _from_buffer(sums: Sums, tokens: int) -> tuple[Node, ...]:
@@ -342,7 +350,17 @@ def _tokens(sums: Sums, tokens: int) -> tuple[Node, ...]:
     """Return the work on a batch of tokens, all rows of a token at a time."""
     nodes: list[Node] = []
     if sums.probs:
-        nodes.append(vector_tile(sums.probs_in(tokens * sums.top_k), step=PROBS_IN))
+        nodes.append(
+            vector_tile(
+                sums.probs_in(tokens * sums.top_k),
+                step=Step(
+                    "probs",
+                    "tokens {tokens}: their probs are copied in",
+                    ("probs",),
+                    live=("probs",),
+                ),
+            )
+        )
     if sums.live:
         nodes.append(Loop((sums.row(sums.columns, sums.live),), tokens, "token", 1))
     return (*nodes, sums.rounded(tokens * sums.columns))
@@ -369,14 +387,8 @@ def _pieces(sums: Sums, tokens: int) -> tuple[Node, ...]:
     return ranged("columns", 0, sums.columns, sums.plan.tiling["hFactor"], piece)
 
 
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield the tree of a token's sum, one claim per number of rows that were not dropped."""
-    return SUMS.claims(call, SUMS.in_range(call))
-
-
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the terms of an output element in float64, by name."""
-    return SUMS.terms(call, SUMS.in_range(call), index)
+SUMS = token_sums.Sums("permuted_tokens", "unpermuted_tokens", "tokens")
+claims, terms = SUMS.claims, SUMS.terms
 
 
 def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
@@ -393,7 +405,7 @@ def open_rules(call: StudyCall, first: Result) -> Iterator[OpenRule]:
 FIELDS: dict[str, Any] = {
     "checks": (
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Given(),
         checks.Supported(),
         checks.Dtypes("permuted_tokens", lambda profile: profile.product.dtypes),

@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.arguments import Output
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Description
-from npu_sim.framework.execution import SCAN_ELEMENTS
-from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import (
+    ASCEND_950,
+    FLOAT_DTYPES,
+    SCAN_ELEMENTS,
+    TILING_FAILURE,
+    Case,
+    Caveat,
+    Derived,
+    Description,
+    Evidence,
+    Inspection,
+    Operator,
+    Output,
+    Plan,
+    Run,
+    Text,
+    caveat,
+    checks,
+)
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.token_sums import check_padding
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Plan, caveat
-from npu_sim.registry import ASCEND_950
-from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute as tiler
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
     from npu_sim.timelines.program import Program
 
 
@@ -53,12 +58,11 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
-    message = Text(
+    return Text(
         "permuted_tokens has {rows} rows, sorted_indices only {entries} elements",
         rows=rows,
         entries=entries,
-    )
-    return message, Text(
+    ), Text(
         "at most {entries} rows: one for every index, fewer when tokens were dropped",
         entries=entries,
     )
@@ -102,7 +106,7 @@ OPERATOR = Operator(
         checks.Dtypes("probs", FLOAT_DTYPES),
         checks.Formats(checks.ND),
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Ranks("permuted_tokens", 2, 2, TILING_FAILURE),
         checks.Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         checks.Ranks("probs", 2, 2, TILING_FAILURE),
@@ -164,7 +168,7 @@ def _caveats(case: Case, beyond: int) -> Iterator[Caveat]:
     yield from token_sums.dropped_tokens(case.row)
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Weight and sum the rows of every token; the order in which cores finish has no effect."""
     with run.watch.stage("check"):
         token_sums.check_indices(run.tensors["sorted_indices"], "permuted_tokens")
@@ -179,7 +183,7 @@ def compute(run: "Run") -> None:
     run.caveats = (*indices_beyond_rows(run), *_hidden_by_probs(run))
 
 
-def indices_beyond_rows(run: "Run") -> Iterator[Caveat]:
+def indices_beyond_rows(run: Run) -> Iterator[Caveat]:
     """Yield the warning that indices are beyond the rows (page, "Warnings a plan or run gives")."""
     row, indices = run.case.row, run.tensors["sorted_indices"]
     dropped = int(np.count_nonzero(indices >= row.rows))
@@ -203,7 +207,7 @@ def indices_beyond_rows(run: "Run") -> Iterator[Caveat]:
         )
 
 
-def _hidden_by_probs(run: "Run") -> Iterator[Caveat]:
+def _hidden_by_probs(run: Run) -> Iterator[Caveat]:
     """Yield the warning that rows with inf or nan are not read."""
     hidden = nonfinite_rows_of_zero_probs(run)
     if hidden:
@@ -216,7 +220,7 @@ def _hidden_by_probs(run: "Run") -> Iterator[Caveat]:
         )
 
 
-def nonfinite_rows_of_zero_probs(run: "Run") -> int:
+def nonfinite_rows_of_zero_probs(run: Run) -> int:
     """Return the number of rows with inf or nan whose probs are 0."""
     if not run.case.row.has_probs:
         return 0

@@ -1,42 +1,29 @@
 """Studies of MoeTokenUnpermute: the tree of a token's sum; every order is fixed."""
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from npu_sim.language import Text
-from npu_sim.operators import run
-from npu_sim.operators.shared.dumped import (
+from npu_sim.framework.vocabulary import Text
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Changes,
     Function,
     InDumps,
+    Numbers,
     Values,
     WrappedCall,
     rows_of_last_axis,
+    run,
 )
-from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall
 from npu_sim.operators.shared.token_sums import Sums, grown, places
-from npu_sim.orders.claims import Claim
 
-SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens")
+SUMS = Sums("permuted_tokens", "unpermuted_tokens", "tokens", skips_zeros=True)
 CHANGES = Changes(grown=grown, places=places)
 
 
-def _live(call: StudyCall) -> np.ndarray:
-    """Return the mask (tokens, experts) of entries that add a row."""
-    live = SUMS.in_range(call)
-    return live & (call.tensors["probs"] != 0) if "probs" in call.tensors else live
-
-
-def claims(call: StudyCall) -> Iterator[Claim]:
-    """Yield the tree of a token's sum, one claim per number of live entries."""
-    return SUMS.claims(call, _live(call))
-
-
-def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the terms of an output element in float64, by name."""
-    return SUMS.terms(call, _live(call), index)
+claims, terms = SUMS.claims, SUMS.terms
 
 
 def arguments_in_dump(wrapped: WrappedCall) -> dict[str, Any]:

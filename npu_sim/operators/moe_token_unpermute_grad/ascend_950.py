@@ -8,45 +8,50 @@ Source: specification page ``moe_token_unpermute_grad_950``.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npu_sim.framework import checks
-from npu_sim.framework.axes import FLOAT_DTYPES, Derived
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, vector_plan
-from npu_sim.framework.execution import Result
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.moe_token_unpermute_grad.compute import (
+from npu_sim.framework.vocabulary import (
+    BLOCK_BYTES,
+    FLOAT_DTYPES,
+    FP32_BYTES,
+    NULL_POINTER,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    VECTOR_LANES,
+    AclnnError,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Derived,
+    Description,
+    Inspection,
+    Plan,
+    Result,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    ceil_div,
+    checks,
+    decision,
+    element_bytes,
+    largest_power,
+    vector_plan,
+)
+from npu_sim.operators.moe_token_unpermute_grad.declaration import (
     dropped_indices,
     find_last_writers,
     lost_rows,
+    orders,
     write_gradients,
 )
-from npu_sim.operators.moe_token_unpermute_grad.declaration import orders
 from npu_sim.operators.moe_token_unpermute_grad.study import row_writes, sum_claim
 from npu_sim.operators.shared import token_sums
-from npu_sim.operators.shared.study import StudyCall
+from npu_sim.operators.shared.study import Claim, LastWrites, StudyCall, trees, width_of
 from npu_sim.operators.shared.timelines import TokenSums
-from npu_sim.operators.shared.token_sums import check_padding, negative_indices
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, LastWrites
-from npu_sim.orders.trees import width_of
-from npu_sim.plans.model import Caveat, Plan, caveat
-from npu_sim.status import NULL_POINTER, TILING_FAILURE, AclnnError
 from npu_sim.tiling.ascend_950 import moe_token_unpermute_grad as tiler
-from npu_sim.tiling.common import (
-    BLOCK_BYTES,
-    FP32_BYTES,
-    SYSTEM_WORKSPACE_BYTES,
-    VECTOR_LANES,
-    ceil_div,
-    element_bytes,
-    largest_power,
-)
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Loop,
     Node,
@@ -55,14 +60,12 @@ from npu_sim.timelines.program import (
     View,
     Work,
     dropped_tokens,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
     vector_tile,
 )
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 KERNEL = "MoeFinalizeRoutingV2Grad"
 SPLIT_ON_A2 = 4096
@@ -184,7 +187,7 @@ def _zeros_beyond(case: Case) -> int:
     return begin + FP32_BYTES * ceil_div(hidden, VECTOR_LANES) - case.device.ub_bytes
 
 
-def compute(run: "Run") -> None:
+def compute(run: Run) -> None:
     """Compute both gradients; a negative index is a dropped row here."""
     tiling, indices = run.case.tiling, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
@@ -193,7 +196,7 @@ def compute(run: "Run") -> None:
     cut = tiling.cut.main_columns, tiling.cut.main_blocks
     write_gradients(run, writers, tiling.hidden, folds_once=True, cut=cut)
     run.caveats = (
-        *negative_indices(indices),
+        *token_sums.negative_indices(indices),
         *dropped_indices(indices, tiling.entries),
         *lost_rows(writers),
     )
@@ -211,12 +214,6 @@ COPY = Step(
     ("gradient",),
     WRITTEN,
 )
-GRADIENT_IN = Step(
-    "gradient",
-    "rows {rows}, columns {columns}: their row of the gradient is copied in",
-    GRADIENT,
-    live=LIVE,
-)
 ROW = Step(
     "row",
     "rows {rows}, columns {columns}: gradient * probs is copied out, gradient * row is summed",
@@ -225,14 +222,6 @@ ROW = Step(
     ("sorted_indices", "probs"),
     LIVE,
     WRITTEN,
-)
-PROBS = Step(
-    "probs",
-    "rows {rows}: their sums are rounded and copied out",
-    ("probs",),
-    ("probs_grad",),
-    ENTRIES,
-    LIVE,
 )
 
 
@@ -292,11 +281,32 @@ def _sums(call: Gradients, rows: int) -> tuple[Node, ...]:
         products = (*wide, fp32.combine(columns), fp32.combine_scalar(columns), *narrow)
         sums = (fp32.combine(columns), fp32.add_up(columns))
         tile = vector_tile(call.row(columns), (*products, *sums), call.row(columns), ROW)
-        gradient = vector_tile(call.rows_in(columns), wide, step=GRADIENT_IN)
+        gradient = vector_tile(
+            call.rows_in(columns),
+            wide,
+            step=Step(
+                "gradient",
+                "rows {rows}, columns {columns}: their row of the gradient is copied in",
+                GRADIENT,
+                live=LIVE,
+            ),
+        )
         return gradient, Loop((tile,), rows, "expert", 1)
 
     probs = call.probs_in(rows)
-    last = vector_tile(probs, fp32.narrow(rows, call.probs_bytes), probs, PROBS)
+    last = vector_tile(
+        probs,
+        fp32.narrow(rows, call.probs_bytes),
+        probs,
+        Step(
+            "probs",
+            "rows {rows}: their sums are rounded and copied out",
+            ("probs",),
+            ("probs_grad",),
+            ENTRIES,
+            LIVE,
+        ),
+    )
     return (*ranged("columns", 0, call.columns, call.piece, piece), last)
 
 
@@ -304,9 +314,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     """Yield the tree of a gradient of probs; the other gradient is not a sum."""
     if "probs" in call.tensors:
         tiling = call.case.tiling
-        tree = row_tree(tiling.hidden, tiling.cut)
-        assert tree is not None
-        yield sum_claim(call, tree)
+        yield sum_claim(call, row_tree(tiling.hidden, tiling.cut))
 
 
 def row_tree(hidden: int, cut: tiler.Cut) -> trees.Tree | None:
@@ -398,21 +406,18 @@ def check_probs_grad(call: Inspection) -> None:
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
-    message = Text(
+    return Text(
         "permuted_tokens has {rows} rows, sorted_indices {entries} elements",
         rows=rows,
         entries=entries,
-    )
-    return message, Text(
-        "{entries} rows, one for every index: Ascend 950 refuses dropped rows", entries=entries
-    )
+    ), Text("{entries} rows, one for every index: Ascend 950 refuses dropped rows", entries=entries)
 
 
 FIELDS: dict[str, Any] = {
     "derived": (*token_sums.DERIVED, Derived("rows", "entries")),
     "checks": (
         checks.Attributes("padded_mode restore_shape"),
-        check_padding,
+        token_sums.check_padding,
         checks.Given(),
         checks.Holds("has_tokens == 1", "permuted_tokens", _missing_message, NULL_POINTER),
         checks.Supported(),

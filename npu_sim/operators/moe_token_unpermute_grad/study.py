@@ -5,18 +5,27 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.execution import Result
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, canonical_dtype
+from npu_sim.framework.vocabulary import Result, TensorSpec, Text, canonical_dtype
 from npu_sim.numbers.values import normal
-from npu_sim.operators import run
 from npu_sim.operators.moe_token_unpermute.study import FUNCTION, arguments_in_dump
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, rows_of_last_axis
-from npu_sim.operators.shared.study import Caveat, Changes, Numbers, StudyCall, different
+from npu_sim.operators.shared.study import (
+    Caveat,
+    Changes,
+    Claim,
+    InDumps,
+    LastWrites,
+    Numbers,
+    OpenRule,
+    StudyCall,
+    Values,
+    WrappedCall,
+    different,
+    folded,
+    rows_of_last_axis,
+    run,
+    trees,
+)
 from npu_sim.operators.shared.token_sums import experts, grown, places
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, LastWrites, OpenRule
-from npu_sim.orders.trees import folded
 from npu_sim.tiling.moe_token_unpermute_grad import token_range
 
 PROBED_ROWS = 32
@@ -40,14 +49,11 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         return
     hidden = call.tensors["unpermuted_tokens_grad"].shape[1]
     columns, piece = range(hidden), call.case.tiling.piece_columns
-    tree = trees.left_fold(
-        [folded(columns[start : start + piece]) for start in range(0, hidden, piece)]
-    )
-    assert tree is not None
-    yield sum_claim(call, tree)
+    pieces = [folded(columns[start : start + piece]) for start in range(0, hidden, piece)]
+    yield sum_claim(call, trees.left_fold(pieces))
 
 
-def sum_claim(call: StudyCall, tree: trees.Tree) -> Claim:
+def sum_claim(call: StudyCall, tree: trees.Tree | None) -> Claim:
     """Return the claim that the products of a row are added as a tree."""
     columns = range(call.tensors["unpermuted_tokens_grad"].shape[1])
     return Claim(
@@ -60,7 +66,7 @@ def sum_claim(call: StudyCall, tree: trees.Tree) -> Claim:
     )
 
 
-def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
+def _agrees(call: StudyCall, tree: trees.Tree | None) -> bool:
     """Return whether the kernel has the bits of the declared tree on random numbers.
 
     Products can cancel, so equal bits are not a coincidence.

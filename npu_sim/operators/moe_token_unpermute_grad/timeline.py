@@ -3,13 +3,10 @@
 Source: specification page ``moe_token_unpermute_grad``, "Instructions and copies of a tile".
 """
 
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import Plan, TensorSpec, Text
 from npu_sim.operators.shared.timelines import TokenSums
-from npu_sim.orders.trees import fold_adds, width_of
-from npu_sim.plans.model import Plan
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.orders import fold_adds, width_of
+from npu_sim.timelines import (
     Copy,
     Instruction,
     Loop,
@@ -19,6 +16,7 @@ from npu_sim.timelines.program import (
     View,
     Work,
     dropped_tokens,
+    fp32,
     ranged,
     rows_of_cores,
     vector_phase,

@@ -11,29 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.describing import Condition, Description, counted, decision, vector_plan
-from npu_sim.framework.execution import Run
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.rms_norm.compute import compute_rows
-from npu_sim.operators.rms_norm.plan import workspace_parts, zero_epsilon_caveats
+from npu_sim.framework.vocabulary import (
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    caveat,
+    ceil_div,
+    counted,
+    decision,
+    vector_plan,
+)
+from npu_sim.operators.rms_norm.declaration import (
+    compute_rows,
+    workspace_parts,
+    zero_epsilon_caveats,
+)
 from npu_sim.operators.rms_norm.study import row_claim
 from npu_sim.operators.rms_norm.timeline import copy_of, gamma_in, rstd_out, tensor_views
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.plans.model import Caveat, Plan, caveat
+from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.tiling.ascend_950 import rms_norm as tiler
-from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.rms_norm import row_range
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Loop,
     Node,
     Program,
     Step,
     Work,
+    fp32,
     ranged,
     ranged_cores,
     vector_phase,
@@ -221,22 +230,19 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         yield row_claim(call, case, pieces_tree(case))
 
 
-def whole_tree(case: Case) -> trees.Tree:
+def whole_tree(case: Case) -> trees.Tree | None:
     """Return the tree of key 5000."""
     columns, fold = list(range(case.row.col)), case.tiling.fold
     if fold < trees.LANES:
-        tree = trees.tree64(columns)
-    else:
-        register_sums = [
-            trees.tree64(register) for register in trees.registers(trees.fold(columns, fold))
-        ]
-        first, second = register_sums[: trees.LANES], register_sums[trees.LANES :]
-        tree = trees.tree64(trees.added(first, second) if second else first)
-    assert tree is not None
-    return tree
+        return trees.tree64(columns)
+    register_sums = [
+        trees.tree64(register) for register in trees.registers(trees.fold(columns, fold))
+    ]
+    first, second = register_sums[: trees.LANES], register_sums[trees.LANES :]
+    return trees.tree64(trees.added(first, second) if second else first)
 
 
-def pieces_tree(case: Case) -> trees.Tree:
+def pieces_tree(case: Case) -> trees.Tree | None:
     """Return the tree of key 2001."""
     columns, tiling = list(range(case.row.col)), case.tiling
     piece, half = tiling.ub_factor, tiling.ub_factor // 2
@@ -259,9 +265,7 @@ def pieces_tree(case: Case) -> trees.Tree:
             slots.append(trees.join(taken(half + tail, half), taken(half, half)))
         else:
             slots.append(taken(piece, piece))
-    tree = trees.level(slots)
-    assert tree is not None
-    return tree
+    return trees.level(slots)
 
 
 def refined_root(mean: Floats) -> Floats:

@@ -6,15 +6,18 @@ from math import sqrt
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import Case, TensorSpec, Text
 from npu_sim.numbers.values import normal
-from npu_sim.operators.rms_norm.compute import formula, split_of
-from npu_sim.operators.shared.dumped import Function, InDumps, Values, WrappedCall
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
+from npu_sim.operators.rms_norm.declaration import formula, split_of
+from npu_sim.operators.shared.study import (
+    Claim,
+    Function,
+    InDumps,
+    StudyCall,
+    Values,
+    WrappedCall,
+    trees,
+)
 from npu_sim.tiling import rms_norm as tiler
 
 PROBED_ROWS = 64
@@ -29,7 +32,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     yield row_claim(call, case, _row_tree(case))
 
 
-def row_claim(call: StudyCall, case: Case, tree: trees.Tree, root: Root | None = None) -> Claim:
+def row_claim(
+    call: StudyCall, case: Case, tree: trees.Tree | None, root: Root | None = None
+) -> Claim:
     """Return the claim of the sum of squares of a row.
 
     ``root`` rounds as the kernel does; None for a square root and a division, both rounded.
@@ -46,24 +51,21 @@ def row_claim(call: StudyCall, case: Case, tree: trees.Tree, root: Root | None =
     )
 
 
-def _row_tree(case: Case) -> trees.Tree:
+def _row_tree(case: Case) -> trees.Tree | None:
     columns, split = range(case.row.col), split_of(case)
     if case.tiling.tiling_key == tiler.KEY_MERGE_N:
-        tree = trees.lane_sum(columns)
-    else:
-        starts = range(0, len(columns), split.piece_columns)
-        tree = trees.left_fold(
-            [trees.halving(columns[start : start + split.piece_columns]) for start in starts]
-        )
-    assert tree is not None
-    return tree
+        return trees.lane_sum(columns)
+    starts = range(0, len(columns), split.piece_columns)
+    return trees.left_fold(
+        [trees.halving(columns[start : start + split.piece_columns]) for start in starts]
+    )
 
 
 def _plain_root(mean: np.ndarray) -> np.ndarray:
     return np.asarray(np.float32(1) / np.sqrt(mean))
 
 
-def _agrees(call: StudyCall, case: Case, tree: trees.Tree, root: Root) -> bool:
+def _agrees(call: StudyCall, case: Case, tree: trees.Tree | None, root: Root) -> bool:
     """Return whether the kernel has the bits of the declared tree on random numbers.
 
     Squares cannot cancel, so probes would add nothing.

@@ -13,15 +13,17 @@ that holds its values (a model): on keys 0 and 1 a widened gamma takes the place
 from collections.abc import Callable
 from dataclasses import replace
 
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec, ceil_div
 from npu_sim.operators.shared.timelines import NormalisedRows, buffer_sizes, instructions_by_core
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES, ceil_div
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
+    LANES,
+    WIDENING,
     Copy,
     Instruction,
+    InstructionLists,
+    Issue,
+    Issues,
     Loop,
     Node,
     Program,
@@ -29,25 +31,19 @@ from npu_sim.timelines.program import (
     Tile,
     View,
     Work,
-    ranged,
-    ranged_cores,
-    vector_phase,
-    vector_tile,
-)
-from npu_sim.timelines.vector_pipe import (
-    LANES,
-    WIDENING,
-    InstructionLists,
-    Issue,
-    Issues,
     by_rows,
     copied_rows,
+    fp32,
     full_repeats,
     halving,
     in_groups,
     lane_sums,
+    ranged,
+    ranged_cores,
     repeated,
     spread,
+    vector_phase,
+    vector_tile,
 )
 
 BROADCASTS = (

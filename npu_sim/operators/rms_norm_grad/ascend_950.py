@@ -12,25 +12,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework import checks
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import Condition, Description, decision, ub_memory, vector_plan
-from npu_sim.framework.execution import Run
-from npu_sim.framework.operator import Assumed
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    FP32_BYTES,
+    SYSTEM_WORKSPACE_BYTES,
+    TILING_FAILURE,
+    Assumed,
+    Case,
+    Caveat,
+    Condition,
+    Description,
+    Inspection,
+    Memory,
+    OutputOrder,
+    Plan,
+    Run,
+    TensorSpec,
+    Text,
+    WorkspacePart,
+    align,
+    caveat,
+    checks,
+    decision,
+    ub_memory,
+    vector_plan,
+)
 from npu_sim.operators.rms_norm_grad import declaration
 from npu_sim.operators.rms_norm_grad.study import dgamma_outside, mean_outside
 from npu_sim.operators.shared import normalised_rows
-from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.plans.model import Caveat, Memory, OutputOrder, Plan, WorkspacePart, caveat
-from npu_sim.status import TILING_FAILURE
+from npu_sim.operators.shared.study import Claim, StudyCall, trees
 from npu_sim.tiling.ascend_950 import rms_norm_grad as tiler
-from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES, align
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
     Node,
     Phase,
@@ -38,6 +49,7 @@ from npu_sim.timelines.program import (
     Step,
     View,
     Work,
+    fp32,
     ranged,
     vector_phase,
     vector_tile,
@@ -475,8 +487,8 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         element=tuple(0 for _ in call.tensors["gamma"].shape),
         elements=columns,
         terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
-        tree=_required(dgamma_tree(case)),
-        outside=partial(dgamma_outside, call, case, 0, columns),
+        tree=dgamma_tree(case),
+        outside=partial(dgamma_outside, call, range(columns)),
     )
     if columns > 2 and (case.tiling.dx.body == 0 or 2 * case.tiling.dx.body >= columns):
         yield Claim(
@@ -486,14 +498,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             terms=tuple(
                 Text("dy*gamma*xh of column {column}", column=column) for column in range(columns)
             ),
-            tree=_required(mean_tree(case)),
+            tree=mean_tree(case),
             outside=partial(mean_outside, call, case),
         )
-
-
-def _required(tree: trees.Tree | None) -> trees.Tree:
-    assert tree is not None
-    return tree
 
 
 def dgamma_tree(case: Case) -> trees.Tree | None:

@@ -5,24 +5,19 @@ Source: specification page ``rms_norm_grad``.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run, unsupported_values
+from npu_sim.framework.vocabulary import Case, Run, unsupported_values
+from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
 
-if TYPE_CHECKING:
-    from npu_sim.kernels.rms_norm_grad import Split
 
-
-def split_of(case: Case) -> "Split":
+def split_of(case: Case) -> kernels.Split:
     """Return the kernel's argument for the split of rows."""
-    from npu_sim.kernels import rms_norm_grad as kernels
-
     tiling = case.tiling
     if tiling.tiling_key == tiler.SPLIT_D:
         path = kernels.PIECES
@@ -35,8 +30,6 @@ def split_of(case: Case) -> "Split":
 def compute(run: Run) -> None:
     """Compute dx and dgamma."""
     case = run.case
-    with run.watch.stage("load"):
-        from npu_sim.kernels import rms_norm_grad as kernels
     with run.watch.stage("check"):
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):

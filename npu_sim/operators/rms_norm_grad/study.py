@@ -7,27 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Result
-from npu_sim.framework.target import Order
+from npu_sim.framework.vocabulary import Case, Order, Result, Text, kernel_input, numpy_dtype
 from npu_sim.kernels.rms_norm_grad import LANES, PIECES, contributions
-from npu_sim.language import Text
-from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.numbers.storage import kernel_input
-from npu_sim.operators import plan, run
 from npu_sim.operators.rms_norm.study import FUNCTION
 from npu_sim.operators.rms_norm_grad.compute import split_of
-from npu_sim.operators.shared.dumped import InDumps, Values, WrappedCall, spread_of_sums
 from npu_sim.operators.shared.study import (
     Caveat,
+    Claim,
+    InDumps,
     Numbers,
+    Parts,
     StudyCall,
+    Values,
+    WrappedCall,
+    count_units,
     different,
     fold_in_arrival_order,
     miscounted_calls,
+    plan,
+    probe_terms,
+    run,
+    spread_of_sums,
+    surviving_units,
+    trees,
 )
-from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 
@@ -103,7 +106,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             elements=width,
             terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
             tree=_dgamma_tree(case, pieces, call.order, key),
-            outside=partial(dgamma_outside, call, case, begin, width),
+            outside=partial(dgamma_outside, call, range(begin, begin + width)),
         )
     if columns > 2:
         yield Claim(
@@ -126,53 +129,39 @@ def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, rang
         yield from ((core, rows[begin : begin + size]) for begin in range(0, len(rows), size))
 
 
-def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree:
+def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree | None:
     contributions = [
         (core, trees.left_fold(rows)) for core, rows in _rows_of_contributions(case, pieces)
     ]
     if case.deterministic:
         by_core = groupby(contributions, key=lambda contribution: contribution[0])
         sums = [trees.left_fold([part for _, part in parts]) for _, parts in by_core]
-        tree = trees.left_fold(sums)
-    else:
-        tree = fold_in_arrival_order(contributions, order, key)
-    assert tree is not None
-    return tree
+        return trees.left_fold(sums)
+    return fold_in_arrival_order(contributions, order, key)
 
 
-def _mean_tree(case: Case, pieces: bool) -> trees.Tree:
+def _mean_tree(case: Case, pieces: bool) -> trees.Tree | None:
     columns: Sequence[int] = range(case.row.col)
     if pieces:
-        tree = trees.left_fold(
+        return trees.left_fold(
             [
                 trees.halving(columns[begin : begin + PIECE_COLUMNS])
                 for begin in range(0, len(columns), PIECE_COLUMNS)
             ]
         )
-    else:
-        tree = trees.lane_sum(columns) if split_of(case).path == LANES else trees.halving(columns)
-    assert tree is not None
-    return tree
+    return trees.lane_sum(columns) if split_of(case).path == LANES else trees.halving(columns)
 
 
-def _outputs(call: StudyCall, dy: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the outputs for inputs of 1 except dy."""
-    ones = {name: np.ones_like(values) for name, values in call.tensors.items()}
-    return call.outputs(**{**ones, "dy": dy.reshape(ones["dy"].shape)})
+def _ones(call: StudyCall) -> dict[str, np.ndarray]:
+    return {name: np.ones_like(values) for name, values in call.tensors.items()}
 
 
-def dgamma_outside(
-    call: StudyCall, case: Case, begin: int, columns: int, codes: np.ndarray
-) -> np.ndarray:
+def dgamma_outside(call: StudyCall, columns: range, codes: np.ndarray) -> np.ndarray:
     """Run one probe per column: with xh = 1 the terms of dgamma are dy."""
-    dtype, counts = case.specs["x"].dtype, np.empty(codes.shape[0], np.int64)
-    for first in range(0, codes.shape[0], columns):
-        piece = codes[first : first + columns]
-        dy = np.zeros((case.row.row, case.row.col), numpy_dtype(dtype))
-        dy[:, begin : begin + piece.shape[0]] = probe_terms(piece, dtype).T
-        dgamma = _outputs(call, dy)["dgamma"].reshape(-1)
-        counts[first : first + columns] = count_units(dgamma[begin : begin + piece.shape[0]], dtype)
-    return counts
+    terms = "dy", (call.case.row.row, call.case.row.col), slice(None)
+    return surviving_units(
+        call, terms, columns, lambda outputs: outputs["dgamma"].reshape(-1), codes, **_ones(call)
+    )
 
 
 def mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
@@ -186,7 +175,8 @@ def mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
         piece = codes[first : first + total]
         dy = np.zeros((total, columns), numpy_dtype(dtype))
         dy[: piece.shape[0]] = probe_terms(piece, dtype)
-        dx = _outputs(call, dy)["dx"].reshape(total, columns)[: piece.shape[0]]
+        outputs = call.outputs(**{**_ones(call), "dy": dy.reshape(call.tensors["dy"].shape)})
+        dx = outputs["dx"].reshape(total, columns)[: piece.shape[0]]
         unit_column = np.argmax(piece == 0, axis=1)
         rows = np.arange(piece.shape[0])
         sums = (

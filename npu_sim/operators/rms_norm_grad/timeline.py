@@ -9,14 +9,23 @@ of its sources.
 
 from functools import partial
 
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.vocabulary import (
+    DTYPE_CODES,
+    FP32_BYTES,
+    VECTOR_LANES,
+    Plan,
+    TensorSpec,
+    align,
+    alignment,
+    ceil_div,
+)
 from npu_sim.operators.shared.timelines import NormalisedRows, instructions_by_core
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import DTYPE_CODES, FP32_BYTES, VECTOR_LANES, align, alignment, ceil_div
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.timelines import (
     Copy,
+    InstructionLists,
+    Issue,
+    Issues,
     Loop,
     Node,
     Phase,
@@ -25,23 +34,19 @@ from npu_sim.timelines.program import (
     Tile,
     View,
     Work,
-    ranged,
-    ranged_cores,
-    vector_phase,
-    vector_tile,
-)
-from npu_sim.timelines.vector_pipe import (
-    InstructionLists,
-    Issue,
-    Issues,
     copied_rows,
+    fp32,
     full_repeats,
     halving,
     in_groups,
     lane_sums,
+    ranged,
+    ranged_cores,
     repeated,
     row_conflicts,
     spread,
+    vector_phase,
+    vector_tile,
 )
 
 ALWAYS = ("gamma", "rstd")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any
 
-from npu_sim.language import Text
+from npu_sim.framework.vocabulary import Text
 
 Values = Mapping[str, Any]
 """Arguments or results by name; :class:`DumpedTensor` in place of tensors."""

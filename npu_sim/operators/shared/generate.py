@@ -6,17 +6,20 @@ from typing import Any
 import numpy as np
 
 from npu_sim.files.tensors import names_tensor_file, read_tensor
-from npu_sim.framework import hooks
-from npu_sim.framework.checking import check
-from npu_sim.framework.execution import memory_bytes
-from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Target
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
+from npu_sim.framework.vocabulary import (
+    DATA,
+    Operator,
+    Target,
+    TensorSpec,
+    Text,
+    UsageError,
+    arguments_of,
+    check,
+    load_operator,
+    memory_bytes,
+    numpy_dtype,
+)
 from npu_sim.numbers.values import normal
-from npu_sim.registry import load_operator
-from npu_sim.status import UsageError
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
@@ -61,10 +64,9 @@ def generate(
                 spec=spec,
                 nbytes=spec.nbytes,
             )
-            hint = "make it smaller; a plan needs no memory for it"
-            raise UsageError(name, message, hint)
-    if declared.has_hook(hooks.DATA):
-        return declared.hook(hooks.DATA)(arguments, seed)
+            raise UsageError(name, message, "make it smaller; a plan needs no memory for it")
+    if declared.has_hook(DATA):
+        return declared.hook(DATA)(arguments, seed)
     random = np.random.default_rng(seed)
     return {
         name: normal(random, spec)

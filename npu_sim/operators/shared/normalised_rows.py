@@ -4,13 +4,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
-from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import Holds
-from npu_sim.language import Argument, Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
-from npu_sim.plans.model import WorkspacePart
-from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    SYSTEM_WORKSPACE_BYTES,
+    Argument,
+    Axis,
+    Derived,
+    Inspection,
+    Number,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    ceil_div,
+    checks,
+    numpy_dtype,
+)
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time; limits the size of temporaries."""
@@ -42,7 +51,7 @@ def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
     return gamma.astype(numpy_dtype(spec.dtype), copy=False)
 
 
-def last_axis(tensors: str) -> tuple[Derived, Holds]:
+def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
     """Return the bytes of the shortest last axis of ``tensors``, and the check of that size.
 
     The check refuses the first tensor whose last axis is too short. The Atlas inference series
@@ -63,7 +72,7 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
     def message(call: Inspection) -> tuple[str, str]:
         name, least_bytes = too_short(call), call.rules.last_axis_bytes_at_least
         spec, title = call.specs[name], call.profile.product.title
-        text = Text(
+        return Text(
             "the last axis of {name} has {shape} elements of {itemsize} bytes = {row_bytes} "
             "bytes; {title} needs {least_bytes} bytes or more",
             name=name,
@@ -72,23 +81,21 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
             row_bytes=spec.shape[-1] * spec.itemsize,
             title=title,
             least_bytes=least_bytes,
-        )
-        reason = Text(
-            "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself takes "
-            "any length and no physical reason is published, so the limit holds with "
-            "{hardware} too",
-            ub_block_bytes=call.profile.chip.ub_block_bytes,
-            hardware=Argument("limits", "hardware"),
-        )
-        return text, Text(
+        ), Text(
             "last axis of {name} >= {count}; {reason}",
             name=name,
             count=ceil_div(least_bytes, spec.itemsize),
-            reason=reason,
+            reason=Text(
+                "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself "
+                "takes any length and no physical reason is published, so the limit holds with "
+                "{hardware} too",
+                ub_block_bytes=call.profile.chip.ub_block_bytes,
+                hardware=Argument("limits", "hardware"),
+            ),
         )
 
     swept = "col * (4 - 2 * min(max(dtype, gamma_dtype), 1))"
     bytes_of_shortest = Derived("last_axis_bytes", swept, lambda specs: min(sizes(specs).values()))
-    return bytes_of_shortest, Holds(
+    return bytes_of_shortest, checks.Holds(
         "last_axis_bytes >= last_axis_bytes_at_least", too_short, message
     )

@@ -1,4 +1,7 @@
-"""What studies of several operators use: calls, changes of them, formulas, bounds, caveats."""
+"""What studies of operators are written with: calls, changes of them, formulas, bounds, caveats.
+
+With the names of orders of addition and of dumps that they use, so that one import serves.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,21 +10,85 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Profile, load_profile
-from npu_sim.framework import hooks
-from npu_sim.framework.arguments import Arguments
-from npu_sim.framework.case import Case
-from npu_sim.framework.checking import check
-from npu_sim.framework.execution import Result, own_copies
-from npu_sim.framework.inference import arguments_of
-from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Order, Target
-from npu_sim.language import Text
-from npu_sim.numbers.formats import as_array, canonical_dtype, numpy_dtype
-from npu_sim.operators import run
-from npu_sim.orders.claims import OpenRule, count_units, probe_terms
-from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.registry import load_operator
+from npu_sim.framework.vocabulary import (
+    FORMULA,
+    Arguments,
+    Case,
+    Operator,
+    Order,
+    Profile,
+    Result,
+    Target,
+    Text,
+    arguments_of,
+    as_array,
+    canonical_dtype,
+    check,
+    load_operator,
+    load_profile,
+    numpy_dtype,
+    own_copies,
+)
+from npu_sim.operators import plan, run
+from npu_sim.operators.shared.dumped import (
+    DumpedTensor,
+    Function,
+    InDumps,
+    Values,
+    WrappedCall,
+    rows_of_last_axis,
+    spread_of_sums,
+)
+from npu_sim.orders import (
+    Claim,
+    LastWrites,
+    OpenRule,
+    Parts,
+    Tree,
+    count_units,
+    folded,
+    left_fold,
+    probe_terms,
+    shape_hash,
+    trees,
+    width_of,
+)
+
+__all__ = [
+    "Caveat",
+    "Changes",
+    "Claim",
+    "DumpedTensor",
+    "Function",
+    "InDumps",
+    "LastWrites",
+    "Numbers",
+    "OpenRule",
+    "Parts",
+    "Restore",
+    "StudyCall",
+    "Tree",
+    "Values",
+    "WrappedCall",
+    "any_order",
+    "count_units",
+    "different",
+    "fold_in_arrival_order",
+    "folded",
+    "formula_results",
+    "left_fold",
+    "miscounted_calls",
+    "plan",
+    "probe_terms",
+    "rows_of_last_axis",
+    "run",
+    "shape_hash",
+    "spread_of_sums",
+    "study_call",
+    "surviving_units",
+    "trees",
+    "width_of",
+]
 
 
 @dataclass(frozen=True)
@@ -163,26 +230,29 @@ class Changes:
 
 def surviving_units(
     call: StudyCall,
-    terms: tuple[str, np.ndarray | list[int]],
-    result: tuple[str, int],
+    terms: tuple[str, tuple[int, int], Any],
+    columns: range,
+    sums_in: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     codes: np.ndarray,
     **others: np.ndarray,
 ) -> np.ndarray:
     """Return the number of units that survive in the kernel, for one probe per column.
 
-    ``terms`` are the input with the terms and their rows, ``result`` is the output and its row;
-    ``others`` replace further inputs.
+    - ``terms``: the input with the terms, its rows and columns, and the rows that are terms.
+    - ``columns``: the columns that are added in the order in question.
+    - ``sums_in``: function that returns the sum of every column from the outputs of a call.
+    - ``others``: further inputs of the kernel.
     """
-    (name, rows), (output, row) = terms, result
-    shape, dtype = call.tensors[name].shape, canonical_dtype(call.tensors[name].dtype)
-    counts = np.empty(codes.shape[0], np.int64)
-    for begin in range(0, codes.shape[0], shape[1]):
-        piece = codes[begin : begin + shape[1]]
+    (name, shape, rows), tensor = terms, call.tensors[terms[0]]
+    dtype, counts = canonical_dtype(tensor.dtype), []
+    for begin in range(0, len(codes), len(columns)):
+        piece = codes[begin : begin + len(columns)]
+        used = slice(columns.start, columns.start + len(piece))
         probes = np.zeros(shape, numpy_dtype(dtype))
-        probes[rows, : piece.shape[0]] = probe_terms(piece, dtype).T
-        sums = call.outputs(**{name: probes}, **others)[output]
-        counts[begin : begin + shape[1]] = count_units(sums[row, : piece.shape[0]], dtype)
-    return counts
+        probes[rows, used] = probe_terms(piece, dtype).T
+        outputs = call.outputs(**{**others, name: probes.reshape(tensor.shape)})
+        counts.append(count_units(sums_in(outputs)[used], dtype))
+    return np.concatenate(counts)
 
 
 def fold_in_arrival_order(
@@ -229,7 +299,7 @@ def formula_results(
         Output arrays by name, in ``precision``.
     """
     declared: Operator = load_operator(operator)
-    return declared.hook(hooks.FORMULA)(arguments, tensors, np.dtype(precision))
+    return declared.hook(FORMULA)(arguments, tensors, np.dtype(precision))
 
 
 LARGEST_FP32 = float(np.finfo(np.float32).max)

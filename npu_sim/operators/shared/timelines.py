@@ -10,13 +10,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from npu_sim.language import Text, joined
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES
-from npu_sim.timelines import fp32
-from npu_sim.timelines.program import (
+from npu_sim.framework.vocabulary import FP32_BYTES, VECTOR_LANES, Plan, TensorSpec, Text, joined
+from npu_sim.timelines import (
+    NARROWING,
+    WIDENING,
     Copy,
+    InstructionLists,
+    Issue,
+    Issues,
     Loop,
     Node,
     Phase,
@@ -25,20 +26,14 @@ from npu_sim.timelines.program import (
     View,
     Work,
     dropped_tokens,
+    fp32,
+    full_repeats,
     ranged_cores,
     row_pieces,
     rows_of_cores,
+    starts_of,
     vector_phase,
     vector_tile,
-)
-from npu_sim.timelines.vector_pipe import (
-    NARROWING,
-    WIDENING,
-    InstructionLists,
-    Issue,
-    Issues,
-    full_repeats,
-    starts_of,
 )
 
 INDEX_BYTES = 4

@@ -10,36 +10,48 @@ Sources: specification pages ``moe_token_permute_grad``, ``moe_token_unpermute``
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, Word
-from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.describing import (
+from npu_sim.framework.vocabulary import (
+    FLOAT_DTYPES,
+    INVALID,
+    AclnnError,
+    Attribute,
+    Axis,
+    Case,
+    Caveat,
     Condition,
+    Decision,
+    Derived,
     Description,
+    Evidence,
+    Inspection,
+    IntArray,
+    Memory,
+    Number,
+    OutputOrder,
+    Run,
+    Switch,
+    Tensor,
+    TensorSpec,
+    Text,
+    Word,
+    WorkspacePart,
+    align,
+    caveat,
     counted,
     decision,
+    numpy_dtype,
+    runtime_failure,
     ub_memory,
     vector_plan,
 )
-from npu_sim.framework.execution import runtime_failure
-from npu_sim.language import Text
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import StudyCall, surviving_units
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.trees import Tree, left_fold
-from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Decision, Memory, OutputOrder, WorkspacePart, caveat
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.orders import Claim, Tree, left_fold
 from npu_sim.tiling import moe_token_unpermute as moe
-from npu_sim.tiling.common import align
-
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
 
 SORTED_INDICES = Tensor(
     "sorted_indices",
@@ -158,15 +170,13 @@ def buffer_message(
         margin_bytes=moe.MARGIN_BYTES,
         left=left,
     )
-    always = moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes)
-    largest = moe.largest_topk(ub_bytes, hidden, size, entry_bytes)
     hint = Text(
         "nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
         "hidden size",
-        largest=largest,
+        largest=moe.largest_topk(ub_bytes, hidden, size, entry_bytes),
         hidden=hidden,
         dtype=dtype,
-        always=always,
+        always=moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes),
     )
     return blamed, message, hint
 
@@ -216,11 +226,14 @@ def _path(case: Case) -> tuple[str, str]:
     tiling = case.tiling
     longest = moe.max_hidden(case.device.ub_bytes, moe.FEWEST_BUFFERS, element_bytes(case))
     if tiling.hidden_length >= tiling.hidden:
-        reason = Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
-        return "whole rows", reason
-    rest: str = ""
-    if tiling.hidden_remainder:
-        rest = Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
+        return "whole rows", Text(
+            "hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest
+        )
+    rest = (
+        Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
+        if tiling.hidden_remainder
+        else ""
+    )
     return "rows in pieces", Text(
         "hidden {hidden} > {longest}; {hidden_pieces} of {hidden_length} columns{rest}",
         hidden=case.row.hidden,
@@ -236,12 +249,14 @@ def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
     name, count = entries.name, counted(tiling.batch_tokens, "token")
     if tiling.batches == 1 and tiling.batch_remainder == 0:
         return Text("{name} of {count} at once; {rows}", name=name, count=count, rows=rows)
-    batches: str = "one batch"
-    if tiling.batches != 1:
-        batches = Text("{batches} batches", batches=tiling.batches)
-    rest: str = ""
-    if tiling.batch_remainder:
-        rest = Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
+    batches = (
+        Text("{batches} batches", batches=tiling.batches) if tiling.batches != 1 else "one batch"
+    )
+    rest = (
+        Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
+        if tiling.batch_remainder
+        else ""
+    )
     return Text(
         "{name} in {batches} of {count}{rest}; {rows}",
         name=name,
@@ -385,13 +400,12 @@ def axes(tensor: str) -> tuple[Axis, ...]:
 
 def topk_message(call: Any) -> tuple[str, str]:
     """Return message and hint for the limit on the experts of a token."""
-    message = Text(
+    return Text(
         "probs has {top_k} columns: the product takes numTopk <= {most_topk}, a limit of the "
         "hardware too",
         top_k=call.size("top_k"),
         most_topk=moe.MOST_TOPK,
-    )
-    return message, Text("nearest legal value: {most_topk}", most_topk=moe.MOST_TOPK)
+    ), Text("nearest legal value: {most_topk}", most_topk=moe.MOST_TOPK)
 
 
 def dropped_tokens(row: Any) -> Iterator[Caveat]:
@@ -429,7 +443,7 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     return drawn
 
 
-def sum_rows(run: "Run", source: str, result: str, top_k: int, **order: Any) -> None:
+def sum_rows(run: Run, source: str, result: str, top_k: int, **order: Any) -> None:
     """Write the sums of the rows of every token, each weighted by its entry of probs if given.
 
     ``source``, ``result``: names of the tensor that has the rows, and of the sums. ``order``: as in
@@ -439,9 +453,11 @@ def sum_rows(run: "Run", source: str, result: str, top_k: int, **order: Any) -> 
         from npu_sim.kernels.elementwise import widen_array
         from npu_sim.kernels.token_sums import sum_tokens
     with run.watch.stage("compute"):
-        probs = None
-        if run.tensors.get("probs") is not None:
-            probs = widen_array(run.stored("probs")).reshape(-1)
+        probs = (
+            widen_array(run.stored("probs")).reshape(-1)
+            if run.tensors.get("probs") is not None
+            else None
+        )
         rows, sums = run.stored(source).reshape(-1), run.written(result).reshape(-1)
         indices, hidden = run.stored("sorted_indices"), run.case.row.hidden
         sum_tokens(rows, indices, sums, top_k, hidden, probs, **order)
@@ -503,12 +519,13 @@ class Sums:
     """The sums of a call as studies see them; *live* (tokens, experts) masks the rows added.
 
     ``source``, ``result``, ``name``: names of the tensor that has the rows, of the sums, and of a
-    row in terms.
+    row in terms. ``skips_zeros``: whether rows with probs of 0 are not added.
     """
 
     source: str
     result: str
     name: str
+    skips_zeros: bool = False
 
     def in_range(self, call: StudyCall) -> np.ndarray:
         """Return the mask (tokens, experts) of entries that are not dropped."""
@@ -516,11 +533,16 @@ class Sums:
         found: np.ndarray = (indices >= 0) & (indices < call.tensors[self.source].shape[0])
         return found
 
+    def live(self, call: StudyCall) -> np.ndarray:
+        """Return the mask (tokens, experts) of entries that add a row."""
+        is_skipped = self.skips_zeros and "probs" in call.tensors
+        return self.in_range(call) & (call.tensors["probs"] != 0 if is_skipped else True)
+
     def terms(
-        self, call: StudyCall, live: np.ndarray, index: tuple[int, ...]
+        self, call: StudyCall, output: str, index: tuple[int, ...]
     ) -> list[tuple[str, float]]:
         """Return the terms of an output element in float64, by name, in k order."""
-        (token, column), tensor = index, call.tensors[self.source]
+        (token, column), tensor, live = index, call.tensors[self.source], self.live(call)
         positions = np.flatnonzero(live[token]).tolist()
         rows = call.tensors["sorted_indices"].reshape(live.shape)[token, positions].tolist()
         found = [(f"{self.name}[{row}, {column}]", float(tensor[row, column])) for row in rows]
@@ -532,31 +554,31 @@ class Sums:
             for (name, value), position, prob in zip(found, positions, probs, strict=True)
         ]
 
-    def claims(self, call: StudyCall, live: np.ndarray) -> Iterator[Claim]:
+    def claims(self, call: StudyCall) -> Iterator[Claim]:
         """Yield that rows are added one by one in k order, one claim per number of live rows."""
-        counts = live.sum(axis=1)
+        counts = self.live(call).sum(axis=1)
         for count in np.unique(counts[counts > 0]).tolist():
-            tree = left_fold(range(count))
-            assert tree is not None
-            yield self.claim(call, live, np.flatnonzero(counts == count), tree)
+            yield self.claim(call, np.flatnonzero(counts == count), left_fold(range(count)))
 
-    def claim(self, call: StudyCall, live: np.ndarray, tokens: np.ndarray, tree: Tree) -> Claim:
+    def claim(self, call: StudyCall, tokens: np.ndarray, tree: Tree | None) -> Claim:
         """Return the claim that the live rows of some tokens are added as a tree."""
         token = int(tokens[0])
         return Claim(
             output=self.result,
             element=(token, 0),
             elements=int(tokens.size) * call.tensors[self.source].shape[1],
-            terms=tuple(name for name, _ in self.terms(call, live, (token, 0))),
+            terms=tuple(name for name, _ in self.terms(call, self.result, (token, 0))),
             tree=tree,
-            outside=partial(self._outside, call, live, token),
+            outside=partial(self._outside, call, token),
         )
 
-    def _outside(
-        self, call: StudyCall, live: np.ndarray, token: int, codes: np.ndarray
-    ) -> np.ndarray:
+    def _outside(self, call: StudyCall, token: int, codes: np.ndarray) -> np.ndarray:
         """Return how many units survive when the rows are probes and the weights 1 or 0."""
+        live, probs = self.live(call), call.tensors.get("probs")
         rows = call.tensors["sorted_indices"].reshape(live.shape)[token, live[token]]
-        probs = call.tensors.get("probs")
+        count, width = call.tensors[self.source].shape
+        terms, columns = (self.source, (count, width), rows), range(width)
         ones = {} if probs is None else {"probs": live.astype(probs.dtype)}
-        return surviving_units(call, (self.source, rows), (self.result, token), codes, **ones)
+        return surviving_units(
+            call, terms, columns, lambda outputs: outputs[self.result][token], codes, **ones
+        )
