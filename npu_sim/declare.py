@@ -32,8 +32,7 @@ from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, count_units, probe_terms
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, OutputOrder, WorkspacePart
-from npu_sim.tiling.common import align, ceil_div
-from npu_sim.tiling.fields import FAILED, SUCCESS, Field, Part, nothing
+from npu_sim.tiling.common import FAILED, SUCCESS, Field, Part, align, ceil_div, nothing
 from npu_sim.timelines.program import (
     Copy,
     Instruction,

@@ -19,8 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    long_kernel,
+    thread_count,
+    thread_scratch,
+)
 from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 

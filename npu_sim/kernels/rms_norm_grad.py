@@ -24,8 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    kernel,
+    thread_count,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lane_type import ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,

@@ -22,8 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    kernel,
+    thread_count,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
 from npu_sim.kernels.vectors.lane_type import Floats, Integers
 from npu_sim.kernels.vectors.lanes import (

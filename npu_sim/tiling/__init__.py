@@ -9,7 +9,7 @@ the planner reads, named as the axes of the operator's declaration, so that a ro
 passed as it is. Where the planner counts otherwise, ``tile_row(row, device, rules)`` converts.
 ``rules`` holds documented limits and the switches of a release, from ``configs/releases.yaml``.
 ``KERNELS`` has the raw planners by kernel: ``problem_of(inputs, rules)`` reads what the product's
-planner gets, :func:`~npu_sim.tiling.fields.raw_planner` does the rest.
+planner gets, :func:`~npu_sim.tiling.common.raw_planner` does the rest.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import NotModelledError, UsageError, closest
-from npu_sim.tiling.fields import RawPlanner
+from npu_sim.tiling.common import RawPlanner
 
 
 def plan_kernel(

@@ -13,11 +13,12 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
     FP32_PER_BLOCK,
+    Field,
     align_down,
     ceil_div,
     chunk_range,
+    nothing,
 )
-from npu_sim.tiling.fields import Field, nothing
 
 UB_RESERVED_BYTES = 16384
 """Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""

@@ -16,11 +16,17 @@ from npu_sim.tiling.common import (
     FP16,
     FP32,
     FP32_BYTES,
+    SUCCESS,
+    Field,
+    Raw,
+    Structure,
     align,
     element_bytes,
     even_range,
+    fields_of,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, Structure, fields_of, nothing, raw_planner
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""

@@ -15,8 +15,7 @@ from npu_sim.language import Text
 from npu_sim.registry import OPERATORS
 from npu_sim.releases import default_release, is_older, require_release
 from npu_sim.status import UsageError, closest, plain_name, shown
-from npu_sim.tiling.common import align
-from npu_sim.tiling.fields import Structure
+from npu_sim.tiling.common import Structure, align
 
 FORMATS = {
     "uint8_t": "B",

@@ -8,8 +8,7 @@ from npu_sim.cores import load_profile
 from npu_sim.releases import release_switches
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.common import FP16, FP32, element_bytes
-from npu_sim.tiling.fields import FAILED, SUCCESS, table
+from npu_sim.tiling.common import FAILED, FP16, FP32, SUCCESS, element_bytes, table
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
 

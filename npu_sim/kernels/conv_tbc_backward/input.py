@@ -35,8 +35,13 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     multiply_rows,
     take,
 )
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import aligned, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    aligned,
+    device_function,
+    long_kernel,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import clear
 from npu_sim.numbers.scalars import narrow

@@ -47,8 +47,14 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     take,
 )
 from npu_sim.kernels.elementwise import narrow_array
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import aligned, thread_count, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    aligned,
+    device_function,
+    long_kernel,
+    thread_count,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE

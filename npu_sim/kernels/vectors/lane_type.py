@@ -20,7 +20,7 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, lower_builtin, register_model, type_callable
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine import threads
+from npu_sim.kernels.engine.compile import LINE_BYTES as LINE_BYTES
 from npu_sim.kernels.engine.numba_inside import CHECKED
 
 Stored = NDArray[Any]
@@ -32,8 +32,6 @@ Lanes = Any
 ZERO, ONE = np.float32(0), np.float32(1)
 NOTHING_YET = np.float32(-0.0)
 """Neutral element of addition: -0 + x is x for every x, with its sign."""
-LINE_BYTES = threads.LINE_BYTES
-"""Bytes of a cache line, and of the stored elements of one vector."""
 FLOAT, DOUBLE, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 
 

@@ -38,7 +38,7 @@ from npu_sim.plans.model import (
     intermediate,
 )
 from npu_sim.plans.workspace import executor_workspace
-from npu_sim.tiling.common import ceil_div
+from npu_sim.tiling.common import ceil_div, vendor_fields
 from npu_sim.tiling.conv_tbc_backward import (
     COMPUTE_BITS,
     COMPUTE_DTYPES,
@@ -74,7 +74,6 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     published_planner_takes,
     tail_split,
 )
-from npu_sim.tiling.fields import vendor_fields
 
 ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")

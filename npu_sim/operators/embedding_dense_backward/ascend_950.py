@@ -67,8 +67,7 @@ from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling.ascend_950 import embedding_dense_backward as v2
 from npu_sim.tiling.ascend_950 import embedding_dense_grad as v1
 from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
-from npu_sim.tiling.common import FP32_BYTES, SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
+from npu_sim.tiling.common import FP32_BYTES, SUCCESS, SYSTEM_WORKSPACE_BYTES, Field, Part, nothing
 from npu_sim.timelines import fp32
 from npu_sim.timelines.program import (
     Copy,

@@ -42,11 +42,14 @@ from npu_sim.tiling.common import (
     FP32_PER_BLOCK,
     ROWS_IN_UB,
     SORTABLE_ROWS,
+    SUCCESS,
+    Field,
+    Part,
     align,
     ceil_div,
+    nothing,
     sort_workspace_bytes,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
 KERNEL_GRAD_V2, KERNEL_GRAD = 1, 2

@@ -15,11 +15,17 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
     element_bytes,
     largest_power,
+    nothing,
+    raw_planner,
 )
 from npu_sim.tiling.cross_entropy_loss_grad import (
     MEAN,
@@ -29,7 +35,6 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     split_rows,
     vendor_structure,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner
 
 TARGET_DTYPES = ("int64", "int32")
 TARGET_BYTES = (8, 4)

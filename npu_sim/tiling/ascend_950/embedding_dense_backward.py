@@ -15,13 +15,18 @@ from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     element_bytes,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
 
 KEY = 1000000
 """Tiling key without its last two digits: scale, and columns in pieces."""

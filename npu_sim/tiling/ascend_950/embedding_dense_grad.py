@@ -16,14 +16,18 @@ from npu_sim.tiling.common import (
     DTYPE_CODES,
     FP32,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     chunk_range,
     element_bytes,
+    nothing,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, vendor_fields
 
 LEAST_COLUMN_BYTES = 128
 """Bytes of grad of the columns that a core takes at least."""

@@ -14,13 +14,19 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
     ceil_div,
     element_bytes,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.moe_token_permute import (
     MERGE_WAYS,
     SORT_ENTRIES,

@@ -14,13 +14,17 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     ceil_div,
     chunk_range,
     element_bytes,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner
 
 SPLIT_COLUMNS, ALL_ROWS, SOME_ROWS = 200000, 300000, 400000
 """Tiling keys without their last digit: columns are split over cores; tokens are, and all rows of a

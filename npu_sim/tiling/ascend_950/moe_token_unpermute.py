@@ -16,14 +16,19 @@ from npu_sim.tiling.common import (
     FP16,
     FP32,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     chunk_range,
     element_bytes,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, NO_PROBS
 
 SOME_ROWS, SPLIT_COLUMNS, ALL_TOKENS, ALL_ROWS = 10000, 20000, 30000, 40000

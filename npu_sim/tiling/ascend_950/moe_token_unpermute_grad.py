@@ -14,15 +14,21 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
     element_bytes,
     even_range,
     largest_power,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 
 KEY_COPY, KEY_COPY_PIECES = 10001, 10002
 """Tiling keys without probs: whole rows, and rows in pieces."""

@@ -14,14 +14,19 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     FP32,
     FP32_BYTES,
+    FP32_VALUE,
+    SUCCESS,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Raw,
     align,
     ceil_div,
     element_bytes,
     largest_power,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import FP32_VALUE, SUCCESS, Field, Raw, nothing, raw_planner
 from npu_sim.tiling.rms_norm import (
     WORKSPACE_BYTES,
     Problem,

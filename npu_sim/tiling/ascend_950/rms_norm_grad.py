@@ -14,17 +14,23 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
     bit_length,
     ceil_div,
     element_bytes,
     largest_power,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.rms_norm_grad import Problem, Shapes, shape_error
 
 KEY_FULL_LOAD, KEY_BLOCKS, KEY_NO_ROWS, KEY_BIG_ROWS = 7000, 7001, 8000, 9000

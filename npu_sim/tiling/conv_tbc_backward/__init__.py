@@ -15,7 +15,21 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, itemsize
-from npu_sim.tiling.common import FP32, align, align_down, ceil_div
+from npu_sim.tiling.common import (
+    FAILED,
+    FP32,
+    SUCCESS,
+    Field,
+    Part,
+    Raw,
+    Run,
+    Structure,
+    align,
+    align_down,
+    ceil_div,
+    nothing,
+    vendor_fields,
+)
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     ACCUMULATOR_BYTES,
     CHANNEL_BLOCK_BYTES,
@@ -36,17 +50,6 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     plan_grad_weight_deterministic,
 )
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import NO_TILING as NO_PUBLISHED
-from npu_sim.tiling.fields import (
-    FAILED,
-    SUCCESS,
-    Field,
-    Part,
-    Raw,
-    Run,
-    Structure,
-    nothing,
-    vendor_fields,
-)
 
 BUFFER_NONE, BUFFER_L0A, BUFFER_L0B, BUFFER_L0C, BUFFER_L1 = 0, 1, 2, 3, 4
 BUFFER_NAMES = ("", "L0A", "L0B", "L0C", "L1")

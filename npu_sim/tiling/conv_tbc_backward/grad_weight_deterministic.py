@@ -16,8 +16,7 @@ from math import gcd
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
-from npu_sim.tiling.common import align, ceil_div
-from npu_sim.tiling.fields import SUCCESS, Field, nothing
+from npu_sim.tiling.common import SUCCESS, Field, align, ceil_div, nothing
 
 CUBE_EDGE = 16
 """Rows and columns of the smallest matrix the cube unit multiplies (page; numerics.md, "Cube
