@@ -10,8 +10,7 @@ import pytest
 
 from npu_sim import diagnose
 from npu_sim.failures.device_exceptions import FACTS, KERNEL_NAME
-from npu_sim.failures.forms import FORMS, PREFIX
-from npu_sim.failures.reader import MOST_CHARACTERS
+from npu_sim.failures.reader import FORMS, MOST_CHARACTERS, PREFIX
 from npu_sim.show.layout import wrapped
 
 PATTERNS = {
