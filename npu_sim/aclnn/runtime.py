@@ -1,4 +1,4 @@
-"""Functions of the runtime: device, stream, memory, context options and error messages.
+"""Tensors, constants, and functions of the runtime: device, stream, memory, options and messages.
 
 The simulated device computes in host memory and finishes a call before it returns, so most of these
 functions have little to do. Functions that return a value through a pointer argument in C return

@@ -26,7 +26,7 @@ from npu_sim.plans.device_evidence import NUMBER
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NotModelledError, UsageError
-from npu_sim.sweeps.engine import Records
+from npu_sim.sweeps.records import Records
 from npu_sim.sweeps.runner import sweep
 
 SAMPLE = 1 << 17

@@ -1,7 +1,12 @@
-"""Reading of a pasted text line by line, in bounded memory.
+"""Forms of the product's messages, meanings of its codes, and the reader that finds them in a text.
 
-Prefixes are removed from every line, lines are grouped by process, and every form of
-:mod:`npu_sim.failures.reader` that a line contains becomes a finding.
+A form applies to a line that contains its ``key``; the named groups of its pattern are ``code``,
+``operator``, ``kernel``, ``argument`` and ``cause``. Every repetition of a pattern is bounded, so
+that reading a line takes linear time. A text is read line by line, in bounded memory: prefixes are
+removed from every line, lines are grouped by process, and every form that a line contains becomes a
+finding.
+
+Source: specification pages ``error_texts`` and ``plog``.
 """
 
 import re

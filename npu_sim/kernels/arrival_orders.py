@@ -343,5 +343,4 @@ def arrival_of(
     Arguments as in :class:`Contributions` and :class:`Orders`; the columns begin..end decide
     adversarial orders.
     """
-    order: Any = _arrived(code, seed, np.array([key]), cores, values[:, begin:end])[0]
-    return order
+    return _arrived(code, seed, np.array([key]), cores, values[:, begin:end])[0]

@@ -17,7 +17,6 @@ from npu_sim.show.comparisons import operator_title
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
 from npu_sim.show.document import Block, Document, Drawing, Figure, table_report
 from npu_sim.show.layout import Table
-from npu_sim.sweeps.engine import SweepSummary
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
@@ -27,6 +26,7 @@ from npu_sim.sweeps.maps import (
     open_numbers,
     spread_positions,
 )
+from npu_sim.sweeps.records import SweepSummary
 from npu_sim.sweeps.space import AxisValues, Space
 
 MOST_ASKED = 1 << 18

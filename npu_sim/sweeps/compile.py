@@ -24,7 +24,7 @@ from npu_sim.kernels.engine.cache import KernelCache, outside_digest
 from npu_sim.kernels.engine.codegen import DeviceCompiler
 from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.sweeps import space
-from npu_sim.sweeps.engine import RecordColumn
+from npu_sim.sweeps.records import RecordColumn
 from npu_sim.tiling.common import bit_length
 
 LIBRARIES = ("numpy", "math")

@@ -29,7 +29,8 @@ from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.status import AclnnError, NpuSimError
-from npu_sim.sweeps.engine import LocalEngine, RecordColumn, record_columns, workspace_column
+from npu_sim.sweeps.engine import LocalEngine
+from npu_sim.sweeps.records import RecordColumn, record_columns, workspace_column
 from npu_sim.sweeps.space import AxisValues, Space
 
 LOGARITHMIC_SPAN = 64

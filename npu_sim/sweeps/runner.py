@@ -22,16 +22,8 @@ from npu_sim.framework.inference import plan_arguments
 from npu_sim.operators import plan
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, shown, without_internal_frames
-from npu_sim.sweeps.engine import (
-    Engine,
-    EngineOptions,
-    RecordColumn,
-    Records,
-    SweepSummary,
-    open_engine,
-    record_columns,
-    record_dtype,
-)
+from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
+from npu_sim.sweeps.records import RecordColumn, Records, SweepSummary, record_columns
 from npu_sim.sweeps.space import Space, make_space, places_of
 from npu_sim.sweeps.store import Store
 

@@ -31,7 +31,7 @@ from npu_sim.files.writing import (
 )
 from npu_sim.language import Text
 from npu_sim.status import UsageError
-from npu_sim.sweeps.engine import RecordColumn
+from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
 from npu_sim.sweeps.writers import ColumnsWriter, CsvWriter, ParquetWriter, written_names
 

@@ -15,7 +15,7 @@ from npu_sim.files.writing import empty_own, remove_own, schema
 from npu_sim.language import Text
 from npu_sim.plans.answers import arrow_array
 from npu_sim.status import UsageError
-from npu_sim.sweeps.engine import RecordColumn
+from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
 from npu_sim.system import usable_cores
 

@@ -7,6 +7,7 @@ Source: specification page ``moe_token_permute``, sections "Tiling" and "Kernel"
 divides by 0, the result is 0.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -165,19 +166,28 @@ def merge_rounds(lists: int) -> int:
     return rounds
 
 
+def sort_cores(entries: int, most: int, cores: int) -> tuple[int, int]:
+    """Return the cores that sort more than ``most`` entries, and the entries of all but the last.
+
+    Cores are a power of four, as far as there are so many; ``most`` entries fit a core at a time.
+    """
+    need = MERGE_WAYS
+    while need < ceil_div(entries, most):
+        need *= MERGE_WAYS
+    need = min(need, cores)
+    entries_per_core = align_down(entries // need, SORT_ENTRIES)
+    if entries - (need - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
+        entries_per_core += SORT_ENTRIES
+        need = ceil_div(entries, entries_per_core)
+    return need, entries_per_core
+
+
 def split_sort(entries: int, device: Device) -> Sort:
     """Split a sort of tokens * experts ids over cores; :func:`most_entries` is above 0."""
     most = most_entries(entries, device)
     if entries <= most:
         return Sort(1, entries, 1, entries, entries, entries, 1, entries, entries, most, 0)
-    cores = 1
-    while cores < ceil_div(entries, most):
-        cores *= MERGE_WAYS
-    cores = min(cores, device.vector_cores)
-    entries_per_core = align_down(entries // cores, SORT_ENTRIES)
-    if entries - (cores - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
-        entries_per_core += SORT_ENTRIES
-        cores = ceil_div(entries, entries_per_core)
+    cores, entries_per_core = sort_cores(entries, most, device.vector_cores)
     last = entries - (cores - 1) * entries_per_core
     loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
     piece, last_piece = min(entries_per_core, most), min(last, most)
@@ -212,29 +222,19 @@ def merging_cores(cores: int) -> int:
     return ceil_div(cores, MERGE_WAYS) if cores > MERGE_WAYS else 0
 
 
-class SortBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of a core that sorts."""
-
-    ids: int
-    positions: int
-    result: int
-    sorted: int
+SortBuffers = namedtuple("SortBuffers", ("ids", "positions", "result", "sorted"))
+"""Bytes in the Unified Buffer of a core that sorts."""
 
 
 def sort_buffers(sort: Sort) -> SortBuffers:
     """Return the most bytes in the Unified Buffer of a core that sorts."""
     if sorts_at_once(sort):
-        entries = align(sort.core_entries, SORT_ENTRIES)
-        return SortBuffers(
-            ENTRY_BYTES * entries,
-            POSITION_BYTES * entries,
-            ENTRY_BYTES * entries,
-            ENTRY_BYTES * entries,
-        )
-    entries = ENTRY_BYTES * align(
-        max(MERGE_ENTRIES, sort.core_piece, sort.last_piece), SORT_ENTRIES
-    )
-    return SortBuffers(entries, entries, entries, entries)
+        count = align(sort.core_entries, SORT_ENTRIES)
+        entries, positions = ENTRY_BYTES * count, POSITION_BYTES * count
+    else:
+        longest = max(MERGE_ENTRIES, sort.core_piece, sort.last_piece)
+        entries = positions = ENTRY_BYTES * align(longest, SORT_ENTRIES)
+    return SortBuffers(entries, positions, entries, entries)
 
 
 class CoreLoops(NamedTuple):
@@ -475,7 +475,7 @@ def copy_bytes(tiling: Tiling) -> int:
 
 def sort_bytes(tiling: Tiling) -> int:
     """Return the bytes in the Unified Buffer of a core that sorts, and merges if several sort."""
-    sorting = sum(sort_buffers(tiling.sort))
+    sorting: int = sum(sort_buffers(tiling.sort))
     return sorting if sorts_at_once(tiling.sort) else max(sorting, MERGE_UB_BYTES)
 
 

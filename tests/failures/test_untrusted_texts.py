@@ -18,7 +18,7 @@ PATTERNS = {
     **{pattern.pattern: pattern for _, pattern in FACTS},
     **{
         value.pattern: value
-        for module in ("device_exceptions", "forms", "reader")
+        for module in ("device_exceptions", "reader")
         for value in vars(importlib.import_module(f"npu_sim.failures.{module}")).values()
         if isinstance(value, re.Pattern)
     },

@@ -12,7 +12,8 @@ from npu_sim.framework.checks import Holds
 from npu_sim.framework.inference import arguments_of, call_with, read_call
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
-from npu_sim.sweeps.engine import LocalEngine, largest_values, record_columns, record_dtype
+from npu_sim.sweeps.engine import LocalEngine, record_dtype
+from npu_sim.sweeps.records import largest_values, record_columns
 from npu_sim.sweeps.runner import planned_record, sampled_rows
 from npu_sim.sweeps.space import make_space
 from npu_sim.tiling.common import FP32_VALUE, table

@@ -21,7 +21,7 @@ from npu_sim.language.quantities import bytes_text
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
-    from npu_sim.sweeps.engine import SweepSummary
+    from npu_sim.sweeps.records import SweepSummary
 
 DIFFERENT = 1
 """Exit code if --check found differences."""
@@ -84,7 +84,7 @@ def epilog(operator: str) -> str:
 )
 def sweep_command(operator: str, options: Options) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    from npu_sim.sweeps.engine import SweepSummary
+    from npu_sim.sweeps.records import SweepSummary
 
     if str(options.out) == "-":
         raise UsageError(
@@ -182,7 +182,7 @@ def _print_summary(
     summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]
 ) -> None:
     from npu_sim.show.layout import lines_table
-    from npu_sim.sweeps.engine import SHOWN_VALUES
+    from npu_sim.sweeps.records import SHOWN_VALUES
 
     data = summary.as_dict()
     rate = _rate_text(summary.rows_now / max(summary.seconds, 1e-9))

@@ -108,8 +108,7 @@ def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[
     n = np.arange(in_channels)[:, None] // tiles.n_edge
     m = np.arange(out_channels)[None, :] // tiles.m_edge
     number = n * tiles.m_tiles + m if tiles.m_fastest else m * tiles.n_tiles + n
-    mask: NDArray[np.bool_] = number >= tiles.first
-    return mask
+    return number >= tiles.first
 
 
 def visits_by_core(split: ReductionSplit) -> list[list[tuple[int, int, int]]]:

@@ -419,12 +419,10 @@ def _additions(starts: Integers, marked: Integers, rows: NDArray[np.int64]) -> N
     first = begins[0]
     is_last_slot = np.append(marked[first : stops[-1]] < 0, False)
     bounds = np.stack((begins - first, stops - first), axis=1).reshape(-1)
-    counts: NDArray[np.int64] = np.add.reduceat(is_last_slot, bounds, dtype=np.int64)[::2]
-    return counts
+    return np.add.reduceat(is_last_slot, bounds, dtype=np.int64)[::2]
 
 
 def _core_of(cut: Cut, slots: Integers) -> Integers:
     """Return the core of each marked slot for paths that divide the rows of grad."""
     # Only the last core may have a different number of rows.
-    cores: Integers = np.minimum(np.maximum(slots, ~slots) // cut.former_rows, cut.cores - 1)
-    return cores
+    return np.minimum(np.maximum(slots, ~slots) // cut.former_rows, cut.cores - 1)

@@ -6,6 +6,7 @@ and move the rows of the tokens; V3 counts the tokens of every expert too.
 Source: specification page ``moe_token_permute_950``, sections "Tiling of V2" and "Tiling of V3".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -28,11 +29,11 @@ from npu_sim.tiling.common import (
     vendor_fields,
 )
 from npu_sim.tiling.moe_token_permute import (
-    MERGE_WAYS,
     SORT_ENTRIES,
     Problem,
     kept_rows,
     merging_cores,
+    sort_cores,
 )
 
 V2, V3 = "moe_init_routing_v2", "moe_init_routing_v3"
@@ -215,10 +216,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-NO_SORT: Sort = nothing(Sort)
-NO_LOOPS: RowLoops = nothing(RowLoops)
-NO_COUNTS: Counts = nothing(Counts)
-NO_COPIES: Copies = nothing(Copies)
 
 
 def bytes_of_token(problem: Problem) -> int:
@@ -254,14 +251,7 @@ def split_sort(entries: int, most: int, cores: int) -> Sort:
             last_last_piece=entries,
             most_entries=most,
         )
-    need = MERGE_WAYS
-    while need < ceil_div(entries, most):
-        need *= MERGE_WAYS
-    need = min(need, cores)
-    entries_per_core = align_down(entries // need, SORT_ENTRIES)
-    if entries - (need - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
-        entries_per_core += SORT_ENTRIES
-        need = ceil_div(entries, entries_per_core)
+    need, entries_per_core = sort_cores(entries, most, cores)
     loops, piece, last, last_piece, rest = 0, 0, 0, 0, 0
     while rest <= 0:
         loops, piece = ceil_div(entries_per_core, most), min(entries_per_core, most)
@@ -495,17 +485,17 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     least = COUNT_BYTES + FP32_BYTES if is_int8 else 65536
     if device.vector_cores <= 0 or usable_bytes(problem, device) < least:
         return NO_TILING
-    entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
+    entries, cores, none = problem.num_tokens * problem.num_topk, device.vector_cores, NO_TILING
     most, block_dim, workspace = most_entries(problem, device), cores, SYSTEM_WORKSPACE_BYTES
-    sort, counts, copies = split_sort(entries, most, cores), NO_COUNTS, NO_COPIES
-    places = unread = moves = NO_LOOPS
+    sort, counts, copies = split_sort(entries, most, cores), none.counts, none.copies
+    places = unread = moves = none.places
     if is_int8:
         key = KEY_V3_ONE_CORE if entries <= most else KEY_V3_SEVERAL_CORES
         if entries and problem.hidden:
             counts, copies = count_stage(problem, device), copy_stage(problem, device)
             workspace += 28 * entries + 64 * cores + COUNTS_BYTES
         else:
-            key, sort, block_dim = KEY_V3_EMPTY, NO_SORT, 1
+            key, sort, block_dim = KEY_V3_EMPTY, none.sort, 1
             copies = Copies(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
     else:
         key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
@@ -573,7 +563,7 @@ def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -
             "gatherOutComputeParamsOp": vendor_fields(tiling.moves),
         }
     runs = tiling.tiling_key != KEY_V3_EMPTY
-    unused = vendor_fields(NO_LOOPS)
+    unused = vendor_fields(NO_TILING.places)
     del unused["activateRows"], unused["scatterMode"]
     return {
         **fields,
@@ -622,12 +612,8 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = dict.fromkeys((V2, V3), raw_planner(problem_of, tile, vendor_structure))
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of a core by stage; the stages run one after the other."""
-
-    sort: int
-    counts: int
-    move: int
+Buffers = namedtuple("Buffers", ("sort", "counts", "move"))
+"""Bytes in the Unified Buffer of a core by stage; the stages run one after the other."""
 
 
 def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
@@ -659,4 +645,5 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core: the largest stage."""
-    return max(stage_buffers(row, tiling))
+    most: int = max(stage_buffers(row, tiling))
+    return most

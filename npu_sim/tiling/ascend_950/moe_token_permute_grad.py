@@ -6,6 +6,7 @@ of Atlas A2 and A3.
 Source: specification page ``moe_token_permute_grad_950``, section "Tiling".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -226,12 +227,8 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = {"moe_token_permute_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    rows: int
-    result: int
-    sums: int
+Buffers = namedtuple("Buffers", ("rows", "result", "sums"))
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, size: int) -> Buffers:

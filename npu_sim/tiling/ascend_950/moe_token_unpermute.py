@@ -6,6 +6,7 @@ of Atlas A2 and A3.
 Source: specification page ``moe_token_unpermute_950``, section "Tiling".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -124,12 +125,6 @@ def sum_bytes(problem: Problem) -> int:
     return align(FP32_BYTES * problem.hidden, BLOCK_BYTES)
 
 
-def bytes_of_all_rows(problem: Problem) -> int:
-    """Return the bytes of the rows of all tokens."""
-    size = element_bytes(problem.dtype)
-    return align(problem.tokens * problem.top_k * problem.hidden * size, BLOCK_BYTES)
-
-
 def holds_all_tokens(problem: Problem, device: Device) -> bool:
     """Return whether the rows of all tokens fit: key 30000."""
     probs = align(problem.top_k * probs_bytes(problem.probs), BLOCK_BYTES)
@@ -215,7 +210,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     row_groups, group_rows, last_group_rows = top_k, 1, 1
     room = half
     if key == ALL_TOKENS:
-        room = (device.ub_bytes - bytes_of_all_rows(problem)) // 2
+        all_rows = align(problem.tokens * top_k * hidden * size, BLOCK_BYTES)
+        room = (device.ub_bytes - all_rows) // 2
     elif key == ALL_ROWS and top_k > FEW_ROWS:
         room = half - top_k * row
     elif key == SOME_ROWS:
@@ -319,13 +315,8 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = {"moe_finalize_routing_v2": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    rows: int
-    probs: int
-    indices: int
-    sums: int
+Buffers = namedtuple("Buffers", ("rows", "probs", "indices", "sums"))
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, dtype: int, probs: int) -> Buffers:

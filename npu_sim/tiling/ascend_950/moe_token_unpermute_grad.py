@@ -6,6 +6,7 @@ that of Atlas A2 and A3.
 Source: specification page ``moe_token_unpermute_grad_950``, section "Tiling".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -102,8 +103,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-NO_CUT: Cut = nothing(Cut)
-NO_SUM: BinarySum = nothing(BinarySum)
 
 
 class Problem(NamedTuple):
@@ -147,7 +146,7 @@ def cut_of(hidden: int, size: int, device: Device) -> Cut:
     """Return the blocks of key 20012; nothing if none fits."""
     main = align_down((device.ub_bytes - CUT_RESERVED_BYTES) // ROW_BUFFERS, VECTOR_LANES) // size
     if main <= 1 or hidden < main:
-        return NO_CUT
+        return NO_TILING.cut
     main_blocks = largest_power(hidden // main)
     behind, added = hidden - main * main_blocks, main // 2
     blocks = 2 * (behind // main)
@@ -171,7 +170,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     core_entries, longer_cores = entries // cores, entries % cores
     block_dim = cores if core_entries > 0 else longer_cores
     piece_columns = pieces = last_columns = padded_hidden = 0
-    cut, main_sum, added_sum = NO_CUT, NO_SUM, NO_SUM
+    cut, main_sum, added_sum = NO_TILING.cut, NO_TILING.main_sum, NO_TILING.added_sum
     if problem.has_probs == 0:
         piece_columns = columns_of_copies(size, device)
         if piece_columns <= 0:
@@ -281,16 +280,10 @@ def _probs_agree(inputs: dict[str, Any], tokens: int, hidden: int, entries: int)
 KERNELS = {"moe_finalize_routing_v2_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    gradient: int
-    tokens: int
-    result: int
-    indices: int
-    sums: int
-    slots: int
-    register_sums: int
+Buffers = namedtuple(
+    "Buffers", ("gradient", "tokens", "result", "indices", "sums", "slots", "register_sums")
+)
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, size: int) -> Buffers:
