@@ -64,7 +64,7 @@ from npu_sim.status import (
     shown,
     without_internal_frames,
 )
-from npu_sim.tiling.structures import decode_tiling, find_structure, flattened
+from npu_sim.tiling import decode_tiling, find_structure, flattened
 
 BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""

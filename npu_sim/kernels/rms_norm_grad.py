@@ -68,6 +68,18 @@ class Row(NamedTuple):
     rstd: np.float32
 
 
+class Target(NamedTuple):
+    """Where dy * xh of a row goes: to ``vector``, added to ``other`` with ``adds``.
+
+    ``ahead`` is the prefetch distance in elements.
+    """
+
+    vector: Floats
+    other: Floats
+    adds: bool
+    ahead: int
+
+
 @device_function
 def _columns_of(row: Row, begin: int, end: int) -> Row:
     """Return the columns begin..end of a row."""
@@ -75,24 +87,25 @@ def _columns_of(row: Row, begin: int, end: int) -> Row:
 
 
 @device_function
-def _products(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> Any:
-    """Add dy*xh of a vector of columns to dgamma; return the products to be summed.
+def _products(row: Row, target: Target, column: int, gamma_last: bool) -> Any:
+    """Write dy*xh of a vector of columns to the target; return the products to be summed.
 
     These are (dy*gamma)*xh, or (dy*xh)*gamma with ``gamma_last`` (key 2).
     """
     xh = load_ordered(row.x, column) * row.rstd
     dy, gamma = load_ordered(row.dy, column), load_ordered(row.gamma, column)
     product = dy * xh
-    store_lanes(dgamma, column, load_ordered(dgamma, column) + product)
+    total = load_ordered(target.other, column) + product if target.adds else product
+    store_lanes(target.vector, column, total)
     return product * gamma if gamma_last else (dy * gamma) * xh
 
 
 @device_function
-def _product(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> np.float32:
+def product(row: Row, target: Target, column: int, gamma_last: bool) -> np.float32:
     """Like `_products`, for one column."""
     xh, dy, gamma = widen(row.x[column]) * row.rstd, widen(row.dy[column]), widen(row.gamma[column])
     product = dy * xh
-    dgamma[column] = dgamma[column] + product
+    target.vector[column] = target.other[column] + product if target.adds else product
     return product * gamma if gamma_last else (dy * gamma) * xh
 
 
@@ -102,43 +115,52 @@ def _lane_sum(row: Row, dgamma: Floats, scratch: Floats) -> np.float32:
 
     64 products at a time are added lane by lane, then the lanes as a tree.
     """
-    accumulators = scratch[:LANE_COUNT]
+    accumulators, target = scratch[:LANE_COUNT], Target(dgamma, dgamma, True, 0)
     first = splat(ZERO, dgamma)
     second, third, fourth = first, first, first
     whole = dgamma.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
         prefetch_lines(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize, LANE_COUNT)
         prefetch_lines(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize, LANE_COUNT)
-        first = first + _products(row, dgamma, column, False)
-        second = second + _products(row, dgamma, column + ORDERED_LANES, False)
-        third = third + _products(row, dgamma, column + 2 * ORDERED_LANES, False)
-        fourth = fourth + _products(row, dgamma, column + 3 * ORDERED_LANES, False)
+        first = first + _products(row, target, column, False)
+        second = second + _products(row, target, column + ORDERED_LANES, False)
+        third = third + _products(row, target, column + 2 * ORDERED_LANES, False)
+        fourth = fourth + _products(row, target, column + 3 * ORDERED_LANES, False)
     keep_lanes(accumulators, first, second, third, fourth)
     for column in range(whole, dgamma.size):
-        product = _product(row, dgamma, column, False)
-        accumulators[column - whole] = accumulators[column - whole] + product
+        one = product(row, target, column, False)
+        accumulators[column - whole] = accumulators[column - whole] + one
     return add_lanes(accumulators)
 
 
 @device_function
-def _put_products(
-    row: Row, dgamma: Floats, products: Floats, accumulate: bool, gamma_last: bool
+def put_products(
+    whole_row: Row,
+    whole_target: Target,
+    begin: int,
+    end: int,
+    products: Floats,
+    accumulate: bool,
+    gamma_last: bool,
 ) -> None:
-    """Add dy*xh to dgamma; write the products of a row, or add them with ``accumulate``.
+    """Write dy*xh of the columns begin..end of a row to the target, and their products.
 
-    ``products`` may be longer than the row.
+    With ``accumulate`` the products are added to ``products``, which may be longer.
     """
-    whole = dgamma.size // ORDERED_LANES * ORDERED_LANES
+    row, size = _columns_of(whole_row, begin, end), end - begin
+    vector, other, adds, ahead = whole_target
+    target = Target(vector[begin:end], other[begin:end], adds, ahead)
+    whole = size // ORDERED_LANES * ORDERED_LANES
     for column in range(0, whole, ORDERED_LANES):
-        prefetch(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize)
-        prefetch(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize)
-        lanes = _products(row, dgamma, column, gamma_last)
+        prefetch(row.dy, column + ahead)
+        prefetch(row.x, column + ahead)
+        lanes = _products(row, target, column, gamma_last)
         store_lanes(
             products, column, load_ordered(products, column) + lanes if accumulate else lanes
         )
-    for column in range(whole, dgamma.size):
-        product = _product(row, dgamma, column, gamma_last)
-        products[column] = products[column] + product if accumulate else product
+    for column in range(whole, size):
+        one = product(row, target, column, gamma_last)
+        products[column] = products[column] + one if accumulate else one
 
 
 @device_function
@@ -149,8 +171,9 @@ def _halved_sum(row: Row, dgamma: Floats, products: Floats, gamma_last: bool) ->
     step is fused with the multiplication: products of the front are stored, others are added.
     """
     columns, front = dgamma.size, front_of(dgamma.size)
-    _put_products(_columns_of(row, 0, front), dgamma[:front], products, False, gamma_last)
-    _put_products(_columns_of(row, front, columns), dgamma[front:], products, True, gamma_last)
+    target = Target(dgamma, dgamma, True, LOOKAHEAD_BYTES // row.x.itemsize)
+    put_products(row, target, 0, front, products, False, gamma_last)
+    put_products(row, target, front, columns, products, True, gamma_last)
     if front < LANE_COUNT:
         clear(products[front:LANE_COUNT])
     return halve(products, max(front, LANE_COUNT))

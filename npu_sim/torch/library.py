@@ -186,8 +186,7 @@ def operator_function(name: str) -> Callable[..., Any]:
             return tuple(_written(operator, arguments, results))
         # PyTorch's operators take neither ``out`` nor arguments of other types; the checks of the
         # declaration report those.
-        outputs = compute(operator.name, current_device(), arguments, out)
-        return _unpacked(outputs)
+        return _unpacked(compute(operator.name, current_device(), arguments, out))
 
     function.__name__ = function.__qualname__ = operator.name
     function.__module__ = "npu_sim.torch"
@@ -236,13 +235,11 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
     parameters = parameters_of(declared)
     results = ", ".join("Tensor" for _ in declared.outputs)
     types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)
+    defaults = {parameter.name: parameter.default for parameter in parameters}
 
     def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        names = (parameter.name for parameter in parameters)
-        given = dict(zip(names, args, strict=False)) | kwargs
-        values = {
-            parameter.name: given.get(parameter.name, parameter.default) for parameter in parameters
-        }
+        given = dict(zip(defaults, args, strict=False)) | kwargs
+        values = {name: given.get(name, default) for name, default in defaults.items()}
         return {
             name: IntArray(value) if isinstance(value, list) else value
             for name, value in values.items()
