@@ -264,12 +264,15 @@ class Split(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Inputs of all rows, and dx; see `rms_norm_grad`."""
+    """Inputs of all rows, and dx."""
 
     dy: NDArray[Any]
+    """(rows, columns); like ``x`` and ``dx`` a storage array of one dtype."""
     x: NDArray[Any]
     rstd: Floats
+    """float32 (rows,)"""
     gamma: NDArray[Any]
+    """(columns,): storage array of the same dtype or float32."""
     dx: NDArray[Any]
 
 
@@ -456,26 +459,14 @@ def _batches(
 
 
 def rms_norm_grad(
-    dy: NDArray[Any],
-    x: NDArray[Any],
-    rstd: Floats,
-    gamma: NDArray[Any],
-    split: Split,
-    deterministic: bool,
-    core_order: int,
-    seed: int,
-    dx: NDArray[Any],
-    dgamma: Floats,
+    rows: Rows, split: Split, deterministic: bool, core_order: int, seed: int, dgamma: Floats
 ) -> None:
     """Compute dx and dgamma.
 
     Parameters
     ----------
-    dy, x, dx : (rows, columns)
-        Storage arrays of one dtype.
-    rstd : float32 (rows,)
-    gamma : (columns,)
-        Storage array of the same dtype or float32.
+    rows
+        Inputs, and dx, which is written.
     split
         Path, and split of the rows over cores.
     deterministic
@@ -485,15 +476,15 @@ def rms_norm_grad(
         :mod:`npu_sim.kernels.arrival_orders`.
     dgamma : float32 (columns,)
     """
-    rows, columns = x.shape
     dgamma.fill(0)
     schedule = _schedule if split.path == PIECES else _cached_schedule
-    batches = schedule(split, rows, columns, x.itemsize, deterministic, core_order, seed)
-    contributions = np.empty((batches[0][1].orders.shape[1], columns), np.float32)
-    input_rows = Rows(dy, x, rstd, gamma, dx)
+    batches = schedule(
+        split, len(rows.x), dgamma.size, rows.x.itemsize, deterministic, core_order, seed
+    )
+    contributions = np.empty((batches[0][1].orders.shape[1], dgamma.size), np.float32)
     for cores, arrival in batches:
         drawn = contributions[: arrival.orders.shape[1]]
-        _compute_rows(input_rows, split, cores, drawn)
+        _compute_rows(rows, split, cores, drawn)
         _fold(drawn, arrival, dgamma)
 
 
@@ -529,7 +520,7 @@ def contributions(
 ) -> tuple[Integers, Floats]:
     """Return the core of every contribution, cores ascending, and the contributions.
 
-    Arguments are those of :func:`rms_norm_grad`; contributions are (contributions, columns).
+    Arguments are those of :class:`Rows`; contributions are (contributions, columns).
     """
     rows, columns = x.shape
     counts = split.contributions(rows)

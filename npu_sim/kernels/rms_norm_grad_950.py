@@ -17,10 +17,9 @@ The orders as trees, verified by probes: ``npu_sim/operators/rms_norm_grad/ascen
 Source: specification page ``rms_norm_grad_950``, "Kernels and order".
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import (
     device_function,
@@ -32,13 +31,13 @@ from npu_sim.kernels.engine.compile import (
 from npu_sim.kernels.rms_norm_grad import (
     LOOKAHEAD_BYTES,
     Row,
-    Rows,
     Target,
     product,
     put_products,
     row_of,
     write_dx,
 )
+from npu_sim.kernels.rms_norm_grad import Rows as Rows
 from npu_sim.kernels.vectors.lane_type import Floats, Integers
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
 from npu_sim.kernels.vectors.row_sums import (
@@ -326,33 +325,21 @@ def _folded_rows(count: int) -> int:
     return power // 2 if power == count and count > BLOCK_ROWS else power
 
 
-def rms_norm_grad(
-    dy: NDArray[Any],
-    x: NDArray[Any],
-    rstd: Floats,
-    gamma: NDArray[Any],
-    trees: Trees,
-    body: int,
-    dx: NDArray[Any],
-    dgamma: Floats,
-) -> None:
+def rms_norm_grad(rows: Rows, trees: Trees, body: int, dgamma: Floats) -> None:
     """Compute dx and dgamma.
 
     Parameters
     ----------
-    dy, x, dx : (rows, columns)
-        Storage arrays of one dtype, at least one row.
-    rstd : float32 (rows,)
-    gamma : (columns,)
-        Storage array of the same dtype or float32.
+    rows
+        Inputs, of at least one row, and dx, which is written.
     trees
         The order of the rows in dgamma.
     body
         Columns that later ones are added to in the sum of a row; 0 for whole rows.
     dgamma : float32 (columns,)
     """
-    columns = x.shape[1]
-    threads = min(threads_for(dy.nbytes + x.nbytes + dx.nbytes), trees.firsts.size)
+    columns = dgamma.size
+    threads = min(threads_for(3 * rows.x.nbytes), trees.firsts.size)
     depth = int(trees.sizes.max()).bit_length()
     row_products = columns + PADDED_COLUMNS if body == 0 else 2 * PIECE_COLUMNS
     scratch = Scratch(
@@ -361,9 +348,8 @@ def rms_norm_grad(
         thread_scratch(threads, 2 * LANE_COUNT),
         thread_scratch(threads, depth + 1, columns),
     )
-    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(dx))
+    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(rows.dx))
     contributions = np.empty((trees.firsts.size, columns), np.float32)
-    rows = Rows(dy, x, rstd, gamma, dx)
     _subtrees.over(threads, rows, trees, constants, scratch, contributions)
     blocks = (columns + MERGED_COLUMNS - 1) // MERGED_COLUMNS
     _merge.over(blocks, MERGED_COLUMNS, contributions, trees.merge, dgamma)

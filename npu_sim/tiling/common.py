@@ -1,4 +1,4 @@
-"""What planners share: integer arithmetic, dtype codes, hardware sizes, and metadata of fields.
+"""Code common to planners: integer arithmetic, dtype codes, hardware sizes, metadata of fields.
 
 Numba compiles the functions of integers as they are.
 
@@ -54,6 +54,13 @@ to 32 bytes, for two buffers of 4 bytes per row."""
 def ceil_div(a: int, b: int) -> int:
     """Return ``a / b`` rounded up."""
     return (a + b - 1) // b
+
+
+def equal_parts(total: int, cores: int) -> tuple[int, int, int]:
+    """Return how many of the cores get a part of ``total``, the part of each, and of the last."""
+    part = ceil_div(total, cores)
+    used = ceil_div(total, part)
+    return used, part, total - (used - 1) * part
 
 
 def even_range(core: int, size: int, longer: int) -> tuple[int, int]:

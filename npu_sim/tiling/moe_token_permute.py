@@ -526,8 +526,7 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     top_k = indices[1] if len(indices) == 2 else 1
     if top_k > MOST_TOPK or entries > MOST_ENTRIES:
         return None
-    dtype = DTYPE_CODES[inputs["tokens_dtype"]]
-    return Problem(tokens[0], top_k, prod(tokens[1:]), dtype, rows)
+    return Problem(tokens[0], top_k, prod(tokens[1:]), DTYPE_CODES[inputs["tokens_dtype"]], rows)
 
 
 KERNELS = {"moe_token_permute": raw_planner(problem_of, tile, vendor_structure)}

@@ -445,8 +445,9 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     if shape_error(shapes) is not None:
         return None
-    dtype = DTYPE_CODES[inputs["dtype"]]
-    return Problem(shapes.rows, shapes.columns, dtype, inputs["deterministic"])
+    return Problem(
+        shapes.rows, shapes.columns, DTYPE_CODES[inputs["dtype"]], inputs["deterministic"]
+    )
 
 
 KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile)}

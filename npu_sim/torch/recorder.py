@@ -26,8 +26,7 @@ from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.library import NAMESPACE
 from npu_sim.torch.operators import modules
-from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of
-from npu_sim.torch.torch_npu import torch_npu_importable
+from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of, torch_npu_importable
 
 Inputs = Mapping[str, Any]
 Entry = tuple[str, str, Place]

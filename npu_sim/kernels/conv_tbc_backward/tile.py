@@ -23,13 +23,13 @@ Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from npu_sim.kernels.vectors.lane_type import (
@@ -114,7 +114,7 @@ TILE_STRIDE = -(-TILE_ROWS // 16) * 16
 
 
 def _reference(rows: int, row_stride: int, step_stride: int) -> Multiply:
-    """Return the definition of `_tile_product` in NumPy, which `_intrinsic` implements."""
+    """Return the definition of `_tile_product` in NumPy, which `_emit_product` implements."""
 
     def multiply(
         a: Floats, a_start: int, b: Floats, b_start: int, c: Floats, c_start: int, walk: Walk
@@ -243,41 +243,36 @@ def _reaches(
         yield builder.select(is_empty, I64(0), reach)
 
 
-def _intrinsic(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]) -> Any:
-    """Return the intrinsic that implements `_tile_product`."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        arrays = [
-            context.make_array(signature.args[at])(context, builder, arguments[at]).data
-            for at in (0, 2, 4)
-        ]
-        a, b, c = (
-            builder.gep(data, [arguments[at + 1]])
-            for data, at in zip(arrays, (0, 2, 4), strict=True)
-        )
-        walk = Walk(*cgutils.unpack_tuple(builder, arguments[6]))
-        reaches = _reaches(builder, walk, rows, row_stride, step_stride)
-        for at, reach in zip((0, 2, 4), reaches, strict=True):
-            require_elements(context, builder, signature.args[at], reach, *arguments[at : at + 2])
-        tile = _Tile(builder, rows, row_stride, step_stride, lengths)
-        block_size = builder.mul(walk.length, I64(TILE_COLUMNS))
-        with cgutils.for_range(builder, walk.outer, intp=I64) as outer:
-            a_outer = builder.gep(a, [builder.mul(outer.index, walk.a_outer)])
-            b_outer = builder.gep(b, [builder.mul(outer.index, walk.b_outer)])
-            with cgutils.for_range(builder, walk.inner, intp=I64) as inner:
-                a_block = builder.gep(a_outer, [builder.mul(inner.index, walk.a_inner)])
-                tile.block(
-                    a_block,
-                    builder.gep(b_outer, [builder.mul(inner.index, block_size)]),
-                    c,
-                    walk.length,
-                )
-        return context.get_dummy_value()
-
-    def multiply(typing_context, a, a_start, b, b_start, c, c_start, walk):
-        return types.void(a, types.intp, b, types.intp, c, types.intp, walk), generate
-
-    return intrinsic(multiply)
+def _emit_product(
+    rows: int,
+    row_stride: int,
+    step_stride: int,
+    lengths: tuple[int, ...],
+    context: Any,
+    builder: ir.IRBuilder,
+    kinds: Any,
+    *arguments: Any,
+) -> None:
+    """Emit the instructions of `_tile_product`."""
+    arrays = [
+        context.make_array(kinds[at])(context, builder, arguments[at]).data for at in (0, 2, 4)
+    ]
+    a, b, c = (
+        builder.gep(data, [arguments[at + 1]]) for data, at in zip(arrays, (0, 2, 4), strict=True)
+    )
+    walk = Walk(*cgutils.unpack_tuple(builder, arguments[6]))
+    reaches = _reaches(builder, walk, rows, row_stride, step_stride)
+    for at, reach in zip((0, 2, 4), reaches, strict=True):
+        require_elements(context, builder, kinds[at], reach, *arguments[at : at + 2])
+    tile = _Tile(builder, rows, row_stride, step_stride, lengths)
+    block_size = builder.mul(walk.length, I64(TILE_COLUMNS))
+    with cgutils.for_range(builder, walk.outer, intp=I64) as outer:
+        a_outer = builder.gep(a, [builder.mul(outer.index, walk.a_outer)])
+        b_outer = builder.gep(b, [builder.mul(outer.index, walk.b_outer)])
+        with cgutils.for_range(builder, walk.inner, intp=I64) as inner:
+            a_block = builder.gep(a_outer, [builder.mul(inner.index, walk.a_inner)])
+            b_block = builder.gep(b_outer, [builder.mul(inner.index, block_size)])
+            tile.block(a_block, b_block, c, walk.length)
 
 
 def _tile_product(
@@ -290,16 +285,8 @@ def _tile_product(
     ``b[b_start + block + step * TILE_COLUMNS + column]``. Blocks of ``lengths`` have straight-line
     code.
     """
-    definition = _reference(rows, row_stride, step_stride)
-    emitted = _intrinsic(rows, row_stride, step_stride, lengths)
-
-    @overload(definition, jit_options={"forceinline": True})
-    def choose(a, a_start, b, b_start, c, c_start, walk):
-        return lambda a, a_start, b, b_start, c, c_start, walk: emitted(
-            a, a_start, b, b_start, c, c_start, walk
-        )
-
-    return definition
+    emit = partial(_emit_product, rows, row_stride, step_stride, lengths)
+    return instruction(always(types.void), emit)(_reference(rows, row_stride, step_stride))
 
 
 multiply_rows = _tile_product(TILE_ROWS, ROW_STRIDE, 1, CHANNEL_BLOCKS)
@@ -313,17 +300,13 @@ multiply_channels = _tile_product(TILE_ROWS, 1, TILE_STRIDE, (TIME_BLOCK,))
 # --- Work queue ---
 
 
-def take(queue: NDArray[np.int64]) -> int:
-    """Return ``queue[0]``, the number of the next block, and increment it atomically."""
-    queue[0] += 1
-    return int(queue[0]) - 1
-
-
-@instruction("queue", always(types.int64))
 def _take(context: Any, builder: ir.IRBuilder, kinds: Any, queue: Any) -> ir.Value:
     first = element_address(context, builder, kinds[0], 1, queue, I64(0))
     return builder.atomic_rmw("add", first, I64(1), "monotonic")
 
 
-if not config.DISABLE_JIT:
-    take = _take
+@instruction(always(types.int64), _take)
+def take(queue: NDArray[np.int64]) -> int:
+    """Return ``queue[0]``, the number of the next block, and increment it atomically."""
+    queue[0] += 1
+    return int(queue[0]) - 1

@@ -10,7 +10,7 @@ kernel turns the words back into arrays and numbers. An array is its data addres
 strides. A tuple is its elements in order. A number is one word; floating-point numbers are their
 bit patterns. The caller keeps the arrays alive.
 
-Compiled kernels are kept on disk, so that a second process starts at once. Numba's own cache
+Compiled kernels are cached on disk, so that a second process starts at once. Numba's own cache
 notices changes of a kernel's file only, not of the functions that the kernel calls, and a damaged
 file ends the program with an error. The key of this cache contains the source of the whole package,
 and of the package that an external kernel comes from. A compiled kernel is code, so a file is

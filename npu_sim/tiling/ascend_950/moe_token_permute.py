@@ -24,6 +24,7 @@ from npu_sim.tiling.common import (
     align_down,
     ceil_div,
     element_bytes,
+    equal_parts,
     nothing,
     raw_planner,
     vendor_fields,
@@ -285,9 +286,7 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
     ``wide`` is the number that the fields of the columns state where a row is one piece.
     """
     entries = problem.num_tokens * problem.num_topk
-    entries_per_core = ceil_div(entries, cores)
-    need = ceil_div(entries, entries_per_core)
-    last = entries - entries_per_core * (need - 1)
+    need, entries_per_core, last = equal_parts(entries, cores)
     first_piece, last_piece, pieces = wide, wide, 1
     if problem.hidden > piece:
         first_piece, pieces = piece, ceil_div(problem.hidden, piece)
@@ -420,9 +419,7 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
 def count_stage(problem: Problem, device: Device) -> Counts:
     """Return the loops that count the tokens of every expert."""
     entries = problem.num_tokens * problem.num_topk
-    entries_per_core = ceil_div(entries, device.vector_cores)
-    need = ceil_div(entries, entries_per_core)
-    last = entries - entries_per_core * (need - 1)
+    need, entries_per_core, last = equal_parts(entries, device.vector_cores)
     most = (usable_bytes(problem, device) - COUNT_BYTES) // FP32_BYTES
     loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
     piece, last_piece = ceil_div(entries_per_core, loops), ceil_div(last, last_loops)
@@ -442,9 +439,7 @@ def count_stage(problem: Problem, device: Device) -> Counts:
 def copy_stage(problem: Problem, device: Device) -> Copies:
     """Return the loops that copy rows of int8."""
     entries, usable = problem.num_tokens * problem.num_topk, usable_bytes(problem, device)
-    entries_per_core = ceil_div(entries, device.vector_cores)
-    need = ceil_div(entries, entries_per_core)
-    last = entries - entries_per_core * (need - 1)
+    need, entries_per_core, last = equal_parts(entries, device.vector_cores)
     columns = problem.hidden
     while (usable // 2) // (align(columns, BLOCK_BYTES) + QUEUE_BYTES) <= 0:
         columns = ceil_div(columns, 2)

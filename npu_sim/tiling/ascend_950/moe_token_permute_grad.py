@@ -20,9 +20,9 @@ from npu_sim.tiling.common import (
     Field,
     Raw,
     align,
-    ceil_div,
     chunk_range,
     element_bytes,
+    equal_parts,
     nothing,
     raw_planner,
 )
@@ -136,15 +136,13 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     ub_tokens = 1
     if splits_columns(problem, device):
         key = SPLIT_COLUMNS
-        core_columns = ceil_div(problem.hidden, cores)
-        block_dim = ceil_div(problem.hidden, core_columns)
+        block_dim, core_columns, _ = equal_parts(problem.hidden, cores)
         ub_columns = whole_blocks(ub_bytes // row, size)
         if fits(problem, core_columns, device):
             ub_tokens = ub_bytes // (row * padded(core_columns, size))
             ub_columns = core_columns
     else:
-        core_tokens = ceil_div(problem.tokens, cores)
-        block_dim = ceil_div(problem.tokens, core_tokens)
+        block_dim, core_tokens, _ = equal_parts(problem.tokens, cores)
         wide = padded(problem.hidden, size)
         if holds_all_rows(problem, device, rules):
             key = ALL_ROWS

@@ -26,6 +26,7 @@ from npu_sim.tiling.common import (
     ceil_div,
     chunk_range,
     element_bytes,
+    equal_parts,
     nothing,
     raw_planner,
     vendor_fields,
@@ -203,9 +204,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         return NO_TILING
     size, half = element_bytes(problem.dtype), device.ub_bytes // 2
     row = row_bytes(problem)
-    core_tokens = ceil_div(problem.tokens, device.vector_cores)
-    block_dim = ceil_div(problem.tokens, core_tokens)
-    last_core_tokens = problem.tokens - (block_dim - 1) * core_tokens
+    block_dim, core_tokens, last_core_tokens = equal_parts(problem.tokens, device.vector_cores)
     key = key_of(problem, device)
     row_groups, group_rows, last_group_rows = top_k, 1, 1
     room = half
@@ -308,8 +307,9 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     if count * top_k != indices[0] or tuple(out) != (count, hidden):
         return None
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
-    dtype = DTYPE_CODES[inputs["permuted_tokens_dtype"]]
-    return Problem(count, rows, hidden, top_k, dtype, factors)
+    return Problem(
+        count, rows, hidden, top_k, DTYPE_CODES[inputs["permuted_tokens_dtype"]], factors
+    )
 
 
 KERNELS = {"moe_finalize_routing_v2": raw_planner(problem_of, tile, vendor_structure)}

@@ -23,6 +23,7 @@ from npu_sim.tiling.common import (
     align,
     ceil_div,
     element_bytes,
+    equal_parts,
     largest_power,
     nothing,
     raw_planner,
@@ -159,9 +160,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """
     if problem.row <= 0 or problem.col <= 0 or device.vector_cores <= 0:
         return NO_TILING
-    rows_per_core = ceil_div(problem.row, device.vector_cores)
-    block_dim = ceil_div(problem.row, rows_per_core)
-    last = problem.row - (block_dim - 1) * rows_per_core
+    block_dim, rows_per_core, last = equal_parts(problem.row, device.vector_cores)
     average = float(np.float32(1) / np.float32(problem.col))
     if loads_whole_rows(problem, device, rules):
         aligned = full_load_columns(problem)
