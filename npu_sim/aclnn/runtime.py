@@ -292,7 +292,8 @@ class AclTensor:
                 shape=self.shape,
             )
         try:
-            return TensorSpec(self.shape, self._dtype_name, self.contiguous, self.format.layout)
+            dtype = self.dtype.name if self.dtype.numpy is None else self.dtype.numpy.name
+            return TensorSpec(self.shape, dtype, self.contiguous, self.format.layout)
         except ValueError as error:
             raise AclnnError(
                 INVALID,
@@ -302,11 +303,6 @@ class AclTensor:
                 description=self.dtype.name,
                 error=error,
             ) from None
-
-    @property
-    def _dtype_name(self) -> str:
-        kind = self.dtype.numpy
-        return self.dtype.name if kind is None else kind.name
 
     def __repr__(self) -> str:
         memory = "" if self.array is not None else ", without memory"

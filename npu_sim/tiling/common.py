@@ -76,14 +76,11 @@ def chunk_range(core: int, size: int, total: int) -> tuple[int, int]:
 
 def largest_power(number: int) -> int:
     """Return the largest power of two that is at most ``number``; 1 for numbers below 2."""
-    power = 1
-    while 2 * power <= number:
-        power *= 2
-    return power
+    return 1 << max(bit_length(number) - 1, 0)
 
 
 def bit_length(number: int) -> int:
-    """Return the bit length of a number that is not negative; Numba has no ``int.bit_length``."""
+    """Return the bit length of a number, 0 for a negative one; Numba has no ``int.bit_length``."""
     bits = 0
     while number > 0:
         number >>= 1

@@ -302,16 +302,22 @@ def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _no_gradient(name: str) -> Callable[..., Any]:
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        raise NotImplementedError(
-            Text(
-                "npu_sim::{name} has no gradient: the product has no operator for it (second "
-                "derivatives end here)",
-                name=name,
-            )
+    return _refusing(
+        Text(
+            "npu_sim::{name} has no gradient: the product has no operator for it (second "
+            "derivatives end here)",
+            name=name,
         )
+    )
 
-    return backward
+
+def _refusing(message: str) -> Callable[..., Any]:
+    """Return a function that raises NotImplementedError."""
+
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(message)
+
+    return refuse
 
 
 _libraries: dict[str, Any] = {}
@@ -398,16 +404,13 @@ def _without_tangents(name: str, kernel: Callable[..., Any]) -> Callable[..., An
 
 
 def _no_tangent(name: str) -> Callable[..., Any]:
-    def jvp(*_: Any) -> Any:
-        raise NotImplementedError(
-            Text(
-                "npu_sim::{name} has no forward-mode derivative: use backward, torch.func.grad or "
-                "torch.func.vjp",
-                name=name,
-            )
+    return _refusing(
+        Text(
+            "npu_sim::{name} has no forward-mode derivative: use backward, torch.func.grad or "
+            "torch.func.vjp",
+            name=name,
         )
-
-    return jvp
+    )
 
 
 def define_all() -> None:

@@ -96,7 +96,6 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         if function.__module__.partition(".")[0] != __name__.partition(".")[0]:
             digest = outside_digest(function.__module__, function.__code__.co_filename)
         self._digest = digest
-        self._enabled = True
 
     @property
     def cache_path(self) -> str | None:
@@ -105,12 +104,10 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         return None if directory is None else str(directory)
 
     def enable(self) -> None:
-        """Use the cache."""
-        self._enabled = True
+        """Do nothing: NPU_SIM_CACHE_DIR switches the cache on and off."""
 
     def disable(self) -> None:
-        """Do not use the cache."""
-        self._enabled = False
+        """Do nothing."""
 
     def flush(self) -> None:
         """Do nothing: there is no index in memory."""
@@ -175,7 +172,7 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
 
     def _path(self, key: str) -> Path | None:
         directory = cache_directory()
-        if directory is None or self._digest is None or not self._enabled:
+        if directory is None or self._digest is None:
             return None
         digest = hashlib.sha256(key.encode()).hexdigest()[:32]
         return directory / f"{self._name.rpartition('.')[2]}-{digest}"

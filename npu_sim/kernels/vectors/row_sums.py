@@ -153,17 +153,11 @@ def largest_power(number: int) -> int:
 
 
 @device_function
-def add_registers(values: Floats, first: int, second: int, lanes: Floats) -> None:
-    """Write the sum of two registers, lane by lane, to ``lanes``."""
+def pair_sum(values: Floats, first: int, second: int, lanes: Floats) -> np.float32:
+    """Return tree64 of the sum of two registers, which is written to ``lanes``."""
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
         sums = load_ordered(values, first + lane)
         store_lanes(lanes, lane, sums + load_ordered(values, second + lane))
-
-
-@device_function
-def pair_sum(values: Floats, first: int, second: int, lanes: Floats) -> np.float32:
-    """Return tree64 of the sum of two registers."""
-    add_registers(values, first, second, lanes)
     return add_lanes(lanes)
 
 

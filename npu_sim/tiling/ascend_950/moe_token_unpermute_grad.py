@@ -23,6 +23,7 @@ from npu_sim.tiling.common import (
     Raw,
     align,
     align_down,
+    bit_length,
     element_bytes,
     even_range,
     largest_power,
@@ -119,9 +120,7 @@ def binary_sum(count: int) -> BinarySum:
     """Return how ``count`` products are summed (page, "bin")."""
     folded = largest_power(count)
     registers = folded // VECTOR_LANES
-    halvings = 0
-    while registers >> halvings > VECTOR_LANES:
-        halvings += 1
+    halvings = max(bit_length(registers) - bit_length(VECTOR_LANES), 0)
     return BinarySum(folded, halvings, min(registers, VECTOR_LANES))
 
 

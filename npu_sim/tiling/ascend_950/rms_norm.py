@@ -145,10 +145,8 @@ def loads_whole_rows(problem: Problem, device: Device, rules: Any) -> bool:
 def piece_columns(problem: Problem, device: Device) -> int:
     """Return the columns of a piece on key 2001 (page, "f"): 8192 on every published SoC."""
     size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
-    piece = 1
-    while 2 * piece * (4 * size + 2 * gamma_size + 4) + SPLIT_RESERVED_BYTES < usable_bytes(device):
-        piece *= 2
-    return piece
+    room = usable_bytes(device) - SPLIT_RESERVED_BYTES
+    return largest_power((room - 1) // (4 * size + 2 * gamma_size + 4))
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:

@@ -191,12 +191,7 @@ def is_wide(columns: int) -> bool:
 
 def body_of(columns: int) -> int:
     """Return the columns that later ones are added to in the sum of a row (page, "bodyPart")."""
-    if not is_wide(columns):
-        return 0
-    body = 1
-    while body < columns // 2:
-        body *= 2
-    return body
+    return 1 << bit_length(columns // 2 - 1) if is_wide(columns) else 0
 
 
 def splits_rows(problem: Problem, device: Device, rules: Any) -> bool:
