@@ -34,16 +34,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrival, arrivals, seed_words
-from npu_sim.kernels.conv_tbc_backward.operands import START, STOP, Packing, pack_tiles
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
+    START,
+    STOP,
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
     TILE_STRIDE,
     TIME_BLOCK,
+    Packing,
     Walk,
     multiply_channels,
+    pack_tiles,
     take,
 )
 from npu_sim.kernels.elementwise import narrow_array
@@ -599,7 +602,7 @@ def grad_weight(
     pad, tap_stride : int
         Zeros at both ends of the time axis; distance of adjacent taps in the input.
     rounding : int
-        Code of the rounding of operands to the compute dtype; see `operands`.
+        Code of the rounding of operands to the compute dtype; see `tile`.
     out : (K, Cin, Cout)
         Result, C-contiguous.
     split : ReductionSplit

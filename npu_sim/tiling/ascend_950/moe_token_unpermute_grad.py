@@ -150,10 +150,7 @@ def cut_of(hidden: int, size: int, device: Device) -> Cut:
     behind, added = hidden - main * main_blocks, main // 2
     blocks = 2 * (behind // main)
     tail = behind - blocks * added
-    tail_blocks = 1 if tail > 0 else 0
-    if tail > added:
-        tail_blocks = 2
-    return Cut(main, main_blocks, added, blocks, tail, tail_blocks)
+    return Cut(main, main_blocks, added, blocks, tail, int(tail > 0) + int(tail > added))
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
