@@ -31,9 +31,11 @@ from npu_sim.tiling.common import (
 )
 from npu_sim.tiling.moe_token_permute import (
     SORT_ENTRIES,
+    Pieces,
     Problem,
     kept_rows,
     merging_cores,
+    pieces_of,
     sort_cores,
 )
 
@@ -67,25 +69,11 @@ _ENTRIES = "num_tokens * num_topk + 31"
 
 
 class Sort(NamedTuple):
-    """Split of the sort: ``last`` fields describe the last core, ``core`` fields every other."""
+    """Split of the sort: the pieces of the last core, and those of every other."""
 
     cores: Annotated[int, Field("cores that sort", "vector_cores", "needCoreNum")]
-    core_entries: Annotated[int, Field("entries that a core sorts", _ENTRIES, "perCoreElements")]
-    core_loops: Annotated[int, Field("pieces of a core", _ENTRIES, "perCoreLoops")]
-    core_piece: Annotated[int, Field("entries of a piece", _ENTRIES, "perCorePerLoopElements")]
-    core_last_piece: Annotated[
-        int, Field("entries of a core's last piece", _ENTRIES, "perCoreLastLoopElements")
-    ]
-    last_entries: Annotated[
-        int, Field("entries that the last core sorts", _ENTRIES, "lastCoreElements")
-    ]
-    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, "lastCoreLoops")]
-    last_piece: Annotated[
-        int, Field("entries of a piece of the last core", _ENTRIES, "lastCorePerLoopElements")
-    ]
-    last_last_piece: Annotated[
-        int, Field("entries of the last core's last piece", _ENTRIES, "lastCoreLastLoopElements")
-    ]
+    core: Annotated[Pieces, Part("perCore{}", " of a core", _ENTRIES)]
+    last: Annotated[Pieces, Part("lastCore{}", " of the last core", _ENTRIES)]
     most_entries: Annotated[
         int, Field("entries that fit a core at a time", "ub_bytes", "oneLoopMaxElements")
     ]
@@ -138,20 +126,8 @@ class Counts(NamedTuple):
     """Split of the counting of tokens by expert, for int8 tokens; else 0."""
 
     cores: Annotated[int, Field("cores that count", "vector_cores", "needCoreNum")]
-    core_entries: Annotated[int, Field("entries of a core", _ENTRIES, "perCoreElements")]
-    last_entries: Annotated[int, Field("entries of the last core", _ENTRIES, "lastCoreElements")]
-    core_loops: Annotated[int, Field("times of a core", _ENTRIES, "perCoreLoops")]
-    core_piece: Annotated[int, Field("entries at a time", _ENTRIES, "perCorePerLoopElements")]
-    core_last_piece: Annotated[
-        int, Field("entries of the last time", _ENTRIES, "perCoreLastLoopElements")
-    ]
-    last_loops: Annotated[int, Field("times of the last core", _ENTRIES, "lastCoreLoops")]
-    last_piece: Annotated[
-        int, Field("entries at a time on the last core", _ENTRIES, "lastCorePerLoopElements")
-    ]
-    last_last_piece: Annotated[
-        int, Field("entries of its last time", _ENTRIES, "lastCoreLastLoopElements")
-    ]
+    core: Annotated[Pieces, Part("perCore{}", " of a core", _ENTRIES)]
+    last: Annotated[Pieces, Part("lastCore{}", " of the last core", _ENTRIES)]
 
 
 class Copies(NamedTuple):
@@ -240,39 +216,18 @@ def most_entries(problem: Problem, device: Device) -> int:
 def split_sort(entries: int, most: int, cores: int) -> Sort:
     """Split a sort over cores and pieces; one core sorts alone if it holds all entries."""
     if entries <= most:
-        return Sort(
-            cores=int(entries > 0),
-            core_entries=entries,
-            core_loops=1,
-            core_piece=entries,
-            core_last_piece=entries,
-            last_entries=entries,
-            last_loops=1,
-            last_piece=entries,
-            last_last_piece=entries,
-            most_entries=most,
-        )
+        whole = Pieces(entries, 1, entries, entries)
+        return Sort(int(entries > 0), whole, whole, most)
     need, entries_per_core = sort_cores(entries, most, cores)
-    loops, piece, last, last_piece, rest = 0, 0, 0, 0, 0
+    loops, last, last_piece, rest = 0, 0, 0, 0
     while rest <= 0:
-        loops, piece = ceil_div(entries_per_core, most), min(entries_per_core, most)
-        last = entries - (need - 1) * entries_per_core
+        loops, last = ceil_div(entries_per_core, most), entries - (need - 1) * entries_per_core
         last_piece = align(ceil_div(last, loops), SORT_ENTRIES)
         rest = last - (loops - 1) * last_piece
         if rest <= 0:
             entries_per_core -= SORT_ENTRIES
-    return Sort(
-        cores=need,
-        core_entries=entries_per_core,
-        core_loops=loops,
-        core_piece=piece,
-        core_last_piece=entries_per_core - (loops - 1) * piece,
-        last_entries=last,
-        last_loops=loops,
-        last_piece=last_piece,
-        last_last_piece=rest,
-        most_entries=most,
-    )
+    core = pieces_of(entries_per_core, most)
+    return Sort(need, core, Pieces(last, loops, last_piece, rest), most)
 
 
 def remainder(rows: int, at_once: int) -> int:
@@ -421,19 +376,14 @@ def count_stage(problem: Problem, device: Device) -> Counts:
     entries = problem.num_tokens * problem.num_topk
     need, entries_per_core, last = equal_parts(entries, device.vector_cores)
     most = (usable_bytes(problem, device) - COUNT_BYTES) // FP32_BYTES
-    loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
-    piece, last_piece = ceil_div(entries_per_core, loops), ceil_div(last, last_loops)
-    return Counts(
-        cores=need,
-        core_entries=entries_per_core,
-        last_entries=last,
-        core_loops=loops,
-        core_piece=piece,
-        core_last_piece=entries_per_core - (loops - 1) * piece,
-        last_loops=last_loops,
-        last_piece=last_piece,
-        last_last_piece=last - (last_loops - 1) * last_piece,
-    )
+    return Counts(need, counted(entries_per_core, most), counted(last, most))
+
+
+def counted(entries: int, most: int) -> Pieces:
+    """Return the even pieces, of at most ``most`` entries, in which a core counts."""
+    loops = ceil_div(entries, most)
+    piece = ceil_div(entries, loops)
+    return Pieces(entries, loops, piece, entries - (loops - 1) * piece)
 
 
 def copy_stage(problem: Problem, device: Device) -> Copies:
@@ -619,9 +569,9 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
         return Buffers(0, 0, 0)
     if size == 1:
         copies = tiling.copies
-        piece = max(SORT_PIECE_ENTRIES // 2, align(tiling.sort.core_piece, SORT_ENTRIES))
+        piece = max(SORT_PIECE_ENTRIES // 2, align(tiling.sort.core.piece, SORT_ENTRIES))
         sort = 32 * (align(entries, SORT_ENTRIES) if is_one else piece)
-        count = align(FP32_BYTES * tiling.counts.core_piece, BLOCK_BYTES) + COUNT_BYTES
+        count = align(FP32_BYTES * tiling.counts.core.piece, BLOCK_BYTES) + COUNT_BYTES
         row = align(copies.piece, BLOCK_BYTES)
         ids = 2 * align(FP32_BYTES * copies.core_piece, BLOCK_BYTES)
         move = ids + copies.core_piece * (copies.buffers * row + 64)
