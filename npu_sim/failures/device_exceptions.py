@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 from npu_sim.files.reading import open_plain
 from npu_sim.language import Text
 from npu_sim.status import UsageError
-from npu_sim.tiling.structures import ATOMIC_INDEX, WORD_BYTES
+from npu_sim.tiling import ATOMIC_INDEX, WORD_BYTES
 
 MOST_WORDS = 1 << 14
 """Maximum number of argument words of an exception."""

@@ -18,7 +18,7 @@ from npu_sim.failures.device_exceptions import (
     kernel_parts,
     read_exception_dump,
 )
-from npu_sim.failures.forms import (
+from npu_sim.failures.reader import (
     BEFORE,
     CAUSES,
     CODES,
@@ -41,9 +41,13 @@ from npu_sim.failures.forms import (
     START,
     TILING,
     TILING_FILES,
+    Finding,
     Proof,
+    Reading,
+    is_own_code,
+    lines_of_file,
+    read_lines,
 )
-from npu_sim.failures.reader import Finding, Reading, is_own_code, lines_of_file, read_lines
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
 from npu_sim.language import Joined, Text, bytes_text, joined
@@ -59,7 +63,7 @@ from npu_sim.status import (
     shown,
     without_internal_frames,
 )
-from npu_sim.tiling.structures import decode_tiling, find_structure, flattened
+from npu_sim.tiling import decode_tiling, find_structure, flattened
 
 BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""
@@ -79,7 +83,7 @@ class Diagnosis(Printed, Frozen):
     codes: tuple[str, ...] = ()
     """All codes of the text."""
     stage: str | None = None
-    """Stage in which the failure arose, one of ``npu_sim.failures.forms.STAGES``."""
+    """Stage in which the failure arose, one of ``npu_sim.failures.reader.STAGES``."""
     argument: str | None = None
     """Argument as the text names it, or the operator's own name for it."""
     ranks: tuple[FrozenDict[Any], ...] = ()

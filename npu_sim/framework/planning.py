@@ -25,7 +25,7 @@ from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES, family_of
 from npu_sim.releases import release_assumption
 from npu_sim.status import SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
-from npu_sim.tiling.structures import find_structure, pack
+from npu_sim.tiling import find_structure, pack
 
 
 @dataclass(frozen=True)

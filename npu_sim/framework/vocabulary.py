@@ -103,18 +103,22 @@ from npu_sim.tiling.common import (
     FP32_PER_BLOCK,
     ROWS_IN_UB,
     SORTABLE_ROWS,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Part,
     align,
     alignment,
     ceil_div,
     chunk_range,
     element_bytes,
     largest_power,
+    nothing,
     sort_workspace_bytes,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
 
 __all__ = [
     "ASCEND_950",

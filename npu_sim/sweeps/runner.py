@@ -87,14 +87,10 @@ def compare_row(
     swept = {column.name: record[column.name] for column in columns}
     expected |= {name: value for name, value in called_facts(space, row).items() if name in swept}
     return [
-        Mismatch(row, name, swept[name].item(), _plain(expected[name]))
+        Mismatch(row, name, swept[name].item(), np.asarray(expected[name]).item())
         for name in swept
         if swept[name] != expected[name]
     ]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def sampled_rows(count: int, total: int, seed: int = 0) -> list[int]:

@@ -54,7 +54,7 @@ FORK_WITHOUT_A_KERNEL = """
 import os, sys
 import numpy as np
 import npu_sim
-from npu_sim.kernels.engine.threads import limit_threads, thread_count
+from npu_sim.kernels.engine.compile import limit_threads, thread_count
 
 {start}
 child = os.fork()

@@ -16,7 +16,7 @@ from npu_sim.sweeps.engine import LocalEngine, record_dtype
 from npu_sim.sweeps.records import largest_values, record_columns
 from npu_sim.sweeps.runner import planned_record, sampled_rows
 from npu_sim.sweeps.space import make_space
-from npu_sim.tiling.fields import FP32_VALUE, table
+from npu_sim.tiling.common import FP32_VALUE, table
 from tests.sweeps.compared import mismatches
 from tests.sweeps.wide_grids import WIDE_GRIDS
 

@@ -106,7 +106,7 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     """
     from npu_sim.files.tensors import write_tensors
     from npu_sim.files.writing import write_text
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
     from npu_sim.show.studies import rows_csv, rows_view
 
     profile = options.profile()
@@ -201,7 +201,7 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
     """Test whether a product can have produced measured outputs (.npy files under the names of the
     results) from the inputs, bit by bit. SoC, release and determinism are optional.
     """
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
 
     arrays = read_arrays(operator, arguments)
     if options.against is not None:

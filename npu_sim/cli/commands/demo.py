@@ -25,7 +25,7 @@ def demo_command(options: Options) -> None:
     import time
 
     from npu_sim.framework.inference import arguments_of
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
     from npu_sim.operators import run
     from npu_sim.operators.shared.generate import generate
     from npu_sim.registry import load_operator

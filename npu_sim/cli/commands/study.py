@@ -119,7 +119,7 @@ for _action in (
 
 def _call(operator: str, arguments: dict[str, Any], options: Options) -> dict[str, Any]:
     """Return the keywords of a study: arrays from files, or generated where shapes were typed."""
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
 
     profile = options.profile()
     limit_threads(options.threads)

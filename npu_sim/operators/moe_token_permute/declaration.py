@@ -330,11 +330,13 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
     if tiler.sorts_at_once(sort):
         sorts = Text(
             "core 0 sorts {core_entries} ids, and then their places, while all others wait",
-            core_entries=sort.core_entries,
+            core_entries=sort.core.entries,
         )
     else:
         pieces = Text(
-            "{pieces} of up to {core_piece}", sort, pieces=counted(sort.core_loops, "piece")
+            "{pieces} of up to {core_piece}",
+            core_piece=sort.core.piece,
+            pieces=counted(sort.core.loops, "piece"),
         )
         ranges = (tiler.sort_range(sort, core) for core in range(sort.cores))
         counts = [stop - start for start, stop in ranges]
