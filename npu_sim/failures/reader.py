@@ -32,6 +32,8 @@ MOST_PROCESSES = 256
 """Maximum number of processes that are distinguished."""
 EXCEPTION = re.compile(r"\b[A-Z]\w{2,60}Error: ")
 """Beginning of the sentence of a Python exception."""
+CHARACTER = re.compile(r"\\u((?!00[01]|d[89a-f])[0-9a-f]{4})")
+"""A character as JSON escapes it; not a control character, nor half of a surrogate pair."""
 PREFIXES = 8
 """Most prefixes of one line."""
 _COMPILED = tuple((form, re.compile(form.pattern)) for form in FORMS)
@@ -185,6 +187,8 @@ def _unescaped(line: str) -> Iterator[str]:
     line = line[:MOST_CHARACTERS]
     if "\x1b" in line or "^[" in line or "^M" in line or "\r" in line:
         line = COLOUR.sub("", line)
+    if "\\u" in line:
+        line = CHARACTER.sub(lambda found: chr(int(found[1], 16)), line)
     if "\\n" in line:
         yield from line.replace("\\t", " ").replace('\\"', '"').split("\\n")
     else:
