@@ -446,7 +446,7 @@ def _check_operator(
     )
 
 
-def _reason(error: Unplanned) -> dict[str, str]:
+def _reason(error: Unplanned) -> dict[str, Any]:
     """Return an error as fields of `Checked`, as texts that can be translated."""
     return {"argument": error.argument, "message": error.message, "hint": error.hint}
 
