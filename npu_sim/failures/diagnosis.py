@@ -271,9 +271,12 @@ def _stage(code: str | None, reading: Reading) -> str | None:
     if by_code in (COMPILE, COLLECTIVE, START) and DEVICE not in proved:
         return by_code
     # A launch that fails with the number of a device exception: the exception's own block, which
-    # has EZ9999, or the report of an earlier task's failure.
+    # has EZ9999 or names the kernel, or the report of an earlier task's failure.
     if LAUNCH in proved and DEVICE in proved | {by_code}:
-        return DEVICE if any(text.startswith("EZ9999") for text in reading.codes) else LAUNCH
+        own_block = reading.values("kernel") or any(
+            text.startswith("EZ9999") for text in reading.codes
+        )
+        return DEVICE if own_block else LAUNCH
     if COLLECTIVE in proved:
         return COLLECTIVE
     in_order = [stage for stage in STAGES if stage in proved]

@@ -22,6 +22,11 @@ from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.language import Text
 
 NAME = r"[A-Za-z_]\w{0,200}"
+NUMBER = r"(?:107|161|207|361|500|507|561)\d{3}"
+"""Numbers of the runtime and of aclnn."""
+WORDS = r"(?:[Cc]ode|[Ss]tatus|[Rr]esult|[Ee]rror|ERROR|\bret|failed|错误码?|报错)"
+BEFORE_NUMBER = rf"{WORDS}(?:[^\w]{{0,4}}is)?[^\w]{{0,8}}"
+"""What stands before a number in messages of other programs than torch_npu."""
 
 
 class Proof(IntEnum):
@@ -118,14 +123,13 @@ FORMS: tuple[Form, ...] = (
     Form("return:", r"failed, return:\s{0,8}(?P<code>\d{6})\b"),
     Form("error code:", r"error code:\s{0,8}(?P<code>\d{6})\b"),
     Form("ERROR: ", r"failed\. ERROR: (?P<code>\d{6})\b"),
-    Form("rror ", r"\b[Ee]rror (?P<code>(?:161|361|500|507|561)\d{3})\b"),
-    Form("", r"^\s{0,8}(?P<code>(?:161|361|500|507|561)\d{3})\s{0,8}$"),
+    Form("", rf"^\s{{0,8}}(?P<code>{NUMBER})\s{{0,8}}$"),
     Form(
         "HCCL function error", r"HCCL function error: .{1,300}, error code is (?P<code>\d{1,6})\b"
     ),
     Form("errcode:", r"\berrcode:\s{0,8}(?P<code>\d{1,6})\b"),
     Form("aclnn", r"\b(?P<operator>aclnn\w{1,200}): (?P<code>\d{6})\b", proof=Proof.CALL),
-    Form("kernel_name=", r"fault kernel_name=(?P<kernel>[^,\s]{1,300})", DEVICE),
+    Form("kernel_name", r"fault kernel_name ?= ?(?P<kernel>[\w./-]{0,299}\w)", DEVICE),
     Form("call ", rf"\bcall (?P<operator>{NAME}) failed", proof=Proof.CALL),
     Form(
         "GetWorkspaceSize failed",
@@ -135,7 +139,7 @@ FORMS: tuple[Form, ...] = (
     Form("OpName:[", r"OpName:\[(?P<operator>aclnn\w{1,200}?)(?:_\d{1,20})?\]", proof=Proof.CALL),
     Form("OPS function error", rf"OPS function error: (?P<operator>{NAME})", COMPILE, Proof.CALL),
     Form("Check aclnn", r"\bCheck (?P<operator>aclnn\w{1,200})\(", proof=Proof.CALL),
-    Form("aclnn", r"\b(?P<operator>aclnn\w{1,200}) failed", proof=Proof.CALL),
+    Form("aclnn", r"\b(?P<operator>aclnn\w{1,200}) (?:call )?failed", proof=Proof.CALL),
     Form("do tiling failed", rf"\b(?P<operator>{NAME}) do tiling failed", TILING, Proof.KERNEL),
     Form(
         "does not has any binary",
@@ -143,9 +147,19 @@ FORMS: tuple[Form, ...] = (
         PACKAGE,
         Proof.KERNEL,
     ),
-    Form("Cannot find bin", rf"bin of op (?P<operator>{NAME})", SELECTION, Proof.KERNEL),
+    Form(
+        "Cannot find bin", rf"bin(?: of|ary for) op (?P<operator>{NAME})", SELECTION, Proof.KERNEL
+    ),
+    Form("tiling func of", rf"tiling func of (?P<operator>{NAME})", TILING, Proof.KERNEL),
+    Form("SoC version", r"SoC version \w{1,60} verification failed", SELECTION),
     Form("launch failed for", rf"launch failed for (?P<operator>{NAME})", proof=Proof.KERNEL),
-    Form("Kernel Run failed", rf"opType: \d{1, 9}, (?P<operator>{NAME})", proof=Proof.KERNEL),
+    Form("Kernel Run failed", rf"opType: \d{{1,9}}, (?P<operator>{NAME})", proof=Proof.KERNEL),
+    Form(
+        "support soc version",
+        rf"\bOp (?P<operator>{NAME}) not support soc version",
+        SELECTION,
+        Proof.KERNEL,
+    ),
     Form("support opType [", rf"support opType \[(?P<operator>{NAME})\]", SELECTION, Proof.KERNEL),
     Form("optype [", rf"optype \[(?P<operator>{NAME})\]", COMPILE, Proof.KERNEL),
     Form("ADD_TO_LAUNCHER_LIST", r"ADD_TO_LAUNCHER_LIST_AICORE failed", code=INNER_NULLPTR),
@@ -175,9 +189,15 @@ FORMS: tuple[Form, ...] = (
         Proof.FUNCTION,
     ),
     Form("npu_", r"\b(?:torch_npu|ops\.npu)\.(?P<operator>npu_\w{1,200})\(", "", Proof.FUNCTION),
-    Form("_tiling.cpp]", r"\[FILE:(?P<operator>\w{1,200})_tiling\.cpp\]", TILING, Proof.FILE),
+    Form(
+        "_tiling",
+        r"\[FILE:(?P<operator>\w{1,200}?)_tiling\w{0,60}\.(?:cpp|cc)\]",
+        TILING,
+        Proof.FILE,
+    ),
     Form("_infershape", r"\[FILE:(?P<operator>\w{1,200})_infershape\.cpp\]", SHAPE, Proof.FILE),
     Form("_checker", r"\[FILE:(?P<operator>\w{1,200})_checker\.cpp\]", PARAMETER, Proof.FILE),
+    Form("NPU out of memory", r"(?P<cause>NPU out of memory)", BEFORE),
     Form(BNSD_REFUSED, r"(?P<cause>B \* N is large or D is not aligned)", TILING),
     Form(TOO_LARGE, r"(?P<cause>reserveAlignNum = \d{1,9}\b.{0,20}too large)", TILING),
     Form("regInfo failed", r"Get regInfo failed", SELECTION),
@@ -194,9 +214,14 @@ FORMS: tuple[Form, ...] = (
     Form("exception", r"aicore exception|vector core exception", DEVICE),
     Form("error code=0x", r"error code=(?P<code>0x\w{1,8})\b", DEVICE),
     Form("retCode=0x", r"retCode=(?P<code>0x\w{1,8})\b", DEVICE),
+    Form("", rf"{BEFORE_NUMBER}(?P<code>{NUMBER})\b"),
     Form("Launch", r"(?:rtKernelLaunch|aclrtLaunchKernel)\w{0,60} failed", LAUNCH),
     Form("KernelLaunch failed", r"KernelLaunch failed", LAUNCH),
-    Form("hccl", r"call hccl api failed|HCCL function error", COLLECTIVE),
+    Form(
+        "hccl",
+        r"call hccl api failed|HCCL function error|of the hccl module|hccl fftsplus task timeout",
+        COLLECTIVE,
+    ),
     Form("call ge api", r"call ge api failed", COMPILE),
     Form("null for argument", r"null for argument (?P<argument>[\w.]{1,200})"),
     Form(
@@ -226,7 +251,7 @@ FORMS: tuple[Form, ...] = (
     Form(
         "[FILE:",
         r"(?:\]\s{1,8}[\d:.-]{10,40}\s{1,8}|^\s{0,40})(?:\w{0,40}\(E\w{5,6}\):\s{1,8})?"
-        r"(?P<cause>[^\[\]]{1,500})\[FUNC:\w{1,200}\]\[FILE:\w{1,200}_tiling\.cpp\]",
+        r"(?P<cause>[^\[\]]{1,500})\[FUNC:\w{1,200}\]\[FILE:\w{1,200}_tiling\w{0,60}\.(?:cpp|cc)\]",
     ),
     Form("Error!", r"EZ9999: Internal error!", release=Text("newer than 9.1")),
     Form("invaild", r"Input (?:gamma|dy/x|rstd) shape invaild", release=Text("8.5 or 9.0")),
@@ -246,7 +271,7 @@ TORCH_CODE = re.compile(r"\bERR(?P<family>\d\d)(?P<reason>\d{3})\b")
 CALL_FAILED = 100
 """First reason of `TORCH_CODE` that only passes on the failure of another layer."""
 NOT_OPERATORS = re.compile(
-    r"(?i)sync|copy|event|stream|alloc|empty|record|operator|innerrun|process|query|device"
+    r"(?i)sync|copy|event|stream|alloc|empty|record|operator|innerrun|runop|process|query|device"
 )
 """Functions of torch_npu that are not operators."""
 PREFIX = re.compile(
@@ -294,6 +319,8 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("507035", DEVICE, "exception of a vector core"),
     ("507036", DEVICE, "trap of a vector core"),
     ("507048", COLLECTIVE, "time-out of a task of mixed kernels or of a collective"),
+    ("107", LAUNCH, "the runtime refuses a call: a parameter, or the state of a stream or context"),
+    ("207", LAUNCH, "the runtime lacks a resource, such as memory of the device, or a feature"),
     ("507", DEVICE, "the runtime reports the failure of a task after its launch"),
     ("EZ1001", PARAMETER, "AclNN_Parameter_Error: a parameter is refused"),
     ("EZ9903", LAUNCH, "AclNN_Runtime_Error: a call of the runtime failed"),
@@ -333,6 +360,8 @@ MOST_PROCESSES = 256
 """Maximum number of processes that are distinguished."""
 EXCEPTION = re.compile(r"\b[A-Z]\w{2,60}Error: ")
 """Beginning of the sentence of a Python exception."""
+CHARACTER = re.compile(r"\\u((?!00[01]|d[89a-f])[0-9a-f]{4})")
+"""A character as JSON escapes it; not a control character, nor half of a surrogate pair."""
 PREFIXES = 8
 """Most prefixes of one line."""
 _COMPILED = tuple((form, re.compile(form.pattern)) for form in FORMS)
@@ -486,6 +515,8 @@ def _unescaped(line: str) -> Iterator[str]:
     line = line[:MOST_CHARACTERS]
     if "\x1b" in line or "^[" in line or "^M" in line or "\r" in line:
         line = COLOUR.sub("", line)
+    if "\\u" in line:
+        line = CHARACTER.sub(lambda found: chr(int(found[1], 16)), line)
     if "\\n" in line:
         yield from line.replace("\\t", " ").replace('\\"', '"').split("\\n")
     else:

@@ -320,7 +320,7 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
     columns = list(running.items())
     for label, checked in columns[1:]:
         first, old = columns[0]
-        pair = joined((first, label), " and ")
+        pair = Text("{first} and {other}", first=first, other=label)
         caveats = (*old.facts.get("caveats", ()), *checked.facts.get("caveats", ()))
         if old.product != checked.product and BITS_OF_PRODUCTS in caveats:
             yield pair, Text("the last bit of {output}", output="rstd")

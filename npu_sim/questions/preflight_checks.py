@@ -28,7 +28,7 @@ from npu_sim.questions.preflight_lines import (
     profile_of_line,
 )
 from npu_sim.registry import find_kernel, load_operator
-from npu_sim.status import AclnnError, NotModelledError, UsageError
+from npu_sim.status import AclnnError, NotModelledError, Unplanned, UsageError
 from npu_sim.tiling import raw_plan
 from npu_sim.timelines.model import LaunchEstimate, LaunchTime
 
@@ -380,7 +380,7 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
             )
         ) from None
     except NotModelledError as error:
-        return replace(answer, outcome=UNKNOWN, **error.as_dict())
+        return replace(answer, outcome=UNKNOWN, **_reason(error))
     except UsageError as error:
         raise MalformedLineError(Text("inputs cannot be planned: {message}", error)) from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -429,15 +429,10 @@ def _check_operator(
             facts["time"] = call_times(plan, profile)
         why |= _overflow(plan)
     except AclnnError as error:
-        why = {
-            "status": int(error.status),
-            "argument": error.argument,
-            "message": error.message,
-            "hint": error.hint,
-        }
+        why = {"status": int(error.status), **_reason(error)}
     except NotModelledError as error:
         outcome = UNKNOWN
-        why = {"status": None, **error.as_dict()}
+        why = {"status": None, **_reason(error)}
     found = {
         **facts,
         "status": "success"
@@ -454,6 +449,11 @@ def _check_operator(
         differences=_differences(call["expect"], found) if "expect" in call else None,
         **why,
     )
+
+
+def _reason(error: Unplanned) -> dict[str, Any]:
+    """Return an error as fields of `Checked`, as texts that can be translated."""
+    return {"argument": error.argument, "message": error.message, "hint": error.hint}
 
 
 def _overflow(plan: Plan) -> dict[str, str]:

@@ -365,7 +365,11 @@ def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)
     for found in matrix.differences():
         if found.fact in DIFFERENCES and found.fact in facts:
             parts = (
-                Text("{value} on {labels}", value=value, labels=labels_text(labels))
+                Text(
+                    "{value} on {labels}",
+                    value=value,
+                    labels=labels[0] if found.fact == "bits" else labels_text(labels),
+                )
                 for value, labels in found.values
             )
             yield say(DIFFERENCES[found.fact], lines=lines_text(found.rows), values=joined(parts))

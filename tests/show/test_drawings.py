@@ -329,6 +329,18 @@ def test_pictures_that_scroll_have_a_sign_on_narrow_pages(page):
         assert all(scrolls == has_sign == is_narrow for scrolls, has_sign in found)
 
 
+def test_labels_of_many_devices_do_not_widen_a_phone_page(browser, tmp_path):
+    report = tmp_path / "diff.html"
+    call = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
+    chip = npu_sim.load_profile("A2").product.model_copy(update={"name": "a_chip_of_our_own"})
+    own = npu_sim.load_profile("A2").model_copy(update={"product": chip})
+    compared = npu_sim.diff("rms_norm_grad", **call, product=["A2", own])
+    report.write_text(render(document_of(compared)), encoding="utf-8")
+    browser.open(report.as_uri())
+    set_width(browser, 375)
+    assert browser.driver.execute_script("return document.scrollingElement.scrollWidth") <= 375
+
+
 def test_wide_tables_take_the_width_of_the_page(browser, tmp_path):
     line = json.dumps(
         {

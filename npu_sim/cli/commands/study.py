@@ -7,7 +7,7 @@ import typer
 from npu_sim.cli.operators import Action, NpuSimGroup, add_action, typed_arrays
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import command_on, print_json, print_text, show_answer, write_report
-from npu_sim.language import Text, Verbatim, say
+from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -148,11 +148,34 @@ def caveats_command(options: Options, name: Name = None) -> None:
         )
         return
     caveat = find_caveat(name)
+    if caveat is None:
+        _print_statements(name, options.json)
+        return
     numbers = caveat.experiment()
     if options.json:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
         return
     print_text(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
+
+
+def _print_statements(code: str, as_json: bool) -> None:
+    """Print how plans and runs state a caveat that no experiment shows."""
+    from npu_sim.studies.caveats import statements_of
+
+    found = statements_of(code)
+    if as_json:
+        print_json("caveat", {"codes": [code], "statements": [item._asdict() for item in found]})
+        return
+    for statement in found:
+        place = (statement.operator or "several operators", statement.argument.strip("*"))
+        print_text(Text("{message} ({place})", statement, place=joined(filter(None, place), ", ")))
+    print_text(
+        "",
+        Text(
+            "no experiment shows it: npu-sim plan and run state it with the numbers of the call, "
+            "npu-sim preflight FILE --fail-on caveat finds the calls that have it"
+        ),
+    )
 
 
 def _data(caveat: "Caveat") -> dict[str, Any]:
