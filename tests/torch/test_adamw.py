@@ -95,6 +95,8 @@ def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
     assert recording.count("apply_adam_w_v2") == (7 if optimizer else 0)
     elements = [line["inputs"]["var"] for line in recording if line["op"] == "apply_adam_w_v2"]
     assert sorted(elements) == (["16:fp32", "4:fp32"] if optimizer else [])
+    names = [line["name"] for line in recording if line["op"] == "apply_adam_w_v2"]
+    assert names == (["layer.weight", "layer.bias and 1 more"] if optimizer else [])
 
 
 def test_another_optimizer_is_an_error():
