@@ -133,6 +133,8 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
             for cause in output.causes
         )
         lines.append(("", "each cause alone, in ulp", joined(causes, ", ")))
+        with_numbers = (cause for cause in output.causes if isinstance(cause.note, Text))
+        lines += [("", cause.name, cause.note) for cause in with_numbers]
     lines += [(label, "refused", message) for label, message in study.refused.items()]
     return [*lines, *precision_meanings()]
 
