@@ -20,7 +20,6 @@ from npu_sim.failures.device_exceptions import (
 )
 from npu_sim.failures.reader import (
     BEFORE,
-    CAUSES,
     CODES,
     COLLECTIVE,
     COMPILE,
@@ -40,7 +39,6 @@ from npu_sim.failures.reader import (
     STAGES,
     START,
     TILING,
-    TILING_FILES,
     Finding,
     Proof,
     Reading,
@@ -306,7 +304,8 @@ def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
         if proof == Proof.FILE:
             words = finding.value.split("_")
             launched = "".join(word.capitalize() for word in words)
-            launched = TILING_FILES.get(finding.value, launched)
+            titles = (entry.title for entry in OPERATORS if finding.value in entry.planner_files)
+            launched = next(titles, launched)
             name = next(filter(find_operator, map(_own_name, (launched, f"aclnn{launched}"))), "")
         elif _is_piece(finding) or (
             proof == Proof.FUNCTION and NOT_OPERATORS.search(finding.value)
@@ -473,8 +472,8 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         yield "kernel", Text("{kernel}", found)
     for finding in reading.values("cause")[:1]:
         yield "cause", Text("{cause}", cause=finding.value)
-        if finding.form.key in CAUSES:
-            yield "meaning", CAUSES[finding.form.key]
+        said = (said for entry in OPERATORS for said in entry.refusals)
+        yield from (("meaning", one.meaning) for one in said if one.key == finding.form.key)
     if found.argument:
         about_dtype = reading.values("argument")[0].form.about_dtype
         yield "argument", _argument_text(found.operator, found.argument, about_dtype)

@@ -92,30 +92,6 @@ TILING_ERROR = "561002"
 INNER_NULLPTR = "561103"
 """Number of a failed inner step: its message proves it even beside a block with another code."""
 
-TILING_FILES = {
-    "rope_rotate_half": "RotaryPositionEmbedding",
-    "rope_interleaved": "RotaryPositionEmbedding",
-    "rope_half_grad": "RotaryPositionEmbeddingGrad",
-    "rope_interleaved_grad": "RotaryPositionEmbeddingGrad",
-}
-"""Operators whose planners are in files of another name."""
-BNSD_REFUSED, TOO_LARGE = "B * N is large or D is not aligned", "reserveAlignNum"
-CAUSES = {
-    BNSD_REFUSED: (
-        "RotaryPositionEmbedding in half mode, x (B, N, S, D), cos (1, 1, S, D), B, N and S above "
-        "1: either half of D is whole blocks of 32 bytes and B*N > 8*S, or it is not, D < 80 and "
-        "2*B*N > ceil(S, cores); the text does not say which. What runs: cos expanded to "
-        "(B, 1, S, D), one call for every batch, x as (B, S, N, D), or a longer S"
-    ),
-    TOO_LARGE: (
-        "RotaryPositionEmbeddingGrad in half mode: D does not fit. If the number is not "
-        "2*align(D/2) of this call, but of its third axis, an earlier 3-D call of the process left "
-        "its flag set (tnd_flag_stays_set), until release 9.1 of 17 July 2026: give all tensors "
-        "four axes; gradients of calls that were not refused may be wrong"
-    ),
-}
-"""What some causes mean, by the text that their line contains."""
-
 FORMS: tuple[Form, ...] = (
     Form("error code is", r"error code is\s{0,8}:?\s{0,8}(?P<code>\d{6})\b"),
     Form("errno", r"errno[:\[]\s{0,8}(?P<code>\d{6})\b"),
@@ -198,8 +174,11 @@ FORMS: tuple[Form, ...] = (
     Form("_infershape", r"\[FILE:(?P<operator>\w{1,200})_infershape\.cpp\]", SHAPE, Proof.FILE),
     Form("_checker", r"\[FILE:(?P<operator>\w{1,200})_checker\.cpp\]", PARAMETER, Proof.FILE),
     Form("NPU out of memory", r"(?P<cause>NPU out of memory)", BEFORE),
-    Form(BNSD_REFUSED, r"(?P<cause>B \* N is large or D is not aligned)", TILING),
-    Form(TOO_LARGE, r"(?P<cause>reserveAlignNum = \d{1,9}\b.{0,20}too large)", TILING),
+    *(
+        Form(said.key, f"(?P<cause>{said.pattern or re.escape(said.key)})", TILING)
+        for entry in OPERATORS
+        for said in entry.refusals
+    ),
     Form("regInfo failed", r"Get regInfo failed", SELECTION),
     Form("binary_info_config.json failed", r"binary_info_config\.json failed", PACKAGE),
     Form("dynamic kernel config fail", r"Parse dynamic kernel config fail", PACKAGE),

@@ -142,6 +142,8 @@ def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
             for cause in output.causes
         )
         yield ("", "each cause alone, in ulp", joined(causes, ", "))
+        with_numbers = (cause for cause in output.causes if isinstance(cause.note, Text))
+        yield from (("", cause.name, cause.note) for cause in with_numbers)
     yield from ((label, "refused", message) for label, message in study.refused.items())
     yield from precision_meanings()
 

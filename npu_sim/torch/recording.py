@@ -55,8 +55,8 @@ class Place:
 
     @property
     def text(self) -> str:
-        """Path of the module, or file and line outside of modules."""
-        return self.name or (f"{self.file}:{self.line}" if self.file else "")
+        """Path of the module, or file and line outside of modules, or path of the parameter."""
+        return self.name or (f"{self.file}:{self.line}" if self.file else self.parameter)
 
 
 class Names:
