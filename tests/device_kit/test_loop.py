@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.device_kit.run_on_device import CALLS as CALLS_OF_TORCH
 from npu_sim.device_kit.run_on_device import checksum, floating, make_input, random_bits
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +92,17 @@ def test_an_honest_device_is_confirmed(kit):
     records = [json.loads(line) for line in (kit / "evidence.jsonl").read_text().splitlines()]
     assert len(records) == len(answer.modes)
     assert str(kit) not in (kit / "evidence.jsonl").read_text()
+
+
+@pytest.mark.long
+def test_every_call_of_a_chosen_kit_is_confirmed(tmp_path):
+    made = npu_sim.kit(soc=SOC, release=RELEASE, out=tmp_path / "kit")
+    assert {*made.calls} == {*CALLS_OF_TORCH}
+    run(tmp_path / "kit", "", 0, "--runs", "1")
+    answer = npu_sim.check_kit(tmp_path / "kit")
+    assert not answer.contradicted, found_in(answer)
+    assert {mode.number for mode in answer.modes} == {*range(1, sum(made.calls.values()) + 1)}
+    assert {mode.outcome for mode in answer.modes} == {"confirmed"}
 
 
 @pytest.mark.long
@@ -181,6 +193,9 @@ def test_calls_that_torch_does_not_reach_are_listed(tmp_path):
 def test_inputs_are_the_same_on_every_machine():
     assert [hex(bits) for bits in random_bits(1, 2)] == ["0x910a2dec89025cc1", "0xbeeb8da1658eec67"]
     tensor = {"shape": [64, 3], "dtype": "float32", "seed": 5, "values": "special"}
-    assert checksum(make_input(tensor))[:16] == "4ae16e1039e3fc0d"
+    assert checksum(make_input(tensor))[:16] == "d1610c3a0e0ec2f7"
+    positive = make_input({**tensor, "values": "positive"})
+    assert np.all(positive > 0)
+    assert checksum(positive)[:16] == "c6d01254ae9c5d5c"
     values = floating(random_bits(3, 4096), "float16", special=False).view(np.float16)
     assert 0.125 <= np.abs(values).min() <= np.abs(values).max() < 2
