@@ -177,6 +177,33 @@ def test_without_torch_npu_the_script_says_what_it_needs(kit):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("python", [sys.executable, os.environ.get("NPU_SIM_PYTHON_3_8")])
+def test_the_script_runs_without_npu_sim(kit, python):
+    """NPU_SIM_PYTHON_3_8 names a Python 3.8 with NumPy."""
+    if python is None:
+        pytest.skip("NPU_SIM_PYTHON_3_8 names no Python")
+    lines = (kit / "calls.jsonl").read_text().splitlines()[:2]
+    refused = json.loads(lines[1])
+    refused["inputs"]["x"]["shape"] = [1, 33]
+    (kit / "calls.jsonl").write_text(f"{lines[0]}\n{json.dumps(refused)}\n")
+    done = subprocess.run(
+        [python, "run_on_device.py", "--no-profile"],
+        cwd=kit,
+        env={"PYTHONPATH": str(Path(__file__).parent / "bare")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (
+        json.loads((kit / "results" / number / "done.json").read_text())
+        for number in ("001", "002")
+    )
+    assert [run["count"] for mode in first["modes"] for run in mode["runs"]] == [3, 2]
+    assert first["modes"][0]["runs"][0]["results"]["y.bfloat16"] == first["inputs"]["x"]
+    assert [mode["error"][-6:] for mode in second["modes"]] == ["561002", "561002"]
+
+
 def test_a_folder_in_use_is_not_written_to(kit):
     with pytest.raises(npu_sim.UsageError, match="not an empty folder"):
         npu_sim.kit(soc=SOC, out=kit)
