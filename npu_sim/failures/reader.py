@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 from npu_sim.failures.device_exceptions import HEAD, TEXT_HINT, ExceptionLog
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.language import Text
+from npu_sim.registry import OPERATORS
 
 NAME = r"[A-Za-z_]\w{0,200}"
 NUMBER = r"(?:107|161|207|361|500|507|561)\d{3}"
