@@ -26,7 +26,9 @@ RUNS = {
     "statistics_l1": ("statistics", "L1", {"summary_mode": "statistics"}),
     "statistics_l0": ("statistics", "L0", {"summary_mode": "statistics"}),
     "md5_l1": ("statistics", "L1", {"summary_mode": "md5"}),
+    "md5_l0": ("statistics", "L0", {"summary_mode": "md5"}),
     "xor_l1": ("statistics", "L1", {"summary_mode": "xor"}),  # 26.1 and later
+    "xor_l0": ("statistics", "L0", {"summary_mode": "xor"}),
 }
 """Name of a dump: task, level and settings of the task."""
 

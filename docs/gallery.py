@@ -17,8 +17,8 @@ from npu_sim.explorer import Explorer, serving
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.show.document import Document, Drawing, table_report
 from npu_sim.show.html import render
+from npu_sim.show.layout import Document, Drawing, table_report
 from npu_sim.show.plans import plan_report, steps_section, time_section
 from npu_sim.show.sweeps import cut_figures, sweep_curves
 from npu_sim.sweeps.maps import sweep_map
@@ -27,8 +27,13 @@ from npu_sim.sweeps.space import make_space
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs/gallery"
 LARGEST_GALLERY_BYTES = 800_000
-MODELS = ("llama_3_8b", "qwen3_30b_a3b", "mixtral_8x7b")
-"""Configurations of models, in tests/data/models."""
+MODELS = {
+    "qwen3_0_6b": ("--optimizer", "adamw"),
+    "llama_3_8b": (),
+    "qwen3_30b_a3b": (),
+    "mixtral_8x7b": (),
+}
+"""Configurations of models, in tests/data/models, with the options of their pages."""
 STEP_ON = """
 const slider = document.querySelector("input[type=range]");
 document.querySelectorAll(".core-choice button")[17].click();
@@ -141,9 +146,9 @@ def sweep_picture() -> None:
 
 def model_pages() -> None:
     """Write the report of each model for A2 and A3, and a screenshot of one."""
-    for model in MODELS:
+    for model, options in MODELS.items():
         config, page = f"tests/data/models/{model}.json", f"docs/gallery/{model}.html"
-        command = ["model", config, "--products", "A2,A3", "--report", page]
+        command = ["model", config, *options, "--products", "A2,A3", "--report", page]
         subprocess.run([sys.executable, "-m", "npu_sim", *command], check=True, cwd=ROOT)
     shoot((GALLERY / "qwen3_30b_a3b.html").as_uri(), "model.png", (1080, 640))
 

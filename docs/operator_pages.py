@@ -23,7 +23,7 @@ from npu_sim.releases import release_table
 from npu_sim.show.text import plan_command
 from npu_sim.status import AclnnError, NotModelledError
 from npu_sim.studies.caveats import caveats_of
-from npu_sim.tiling.fields import table as tiling_fields
+from npu_sim.tiling.common import table as tiling_fields
 
 WIDTH = "100"
 """Terminal width for the output of commands, also used by the tests of pages."""

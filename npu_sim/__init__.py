@@ -74,7 +74,7 @@ _NAMES = {
     "npu_sim.device_kit.check": ("check_kit",),
     "npu_sim.device_kit.folder": ("kit",),
     "npu_sim.sweeps.runner": ("sweep", "sweep_to"),
-    "npu_sim.tiling.structures": ("decode_tiling",),
+    "npu_sim.tiling": ("decode_tiling",),
     "npu_sim.verdicts.verify": ("verify",),
     "npu_sim.functions": ("model", "preflight", "profile", "timeline", "workspace"),
 }

@@ -25,7 +25,7 @@ from npu_sim.numbers.formats import TensorSpec as TensorSpec
 from npu_sim.status import UsageError as UsageError
 from npu_sim.device_kit.check import check_kit as check_kit
 from npu_sim.questions.measured_profile import compare_profiles as compare_profiles
-from npu_sim.tiling.structures import decode_tiling as decode_tiling
+from npu_sim.tiling import decode_tiling as decode_tiling
 from npu_sim.failures.diagnosis import diagnose as diagnose
 from npu_sim.device_kit.folder import kit as kit
 from npu_sim.cores import load_profile as load_profile

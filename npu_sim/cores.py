@@ -1,7 +1,7 @@
 """Hardware profiles: products, their SoCs, and the integers that planners take of them.
 
 A profile file (``configs/*.yaml``, or a user's own in the same format) describes one product: the
-facts that its SoCs share, the SoCs with their differences, and the limits that the product
+facts of all its SoCs, the SoCs with their differences, and the limits that the product
 documents state. :mod:`npu_sim.product` has the schema. Facts come from the vendor's public platform
 configuration files; the usable Unified Buffer and the system workspace follow the vendor's
 programming documents.

@@ -53,7 +53,7 @@ from npu_sim.framework.vocabulary import (
 )
 from npu_sim.numbers.values import normal
 from npu_sim.orders import Claim, count_units, probe_terms, trees
-from npu_sim.tiling.fields import FAILED
+from npu_sim.tiling.common import FAILED
 from npu_sim.timelines import (
     Copy,
     Instruction,

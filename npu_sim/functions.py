@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.target import Limits
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, without_internal_frames
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def timeline(
     from npu_sim.operators import plan
     from npu_sim.operators.timelines import timeline as timeline_of
     from npu_sim.questions.explain import with_changes
-    from npu_sim.timelines.estimates import load_calibration
+    from npu_sim.timelines.model import load_calibration
 
     profile = load_profile(product, soc, release)
     measured = None if calibration is None else load_calibration(Path(calibration))
@@ -140,8 +140,9 @@ def preflight(
         raise UsageError(
             "informational",
             "informational = {name}: no call is checked on it",
-            'name it among the products, as in products="A2,A3"',
+            "name it among the products, as in {products}",
             name=name,
+            products=Argument("products", "A2,A3"),
         )
     return matrix
 

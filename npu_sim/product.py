@@ -155,8 +155,10 @@ class Product(BaseModel):
         for position, operator in enumerate(self.operators):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
-                names = [operator.name for operator in all_operators()]
-                raise InvalidKeyError(("operators", position), _unknown_operator(operator, names))
+                raise InvalidKeyError(
+                    ("operators", position),
+                    _unknown_operator(operator, [operator.name for operator in all_operators()]),
+                )
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
         for soc, chip in self.socs.items():
@@ -245,18 +247,20 @@ class ProductNames:
                 "name the SoC that npu-smi or a profile of the device shows, such as Ascend910B1",
                 text=shown(text),
             )
-        known = [
-            name
-            for product in self._products.values()
-            for name in (product.name, *product.aliases, *product.socs)
-        ]
         raise UsageError(
             "product",
             Text("product = {text}: no such product", text=shown(text)),
             Text(
                 "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
                 products=", ".join(self._products),
-                hint=near_soc(text, known),
+                hint=near_soc(
+                    text,
+                    [
+                        name
+                        for product in self._products.values()
+                        for name in (product.name, *product.aliases, *product.socs)
+                    ],
+                ),
             ),
         )
 
@@ -308,14 +312,18 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
         if name.endswith(f"_{limit}") and entry.name.startswith(name.removesuffix(f"_{limit}"))
     ]
     if not owners:
-        known = [f"{entry.name}: {', '.join(entry.limits)}" for entry in OPERATORS if entry.limits]
-        near = closest(name, [entry.name for entry in OPERATORS])
         raise ValueError(
             Text(
                 "{name} is neither a limit nor an operator; {known}{hint}",
                 name=name,
-                known=joined(known),
-                hint=near,
+                known=joined(
+                    [
+                        f"{entry.name}: {', '.join(entry.limits)}"
+                        for entry in OPERATORS
+                        if entry.limits
+                    ]
+                ),
+                hint=closest(name, [entry.name for entry in OPERATORS]),
             )
         )
     return owners
@@ -324,19 +332,25 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
 def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
     if entry is None or entry.name != operator:
-        names = [operator.name for operator in OPERATORS if operator.limits]
-        raise InvalidKeyError(("documented_limits", operator), _unknown_operator(operator, names))
+        raise InvalidKeyError(
+            ("documented_limits", operator),
+            _unknown_operator(
+                operator, [operator.name for operator in OPERATORS if operator.limits]
+            ),
+        )
     if entry not in OPERATORS:  # declarations of others check their own limits
         return
     for name in stated:
         if name not in entry.limits:
-            message = Text(
-                "limits of {operator}: {known}{hint}",
-                operator=operator,
-                known=", ".join(entry.limits) or "none",
-                hint=closest(name, entry.limits),
+            raise InvalidKeyError(
+                ("documented_limits", operator, name),
+                Text(
+                    "limits of {operator}: {known}{hint}",
+                    operator=operator,
+                    known=", ".join(entry.limits) or "none",
+                    hint=closest(name, entry.limits),
+                ),
             )
-            raise InvalidKeyError(("documented_limits", operator, name), message)
 
 
 def _unknown_operator(name: str, names: Sequence[str]) -> str:

@@ -37,6 +37,18 @@ def family_of(architecture: int) -> str:
     return next((family.name for family in FAMILIES if family.architecture == architecture), "")
 
 
+class Refusal(NamedTuple):
+    """What a sentence of the product's planner means."""
+
+    key: str
+    """Text that every line with the sentence contains."""
+    meaning: str
+    """The conditions of the refusal, and what runs instead."""
+    pattern: str = ""
+    """Regular expression of the sentence, with bounded repetitions and without groups, where the
+    key is not all of it."""
+
+
 class OperatorEntry(NamedTuple):
     """Names of one operator."""
 
@@ -53,6 +65,11 @@ class OperatorEntry(NamedTuple):
     kernels_of_families: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Families of products with planners of their own, and their vendor kernels as in
     ``kernels``."""
+    planner_files: tuple[str, ...] = ()
+    """Files of the vendor's planners that are not named after the operator, as error texts name
+    them, without ``_tiling.cpp``."""
+    refusals: tuple[Refusal, ...] = ()
+    """Sentences of the vendor's planners that need an explanation."""
 
     def kernels_on(self, family: str) -> tuple[str, ...]:
         """Return the vendor kernels with a planner on a family; none where there is no planner."""
@@ -134,12 +151,37 @@ OPERATORS: tuple[OperatorEntry, ...] = (
         kernels_of_families=((ASCEND_950, ("swi_glu_grad",)),),
     ),
     OperatorEntry(
-        "rotary_position_embedding", "RotaryPositionEmbedding", ("rotary_position_embedding",)
+        "rotary_position_embedding",
+        "RotaryPositionEmbedding",
+        ("rotary_position_embedding",),
+        planner_files=("rope_rotate_half", "rope_interleaved"),
+        refusals=(
+            Refusal(
+                "B * N is large or D is not aligned",
+                "RotaryPositionEmbedding in half mode, x (B, N, S, D), cos (1, 1, S, D), B, N and "
+                "S above 1: either half of D is whole blocks of 32 bytes and B*N > 8*S, or it is "
+                "not, D < 80 and 2*B*N > ceil(S, cores); the text does not say which. What runs: "
+                "cos expanded to (B, 1, S, D), one call for every batch, x as (B, S, N, D), or a "
+                "longer S",
+            ),
+        ),
     ),
     OperatorEntry(
         "rotary_position_embedding_grad",
         "RotaryPositionEmbeddingGrad",
         ("rotary_position_embedding_grad",),
+        planner_files=("rope_half_grad", "rope_interleaved_grad"),
+        refusals=(
+            Refusal(
+                "reserveAlignNum",
+                "RotaryPositionEmbeddingGrad in half mode: D does not fit. If the number is not "
+                "2*align(D/2) of this call, but of its third axis, an earlier 3-D call of the "
+                "process left its flag set (tnd_flag_stays_set), until release 9.1 of 17 July "
+                "2026: give all tensors four axes; gradients of calls that were not refused may "
+                "be wrong",
+                r"reserveAlignNum = \d{1,9}\b.{0,20}too large",
+            ),
+        ),
     ),
     OperatorEntry(
         "apply_adam_w_v2",

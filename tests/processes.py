@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ALL_THREADS = """
-from npu_sim.kernels.engine import threads
-threads.ALONE_BYTES = threads.ALONE_OPERATIONS = 0
+from npu_sim.kernels.engine import compile
+compile.ALONE_BYTES = compile.ALONE_OPERATIONS = 0
 """
 """Preamble of a program in which even small work is split over all threads."""
 

@@ -38,7 +38,6 @@ KNOWS_OPERATORS = {
     "npu_sim.cli.commands.demo": "the demonstration of one operator",
     "npu_sim.device_kit.run_on_device": "the torch call of every operator, for the device",
     "npu_sim.cli.commands.preflight": "an example in the help",
-    "npu_sim.failures.forms": "refusals whose text names no kernel",
 }
 """Modules of no operator that name one, and why."""
 

@@ -17,7 +17,7 @@ import numpy as np
 import npu_sim
 from benchmarks.hostile.campaign import draw
 from npu_sim import NpuSimError
-from npu_sim.kernels.engine import threads
+from npu_sim.kernels.engine import compile as engine
 from tests.hostile.calls import NAMES, same_bits, small_call
 
 Random = np.random.Generator
@@ -94,7 +94,7 @@ def forks_under_threads(rng: Random) -> bool:
             for name, call in cases:
                 outputs(name, call)
 
-    with frequent_switches(), patch.multiple(threads, **loops) if loops else nullcontext():
+    with frequent_switches(), patch.multiple(engine, **loops) if loops else nullcontext():
         expected = [outputs(*case) for case in cases]
         working = [threading.Thread(target=compute) for _ in range(2)]
         for thread in working:

@@ -24,22 +24,6 @@ from npu_sim.aclnn.executor import (
     functions_of,
 )
 from npu_sim.aclnn.runtime import (
-    Stream,
-    aclFinalize,
-    aclGetRecentErrMsg,
-    aclInit,
-    aclrtCreateStream,
-    aclrtCtxGetSysParamOpt,
-    aclrtCtxSetSysParamOpt,
-    aclrtDestroyStream,
-    aclrtFree,
-    aclrtMalloc,
-    aclrtMemcpy,
-    aclrtResetDevice,
-    aclrtSetDevice,
-    aclrtSynchronizeStream,
-)
-from npu_sim.aclnn.tensor import (
     ACL_ERROR_INVALID_PARAM,
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEM_MALLOC_HUGE_ONLY,
@@ -53,8 +37,22 @@ from npu_sim.aclnn.tensor import (
     AclDataType,
     AclFormat,
     AclTensor,
+    Stream,
     aclCreateTensor,
     aclDestroyTensor,
+    aclFinalize,
+    aclGetRecentErrMsg,
+    aclInit,
+    aclrtCreateStream,
+    aclrtCtxGetSysParamOpt,
+    aclrtCtxSetSysParamOpt,
+    aclrtDestroyStream,
+    aclrtFree,
+    aclrtMalloc,
+    aclrtMemcpy,
+    aclrtResetDevice,
+    aclrtSetDevice,
+    aclrtSynchronizeStream,
 )
 from npu_sim.framework.target import Target as Settings
 from npu_sim.framework.target import current_device, device, set_device

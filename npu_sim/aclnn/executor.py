@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.aclnn.runtime import report
-from npu_sim.aclnn.tensor import ACL_SUCCESS, AclTensor
+from npu_sim.aclnn.runtime import ACL_SUCCESS, AclTensor, report
 from npu_sim.framework.arguments import Attribute, IntArray
 from npu_sim.framework.case import Case
 from npu_sim.framework.checking import check

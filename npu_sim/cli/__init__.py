@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from npu_sim.cli.app import app
-from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
+from npu_sim.cli.output import INTERRUPTED, INTERRUPTION, report
 from npu_sim.status import NpuSimError
 
 COMMAND_ERROR: Any = typer.BadParameter.__base__
@@ -40,8 +40,6 @@ def _run(typed: list[str]) -> int:
     try:
         return typer.main.get_command(app).main(typed, standalone_mode=False) or 0
     except (NpuSimError, COMMAND_ERROR) as error:
-        from npu_sim.cli.errors import report
-
         return report(error, as_json=as_json)
 
 

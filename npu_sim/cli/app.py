@@ -29,7 +29,7 @@ MODULES = {
     **dict.fromkeys(("plan", "explain", "run", "diff", "limits", "timeline", "verify"), "calls"),
     **dict.fromkeys(("products", "explore", "new-operator"), "demo"),
     **dict.fromkeys(("model", "record"), "preflight"),
-    **dict.fromkeys(("profile", "diagnose", "dump"), "device"),
+    **dict.fromkeys(("profile", "diagnose", "dump", "kit"), "device"),
     "caveats": "study",
 }
 """Modules of ``npu_sim.cli.commands`` that define ``NAME_command``, with underscores in place of
@@ -60,8 +60,7 @@ class _Commands(NpuSimGroup):
     def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:
         """Yield heading, name and summary of every command, without making them."""
         for name, heading in HEADING.items():
-            text = STUDIES if name == "study" else _handler(name).__doc__
-            yield heading, name, text
+            yield heading, name, STUDIES if name == "study" else _handler(name).__doc__
 
 
 def command_module(name: str) -> Any:
@@ -79,8 +78,10 @@ def _add(part: typer.Typer, name: str) -> None:
     if name == "study":
         part.add_typer(module.study_app, name=name, help=STUDIES)
     elif name in ACTIONS:
-        epilog = getattr(module, "epilog", None)
-        add_action(part, Action(name, _handler(name), epilog=epilog, **ACTIONS[name]))
+        add_action(
+            part,
+            Action(name, _handler(name), epilog=getattr(module, "epilog", None), **ACTIONS[name]),
+        )
     else:
         texts, settings = (getattr(module, more, {}) for more in ("EPILOGS", "SETTINGS"))
         part.command(

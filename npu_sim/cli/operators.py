@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
 from npu_sim.cli.options import flattened, require_separate_files
+from npu_sim.cli.output import print_text, unknown_command
 from npu_sim.language import Text, Verbatim, joined, say, translated
 from npu_sim.registry import (
     OperatorEntry,
@@ -66,8 +67,11 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
             typed: list[Any] = [one for one in order if one.param_type_name == "option"]
             for option in typed:
                 if not option.is_flag and not option.multiple and typed.count(option) > 1:
-                    message = Text("{option} is given twice", option=" / ".join(option.opts))
-                    raise UsageError(option.name, message, "leave one of the two out")
+                    raise UsageError(
+                        option.name,
+                        Text("{option} is given twice", option=" / ".join(option.opts)),
+                        "leave one of the two out",
+                    )
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -83,8 +87,6 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
         """Return a command; raise UsageError for an unknown one."""
         found = super().get_command(ctx, cmd_name)
         if found is None:
-            from npu_sim.cli.errors import unknown_command
-
             raise unknown_command(cmd_name, self.list_commands(ctx), ctx)
         return found
 
@@ -96,7 +98,6 @@ class NpuSimGroup(_PlainHelp, TyperGroup):
 
 
 def _print_help(command: Any, ctx: Any) -> None:
-    from npu_sim.cli.output import print_text
     from npu_sim.show.layout import Paragraph, lines_table
 
     usage = say(
@@ -143,8 +144,11 @@ def _option_lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
         from npu_sim.releases import release_names
 
         *older, newest = release_names()
-        names = say("{older} or {newest}", older=joined(older, ", "), newest=newest)
-        text = say("{text} Releases: {names}.", text=text, names=names)
+        text = say(
+            "{text} Releases: {names}.",
+            text=text,
+            names=say("{older} or {newest}", older=joined(older, ", "), newest=newest),
+        )
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
         yield (
             on,
@@ -306,8 +310,11 @@ def _not_an_option(ctx: Any, declared: "Operator", example: str) -> UsageError:
     if not options:
         return UsageError("", Text("{values} belongs to no option", values=values), example)
     written = zip(options.values(), ctx.args, strict=False)
-    text = Verbatim(" ".join(f"{flag} {value}" for flag, value in written))
-    message = Text("{values}: name its option, {text}", values=values, text=text)
+    message = Text(
+        "{values}: name its option, {text}",
+        values=values,
+        text=Verbatim(" ".join(f"{flag} {value}" for flag, value in written)),
+    )
     return UsageError(next(iter(options)), message, example)
 
 
@@ -339,8 +346,9 @@ def _with_files(declared: Any, call: "ExampleCall") -> "ExampleCall":
     """Return an example with .npy files for its tensors and for the first output."""
     files = {tensor.name: f"{option_name(tensor)}.npy" for tensor in declared.tensors}
     output = option_name(declared.outputs[0])
-    values = {**call.values, **files, output: f"{output}.npy"}
-    return call._replace(values=values, needed=(*call.needed, output))
+    return call._replace(
+        values={**call.values, **files, output: f"{output}.npy"}, needed=(*call.needed, output)
+    )
 
 
 def option_name(argument: Any) -> str:
@@ -349,7 +357,7 @@ def option_name(argument: Any) -> str:
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
-    """Return a copy of an option under a heading; several actions share options."""
+    """Return a copy of an option under a heading; options belong to several actions."""
     kind, option = get_args(parameter.annotation)
     listed = copy(option)
     listed.rich_help_panel = panel
@@ -435,7 +443,6 @@ def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensor files replaced by their specs; shapes stay text."""
     from npu_sim.files.tensors import names_tensor_file
     from npu_sim.numbers.formats import TensorSpec
-    from npu_sim.registry import load_operator
 
     tensors = load_operator(operator).tensor_names
     return {
@@ -462,10 +469,10 @@ def typed_arrays(
     """
     from npu_sim.framework.target import Order, Target
     from npu_sim.operators.shared.generate import with_data
-    from npu_sim.registry import load_operator
 
-    target = Target(profile, order=Order(seed=seed), limits=limits)
-    return with_data(load_operator(operator), typed, target)
+    return with_data(
+        load_operator(operator), typed, Target(profile, order=Order(seed=seed), limits=limits)
+    )
 
 
 def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
@@ -473,8 +480,6 @@ def read_arrays(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
 
     Raises UsageError when a tensor is not a file, or a file cannot be read.
     """
-    from npu_sim.registry import load_operator
-
     declared = load_operator(operator)
     results = {output.name: output.output for output in declared.outputs}
     return {

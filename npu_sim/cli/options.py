@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer import CallbackParam
 
+from npu_sim.cli.output import with_progress
 from npu_sim.language import Text
 from npu_sim.status import UsageError
 
@@ -73,8 +74,6 @@ class Options(SimpleNamespace):
 
     def answer(self, *arguments: Any, **keywords: Any) -> Any:
         """Return the answer of the function for these arguments and the options it takes."""
-        from npu_sim.cli.output import with_progress
-
         function, keywords = self.function, {**self.call, **keywords}
         if "progress" not in _parameters(self.made.function):
             return function(*arguments, **keywords)
@@ -188,8 +187,9 @@ def chosen_release(options: Options) -> str | None:
     Raises UsageError when both are given.
     """
     if options.releases and options.release is not None:
-        message = "--release and --releases exclude each other"
-        raise UsageError("release", message, "leave one of them out")
+        raise UsageError(
+            "release", "--release and --releases exclude each other", "leave one of them out"
+        )
     return "all" if options.releases else options.release
 
 

@@ -1,4 +1,7 @@
-"""Output of commands: text as wide as the terminal, JSON, reports, traces, progress, exit codes.
+"""Output of commands: text, JSON, reports, traces, progress, errors, interruptions, exit codes.
+
+Text is as wide as the terminal. Errors show options as they are typed. Ctrl-C gives one line of
+output and exit code 130 within a second, in any state of the process.
 
 A report shows the command that reproduces it: the command as typed, with defaults written out, so
 that the line gives the same report where other defaults hold.
@@ -6,16 +9,21 @@ that the line gives the same report where other defaults hold.
 
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.cli.interruption import INTERRUPTION
-from npu_sim.language import Verbatim, say, translated, visible, with_changed_fields
-from npu_sim.language.quantities import percent_text
+from npu_sim.language import (
+    Verbatim,
+    percent_text,
+    say,
+    translated,
+    visible,
+    with_arguments,
+    with_changed_fields,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,44 +32,27 @@ if TYPE_CHECKING:
     from npu_sim.framework.execution import Result
     from npu_sim.plans.answers import Printed
     from npu_sim.plans.model import Plan
-    from npu_sim.show.document import Document
+    from npu_sim.show.layout import Document
     from npu_sim.studies.determinism import VariableRows
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from inspect import signature
+from typing import NoReturn
+
+from npu_sim.language import Text
+from npu_sim.registry import find_operator, load_operator
+from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 REFUSED = 2
 """Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
 
 
-_OPTION = re.compile(
-    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine"
-    r"|vary|set|out)"
-    r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
-)
-_FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
-
-
-def in_shell_form(text: str, render: Callable[[str], str] = str) -> str:
-    """Return a rendered message with options and functions in command-line form.
-
-    ``limits="hardware"`` becomes ``--limits hardware``. Fields that are :class:`Verbatim`, such as
-    paths, stay unchanged.
-    """
-    verbatim: dict[str, str] = {}
-
-    def hidden(field: str) -> str:
-        if not isinstance(field, Verbatim):
-            return field
-        marker = f"\0{len(verbatim)}\0"
-        verbatim[marker] = field
-        return Verbatim(marker)
-
-    rendered = render(with_changed_fields(text, hidden))
-    shell = _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, rendered))
-    return re.sub("\0[0-9]+\0", lambda marker: verbatim.get(marker[0], marker[0]), shell)
-
-
-def _option(match: re.Match[str]) -> str:
-    name, value = match[1].replace("_", "-"), match[3] if match[2] is None else match[2]
-    return f"--{name}" if value == "True" else f"--{name} {value}"
+def in_shell_form(text: str) -> str:
+    """Return a message with its arguments as options: ``--limits hardware``."""
+    return with_arguments(text, lambda argument: argument.option)
 
 
 def print_text(
@@ -74,9 +65,15 @@ def print_text(
     from npu_sim.show.layout import UNLIMITED, WordedConsole, print_to, stack
 
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
-    console = WordedConsole(wording, highlight=False, width=width, stderr=error)
-    print_to(console, stack(*parts))
+    print_to(
+        WordedConsole(
+            wording,
+            highlight=False,
+            width=None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED,
+            stderr=error,
+        ),
+        stack(*parts),
+    )
 
 
 def print_json(form: str, data: Mapping[str, Any]) -> None:
@@ -93,8 +90,7 @@ def print_csv(records: Iterable[Mapping[str, Any]]) -> None:
     from npu_sim.show.layout import csv_text
 
     columns = columns_of(records)
-    rows = zip(*columns.values(), strict=True)
-    print(visible(csv_text([*columns], rows), lines=True), end="")
+    print(visible(csv_text([*columns], zip(*columns.values(), strict=True)), lines=True), end="")
 
 
 def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> None:
@@ -110,7 +106,7 @@ def print_answer(form: str, answer: Any, *, as_json: bool, csv: str = "") -> Non
         return
     from npu_sim.show import view_of
 
-    print_text(view_of(answer), wording=lambda text: in_shell_form(text, translated))
+    print_text(view_of(answer), wording=lambda text: translated(in_shell_form(text)))
 
 
 def show_answer(form: str, answer: Any, options: Any, command: str, csv: str = "") -> None:
@@ -155,8 +151,9 @@ def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     except KeyboardInterrupt:
         stage, fraction = last
         if fraction:
-            done = percent_text(fraction)
-            INTERRUPTION.report(say("interrupted: {stage}, {done} done", stage=stage, done=done))
+            INTERRUPTION.report(
+                say("interrupted: {stage}, {done} done", stage=stage, done=percent_text(fraction))
+            )
         raise
 
 
@@ -255,3 +252,173 @@ def write_files(
         write_trace(options.trace, [timed_plan(plan, profile)])
         shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
     return shown
+
+
+USAGE = 64
+"""Exit code of a usage error, from ``sysexits.h``."""
+
+REPLACED = {
+    "--calls": "npu-sim preflight FILE --timeline shows the times of a file of calls",
+    "workspace": "npu-sim plan OPERATOR --workspace shows the workspace of a call",
+}
+"""Options and commands that are gone, and what shows the same."""
+
+
+def refusal_in_shell_form(error: AclnnError) -> AclnnError:
+    """Return a refusal with the options in its hint as on the command line."""
+    return AclnnError(error.status, error.argument, error.message, in_shell_form(error.hint))
+
+
+def report(error: Any, *, as_json: bool) -> int:
+    """Print an error of npu_sim or of typer; return the exit code."""
+    if not isinstance(error, NpuSimError):
+        error = usage_error(error)
+    return USAGE if error is None else report_error(error, as_json=as_json)
+
+
+def report_error(error: NpuSimError, *, as_json: bool) -> int:
+    """Print an error and return its exit code: JSON on stdout, or text on stderr."""
+    data: dict[str, Any] = {
+        **error.as_dict(),
+        "message": in_shell_form(error.message),
+        "hint": in_shell_form(error.hint),
+    }
+    if isinstance(error, AclnnError):
+        if as_json:
+            print_json("error", {"outcome": error.outcome, "error": data})
+        else:
+            text = with_changed_fields(in_shell_form(error.as_text()), _one_line)
+            _print(refusal_text(error, text))
+        return REFUSED
+    if as_json:
+        print_json("usage", {"outcome": error.outcome, **data})
+    else:
+        message, hint = (
+            translated(with_changed_fields(in_shell_form(text), _one_line))
+            for text in (error.message, error.hint)
+        )
+        _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
+    return USAGE
+
+
+def _one_line(field: str) -> str:
+    """Return a field with newlines escaped: names from files must not start a line of a log."""
+    return Verbatim(visible(field)) if isinstance(field, Verbatim) else visible(field)
+
+
+def _print(text: str) -> None:
+    """Print an error; its lines end at blanks."""
+    from npu_sim.show.layout import Paragraph
+
+    print_text(Paragraph(text, hanging=2, is_translated=True), error=True)
+
+
+def _error_hint(error: Any) -> str:
+    """Return the names of an error's option or argument; older versions of typer want a context."""
+    hint = error.param.get_error_hint
+    text: str = hint(error.ctx) if signature(hint).parameters else hint()
+    return text
+
+
+def _typer_text(error: Any) -> str:
+    """Return the message of typer's error; sentences that typer alone has stay English."""
+    match type(error).__name__:
+        case "NoSuchOption":
+            name = Verbatim(error.option_name)
+            own_name = _documented_option(error.option_name, error.ctx)
+            near = own_name or closest(error.option_name, error.possibilities or ())
+            return Text("No such option: {name}", name=name) + near
+        case "MissingParameter":
+            return Text("Missing argument {name}.", name=Verbatim(_error_hint(error)))
+        case "BadParameter":
+            name = Verbatim(_error_hint(error))
+            return Text("Invalid value for {name}: {message}", error, name=name)
+    return str(error.format_message())
+
+
+def _documented_option(name: str, ctx: Any) -> str:
+    """Return the hint at the option of an argument that has another name in the documents."""
+    entry = find_operator(ctx.info_name) if ctx is not None and ctx.info_name else None
+    arguments = load_operator(entry.name).arguments if entry else ()
+    named = {argument.parameter: argument.name for argument in arguments}
+    option = named.get(name.lstrip("-"), "").replace("_", "-")
+    return closest(option, [f"--{option}"]) if option else ""
+
+
+def usage_error(error: Any) -> UsageError | None:
+    """Return typer's error as a usage error; None if typer has printed the help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    option = str(getattr(error, "option_name", ""))
+    name = getattr(getattr(error, "param", None), "name", None) or option.lstrip("-")
+    return UsageError(name, _typer_text(error), _hint(option, error.ctx))
+
+
+def _hint(name: str, ctx: Any) -> str:
+    """Return what shows the same as an option or a command that is gone, or where help is."""
+    where = f"{ctx.command_path if ctx is not None else 'npu-sim'} --help"
+    return REPLACED.get(name) or Text("for help: {where}", where=where)
+
+
+def unknown_command(name: str, known: Iterable[str], ctx: Any) -> UsageError:
+    """Return the error of a command that is not among the known ones."""
+    message = Text("No such command: {name}", name=repr(name)) + closest(name, known)
+    return UsageError("", message, _hint(name, ctx))
+
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code of a command that was interrupted."""
+
+GRACE_SECONDS = 0.7
+"""Time for a normal exit after SIGINT."""
+
+
+class Interruption:
+    """Handling of SIGINT.
+
+    Python raises KeyboardInterrupt only between two bytecode instructions, and the exception is
+    lost in callbacks whose errors a library ignores. Both happen while kernels are compiled. A
+    thread therefore watches for the signal as well and ends the process if it has not ended soon
+    after. Files are written whole or not at all, so no file is left incomplete.
+
+    Attributes
+    ----------
+    raised
+        The last KeyboardInterrupt; None before an interruption. Its traceback keeps the objects of
+        the interrupted functions until the process ends: llvmlite crashes when it frees a module
+        that it was passing on.
+    """
+
+    def __init__(self) -> None:
+        self.raised: KeyboardInterrupt | None = None
+        self._unreported = threading.Lock()
+
+    def report(self, text: str = "interrupted") -> None:
+        """Print a line about the interruption, the first time only."""
+        if self._unreported.acquire(blocking=False):
+            with suppress(OSError, ValueError):
+                print(text, file=sys.stderr, flush=True)
+
+    def interrupt(self, *_: object) -> NoReturn:
+        """Raise KeyboardInterrupt and record it, as a library may catch, replace or ignore it."""
+        self.raised = KeyboardInterrupt()
+        sys.unraisablehook = lambda _: None
+        raise self.raised
+
+    def watch(self) -> None:
+        """Start watching; call this from the main thread."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._end, args=(reader, writer), daemon=True).start()
+
+    def _end(self, reader: socket.socket, _writer: socket.socket) -> None:
+        while signal.SIGINT not in reader.recv(16):
+            pass
+        time.sleep(GRACE_SECONDS)
+        self.report()
+        os._exit(INTERRUPTED)
+
+
+INTERRUPTION = Interruption()
+"""The instance of this process."""

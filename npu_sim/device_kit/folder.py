@@ -210,8 +210,8 @@ def _kind(values: str | int | None, sizes: Values, special: bool) -> dict[str, A
     """Return the kind of values of an input, see ``run_on_device.Call``."""
     if values is None:
         return {"values": "special" if special else "normal"}
-    if values == "permutation":
-        return {"values": "permutation"}
+    if values in ("permutation", "positive"):
+        return {"values": values}
     return {"values": "below", "below": values if isinstance(values, int) else int(sizes[values])}
 
 

@@ -40,7 +40,7 @@ def random_bits(seed, count):
 
 
 def floating(bits, dtype, special):
-    """Return numbers of magnitude 1/8 to 2 as bits; with ``special`` also inf, nan, -0 ..."""
+    """Return numbers of magnitude 1/8 to 2 as bits; ``special``: the first have inf, nan, -0 ..."""
     unsigned, exponent_bits, mantissa_bits = LAYOUTS[dtype]
     bias = (1 << (exponent_bits - 1)) - 1
     sign = bits >> np.uint64(63)
@@ -61,7 +61,7 @@ def floating(bits, dtype, special):
             negative | 3,
         )
         for place, value in enumerate(values):
-            stored[5 * place + 2 :: 64] = np.uint64(value)
+            stored[5 * place + 2 : max(len(bits) // 8, 64) : 64] = np.uint64(value)
     return stored.astype(unsigned)
 
 
@@ -76,6 +76,7 @@ def make_input(tensor):
     elif kind == "below":
         values = (bits % np.uint64(max(tensor["below"], 1))).astype(dtype)
     else:
+        bits = bits >> np.uint64(1) if kind == "positive" else bits
         values = floating(bits, dtype, kind == "special")
         values = values if dtype == "bfloat16" else values.view(dtype)
     return values.reshape(shape)
@@ -176,6 +177,16 @@ def swi_glu_grad(torch, npu, t, a):
     return {"x_grad": grad}
 
 
+def apply_adam_w_v2(torch, npu, t, a):
+    state = [name for name in ("var", "m", "v", "max_grad_norm") if name in t]
+    names = ("var", "grad", "m", "v", "max_grad_norm")
+    lists = [[t[name]] if name in t else [] for name in names]
+    floats = ("lr", "beta1", "beta2", "weight_decay", "eps", "amsgrad", "maximize")
+    steps = [t["step"] + 1]  # PyTorch counts this update, and torch_npu subtracts 1
+    torch._fused_adamw_(*lists, steps, **{name: a[name] for name in floats})
+    return {name + "_out": t[name] for name in state}
+
+
 class Call:
     """How torch reaches an operator.
 
@@ -185,8 +196,8 @@ class Call:
         ``run(torch, torch_npu, tensors, attributes)`` returns the results, and the inputs of the
         operator that the device computed, by name.
     values
-        Values of inputs that are not floating point: ``permutation``, a number, or the name of a
-        size below which they lie.
+        Values of inputs that are not floating-point numbers of any sign: ``positive``,
+        ``permutation``, a number, or the name of a size below which they are integers.
     derived
         Inputs of the operator that the device computes.
     given
@@ -194,16 +205,35 @@ class Call:
         axis that states it) and ``values``.
     reach
         Values of axes that torch can choose.
+    equal, broadcast
+        Axes that torch sets like another one, and sizes that are 1 or that of another one.
     by_gradient
         Whether torch calls the operator only as the gradient of another one, which may refuse a
         call first.
+    forward
+        That other operator, where its limits differ, and its arguments that have other names.
     """
 
-    def __init__(self, run, values=None, derived=(), given=None, reach=None, by_gradient=False):
+    def __init__(
+        self,
+        run,
+        values=None,
+        derived=(),
+        given=None,
+        reach=None,
+        equal=None,
+        broadcast=None,
+        by_gradient=False,
+        forward=None,
+    ):
         self.run, self.values, self.derived = run, values or {}, derived
         self.given, self.reach, self.by_gradient = given or {}, reach or {}, by_gradient
+        self.equal, self.broadcast, self.forward = equal or {}, broadcast or {}, forward or {}
 
 
+COS_OF_X = {"cos0": "x0", "cos1": "x1", "cos2": "x2"}
+STEPS = 1000
+"""Updates before this one are drawn below this."""
 EXPERTS = 64
 """Expert numbers are drawn below this."""
 INTEGERS = ("int32", "int64")
@@ -240,9 +270,24 @@ CALLS = {
         reach={"has_tokens": (True,)},
         by_gradient=True,
     ),
-    "rotary_position_embedding": Call(rotary_position_embedding, reach={"mode": (0, 1)}),
+    "rotary_position_embedding": Call(
+        rotary_position_embedding, reach={"mode": (0, 1)}, broadcast=COS_OF_X
+    ),
     "rotary_position_embedding_grad": Call(
-        rotary_position_embedding_grad, reach={"mode": (0, 1)}, by_gradient=True
+        rotary_position_embedding_grad,
+        reach={"mode": (0, 1)},
+        broadcast=COS_OF_X,
+        by_gradient=True,
+        forward={"operator": "rotary_position_embedding", "x": "dy"},
+    ),
+    "apply_adam_w_v2": Call(
+        apply_adam_w_v2,
+        {"v": "positive", "max_grad_norm": "positive", "step": STEPS},
+        reach={"step_dtype": ("float32",)},
+        equal={
+            **dict.fromkeys(("m_dtype", "v_dtype", "grad_dtype", "norm_dtype"), "dtype"),
+            "with_norm": "amsgrad",
+        },
     ),
     "swi_glu": Call(swi_glu),
     "swi_glu_grad": Call(swi_glu_grad, by_gradient=True),

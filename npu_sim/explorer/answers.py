@@ -22,9 +22,8 @@ from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.questions.explain import NearestCall, nearby_plans, nearest_calls
 from npu_sim.registry import load_operator
-from npu_sim.show.document import Document, Picture, Section
 from npu_sim.show.html import block_html, render
-from npu_sim.show.layout import lines_table
+from npu_sim.show.layout import Document, Picture, Section, lines_table
 from npu_sim.show.pictures import memory_map, order_strip, order_strips
 from npu_sim.show.plans import plan_report, plan_sections
 from npu_sim.show.svg import BAR_HEIGHT, WIDTH, bar, caption, mark, picture
@@ -75,12 +74,13 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     except NpuSimError as error:
         return {**refusal(error), "numbers": numbers}
     written = (call.operator, call.arguments, call.product, call.target)
-    texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
     common = {
         "numbers": numbers,
         "cli": command_line(*written),
         "python": python_call(*written),
-        "arguments": texts,
+        "arguments": {
+            name: value for name, value in call.arguments.items() if isinstance(value, str)
+        },
     }
     try:
         result = plan(call.operator, **call.options)
@@ -131,12 +131,11 @@ def section_answer(section: Section) -> dict[str, str]:
 
 def document_answer(document: Document) -> dict[str, Any]:
     """Return a report as the page shows it."""
-    sections = [section_answer(section) for section in document.sections]
     return {
         "outcome": "read",
         "good": document.outcome == "good",
         "headline": document.sentence,
-        "sections": sections,
+        "sections": [section_answer(section) for section in document.sections],
     }
 
 
@@ -180,8 +179,9 @@ def report_html(state: State, products: Mapping[str, Profile]) -> str:
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return the trace of a plan, for Perfetto."""
     call, result = _planned(state, products)
-    content = trace([timed_plan(result, call.target.profile)])
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(
+        trace([timed_plan(result, call.target.profile)]), ensure_ascii=False, separators=(",", ":")
+    )
 
 
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:
@@ -264,11 +264,13 @@ def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[st
 
 
 def _pictures(near: NearestCall) -> list[Section]:
-    ranges = (
-        str(first) if first == last else Text("{first} to {last}", first=first, last=last)
-        for first, last in near.ranges[:3]
+    accepted = joined(
+        (
+            str(first) if first == last else Text("{first} to {last}", first=first, last=last)
+            for first, last in near.ranges[:3]
+        ),
+        ", ",
     )
-    accepted = joined(ranges, ", ")
     now = Text(
         "now {name} = {now}; accepted: {accepted}", near.axis, now=near.now, accepted=accepted
     )

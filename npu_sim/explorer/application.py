@@ -168,8 +168,7 @@ def application(explorer: Explorer) -> Starlette:
         with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
             await _receive(request, body)
             body.seek(0)
-            handler = partial(receive_file, body=body, length=length)
-            return await _respond(handler, explorer, state)
+            return await _respond(partial(receive_file, body=body, length=length), explorer, state)
 
     async def guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
         """Refuse requests of other pages and programs, and set the headers of every response."""
@@ -276,9 +275,11 @@ async def _json_body(request: Request) -> dict[str, str]:
 
 def refused(status: int, why: str) -> Response:
     """Return a sentence with an error status; the connection ends, the rest of its input unread."""
-    content = encoded(translated(why))
     return Response(
-        content, status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
+        encoded(translated(why)),
+        status,
+        {"Connection": "close"},
+        media_type="text/plain; charset=utf-8",
     )
 
 
@@ -350,8 +351,11 @@ def _download(make: Callable[..., str], kind: str, file_name: str) -> Handler:
             content = make(state, explorer.products)
         except NpuSimError as error:
             return refused(HTTPStatus.CONFLICT, str(refusal(error)["text"]))
-        headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-        return Response(encoded(content), headers=headers, media_type=f"{kind}; charset=utf-8")
+        return Response(
+            encoded(content),
+            headers={"Content-Disposition": f'attachment; filename="{file_name}"'},
+            media_type=f"{kind}; charset=utf-8",
+        )
 
     return answer
 
@@ -456,19 +460,20 @@ class _HeaderTimeout(H11Protocol):
 
 def make_server(explorer: Explorer) -> Server:
     """Return the uvicorn server of an explorer; it prints nothing."""
-    config = Config(
-        application(explorer),
-        http=_HeaderTimeout,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    return Server(
+        Config(
+            application(explorer),
+            http=_HeaderTimeout,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
     )
-    return Server(config)
 
 
 def serve(explorer: Explorer) -> None:

@@ -65,12 +65,11 @@ def kind_of(name: str) -> str:
     """
     kind = KINDS.get(Path(name).suffix.lower())
     if kind is None or not NAME.fullmatch(name):
-        hint = (
-            ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for "
-            "calls; letters, digits, blanks and . _ + - before it"
-        )
         raise UsageError(
-            "file", Text("{name}: not a file that is read here", name=name[:100]), hint
+            "file",
+            Text("{name}: not a file that is read here", name=name[:100]),
+            ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for "
+            "calls; letters, digits, blanks and . _ + - before it",
         )
     return kind
 
@@ -93,13 +92,16 @@ class DroppedFiles:
         """
         most = MOST_FILE_BYTES[kind_of(name)]
         if length > most:
-            message = Text(
-                "{name} has {length} bytes, more than the {most} that are read of such a file",
-                name=name,
-                length=length,
-                most=most,
+            raise UsageError(
+                "file",
+                Text(
+                    "{name} has {length} bytes, more than the {most} that are read of such a file",
+                    name=name,
+                    length=length,
+                    most=most,
+                ),
+                "",
             )
-            raise UsageError("file", message, "")
         with self._lock:
             self._folder = self._folder or TemporaryDirectory(prefix="npu_sim_explorer_")
         folder = Path(self._folder.name)
@@ -286,8 +288,9 @@ def calls_answer(task: Task, report: Report) -> dict[str, Any]:
     with task.file.open("rb") as file:
         lines = _counted(file, Progress("checking calls", task.file.stat().st_size, report))
         matrix = check_file(lines, targets, directory=task.file.parent)
-    command = f"npu-sim preflight {shlex.quote(task.file.name)}"
-    return document_answer(preflight_report(matrix, task.file.name, command))
+    return document_answer(
+        preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}")
+    )
 
 
 def _target(state: State, products: Mapping[str, Profile]) -> "Column":

@@ -170,8 +170,9 @@ def axis_value(axis: Axis, text: str) -> Value:
         raise UsageError(
             axis.name, Text("{name} is empty", axis), Text("{default} is its default", axis)
         )
-    value = whole_number(axis.name, text) if isinstance(axis, Number) else text
-    return axis.value(axis.code(value))
+    return axis.value(
+        axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text)
+    )
 
 
 def axis_numbers(state: State) -> dict[str, int]:
@@ -188,8 +189,11 @@ def axis_numbers(state: State) -> dict[str, int]:
 def _switch(name: str, text: str) -> bool:
     lowered = text.lower()
     if lowered not in TRUE_WORDS + FALSE_WORDS:
-        message = Text("{name} must be true or false, got {text}", name=name, text=repr(text))
-        raise UsageError(name, message, "true or false")
+        raise UsageError(
+            name,
+            Text("{name} must be true or false, got {text}", name=name, text=repr(text)),
+            "true or false",
+        )
     return lowered in TRUE_WORDS
 
 
@@ -202,8 +206,11 @@ def _attribute(attribute: Attribute, text: str) -> Any:
         return attribute.kind(text)
     except ValueError:
         wanted = "integers separated by commas" if attribute.kind is IntArray else "a number"
-        message = Text("{name} = {text} is not {wanted}", attribute, text=repr(text), wanted=wanted)
-        raise UsageError(attribute.name, message, wanted) from None
+        raise UsageError(
+            attribute.name,
+            Text("{name} = {text} is not {wanted}", attribute, text=repr(text), wanted=wanted),
+            wanted,
+        ) from None
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:

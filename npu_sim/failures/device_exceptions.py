@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 from npu_sim.files.reading import open_plain
 from npu_sim.language import Text
 from npu_sim.status import UsageError
-from npu_sim.tiling.structures import ATOMIC_INDEX, WORD_BYTES
+from npu_sim.tiling import ATOMIC_INDEX, WORD_BYTES
 
 MOST_WORDS = 1 << 14
 """Maximum number of argument words of an exception."""
@@ -44,7 +44,7 @@ FACTS = tuple(
         ("para base", rf"para base: (?P<para_base>{NUMBER})\b"),
         ("errcode:(", r"errcode:(?P<errcode>\([^)]{1,80}\))"),
         ("errorStr:", r"errorStr: (?P<error_string>[^.]{1,200})\."),
-        ("kernel_name=", r"fault kernel_name=(?P<fault_kernel_name>[^,\s]{1,300})"),
+        ("kernel_name", r"fault kernel_name ?= ?(?P<fault_kernel_name>[\w./-]{0,299}\w)"),
         ("tilingKey", r"tilingKey = (?P<tiling_key>\d{1,20})"),
         ("totalLen", r"totalLen=\((?P<total_words>\d{1,9})\*8\)"),
         ("argsSize", r"argsSize=(?P<args_size>\d{1,9})"),

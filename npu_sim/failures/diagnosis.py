@@ -18,9 +18,8 @@ from npu_sim.failures.device_exceptions import (
     kernel_parts,
     read_exception_dump,
 )
-from npu_sim.failures.forms import (
+from npu_sim.failures.reader import (
     BEFORE,
-    CAUSES,
     CODES,
     COLLECTIVE,
     COMPILE,
@@ -40,14 +39,16 @@ from npu_sim.failures.forms import (
     STAGES,
     START,
     TILING,
-    TILING_FILES,
+    Finding,
     Proof,
+    Reading,
+    is_own_code,
+    lines_of_file,
+    read_lines,
 )
-from npu_sim.failures.reader import Finding, Reading, is_own_code, lines_of_file, read_lines
 from npu_sim.framework.arguments import Tensor
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Joined, Text, joined
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Joined, Text, bytes_text, joined
 from npu_sim.plans.answers import Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, find_operator, load_operator, operator_of_launch
@@ -60,7 +61,7 @@ from npu_sim.status import (
     shown,
     without_internal_frames,
 )
-from npu_sim.tiling.structures import decode_tiling, find_structure, flattened
+from npu_sim.tiling import decode_tiling, find_structure, flattened
 
 BLAMING_STAGES = (PARAMETER, TILING, SHAPE, DISPATCH, BEFORE)
 """Stages in which a synchronous call states its own failure."""
@@ -80,7 +81,7 @@ class Diagnosis(Printed, Frozen):
     codes: tuple[str, ...] = ()
     """All codes of the text."""
     stage: str | None = None
-    """Stage in which the failure arose, one of ``npu_sim.failures.forms.STAGES``."""
+    """Stage in which the failure arose, one of ``npu_sim.failures.reader.STAGES``."""
     argument: str | None = None
     """Argument as the text names it, or the operator's own name for it."""
     ranks: tuple[FrozenDict[Any], ...] = ()
@@ -268,9 +269,12 @@ def _stage(code: str | None, reading: Reading) -> str | None:
     if by_code in (COMPILE, COLLECTIVE, START) and DEVICE not in proved:
         return by_code
     # A launch that fails with the number of a device exception: the exception's own block, which
-    # has EZ9999, or the report of an earlier task's failure.
+    # has EZ9999 or names the kernel, or the report of an earlier task's failure.
     if LAUNCH in proved and DEVICE in proved | {by_code}:
-        return DEVICE if any(text.startswith("EZ9999") for text in reading.codes) else LAUNCH
+        own_block = reading.values("kernel") or any(
+            text.startswith("EZ9999") for text in reading.codes
+        )
+        return DEVICE if own_block else LAUNCH
     if COLLECTIVE in proved:
         return COLLECTIVE
     in_order = [stage for stage in STAGES if stage in proved]
@@ -300,7 +304,8 @@ def _named_operators(reading: Reading) -> Iterator[tuple[str, Proof]]:
         if proof == Proof.FILE:
             words = finding.value.split("_")
             launched = "".join(word.capitalize() for word in words)
-            launched = TILING_FILES.get(finding.value, launched)
+            titles = (entry.title for entry in OPERATORS if finding.value in entry.planner_files)
+            launched = next(titles, launched)
             name = next(filter(find_operator, map(_own_name, (launched, f"aclnn{launched}"))), "")
         elif _is_piece(finding) or (
             proof == Proof.FUNCTION and NOT_OPERATORS.search(finding.value)
@@ -467,8 +472,8 @@ def _lines(found: Diagnosis, planned: PlannedCall, reading: Reading) -> Iterator
         yield "kernel", Text("{kernel}", found)
     for finding in reading.values("cause")[:1]:
         yield "cause", Text("{cause}", cause=finding.value)
-        if finding.form.key in CAUSES:
-            yield "meaning", CAUSES[finding.form.key]
+        said = (said for entry in OPERATORS for said in entry.refusals)
+        yield from (("meaning", one.meaning) for one in said if one.key == finding.form.key)
     if found.argument:
         about_dtype = reading.values("argument")[0].form.about_dtype
         yield "argument", _argument_text(found.operator, found.argument, about_dtype)

@@ -237,8 +237,11 @@ def read_folder(folder: Path) -> Iterator[MeasuredLaunch]:
     """Yield the measured rows of a data base; lines are numbered through its files."""
     files = sorted(folder.rglob("*.csv"))[: MOST_FILES + 1]
     if len(files) > MOST_FILES:
-        message = Text("{folder}: more than {most} CSV files", folder=folder, most=MOST_FILES)
-        raise UsageError("file", message, "a folder with a CSV file for every kernel")
+        raise UsageError(
+            "file",
+            Text("{folder}: more than {most} CSV files", folder=folder, most=MOST_FILES),
+            "a folder with a CSV file for every kernel",
+        )
     line = 0
     for file in files:
         for launch in read_csv(file, kernel=file.stem):
@@ -277,13 +280,12 @@ class _Columns:
         }
         for required in ("duration_us",) if kernel else ("kernel", "duration_us"):
             if required not in self.positions:
-                wanted = " or ".join(repr(name) for name in COLUMNS[required])
                 raise UsageError(
                     "file",
                     "{file}, line 1: has no column {names}",
                     "its columns: {columns}",
                     file=file,
-                    names=wanted,
+                    names=" or ".join(repr(name) for name in COLUMNS[required]),
                     columns=", ".join(self.header)[:200] or "none",
                 )
         names = COLUMNS["duration_us"]
@@ -372,7 +374,6 @@ class _Columns:
             except ValueError:
                 value = math.nan
         if not 0 <= value < math.inf:
-            problem = "{value} is negative" if value < 0 else "{value} is not a number"
             raise UsageError(
                 "file",
                 Text(
@@ -380,7 +381,10 @@ class _Columns:
                     self,
                     line=line,
                     name=repr(self.header[position]),
-                    problem=Text(problem, value=repr(cell.strip().strip('"'))),
+                    problem=Text(
+                        "{value} is negative" if value < 0 else "{value} is not a number",
+                        value=repr(cell.strip().strip('"')),
+                    ),
                 ),
                 "a number, 0 or larger, or N/A",
             )
@@ -393,14 +397,13 @@ class _Columns:
         try:
             return tensors_of(*(self._text(cells, f"{side}_{fact}") for fact in TENSOR_FACTS))
         except ValueError as error:
-            column = self.header[self.positions[f"{side}_shapes"]]
             raise UsageError(
                 "file",
                 Text(
                     "{file}, line {line}, column {column}: {error}",
                     self,
                     line=line,
-                    column=repr(column),
+                    column=repr(self.header[self.positions[f"{side}_shapes"]]),
                     error=error,
                 ),
                 'such as "4096,1024;1024"',
@@ -544,8 +547,9 @@ class _Database:
 
     def _columns(self, table: str) -> set[str]:
         """Return the stored columns of a table; empty for a view, which may compute for ever."""
-        kind = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?"
-        found = self.database.execute(kind, (table,)).fetchone()
+        found = self.database.execute(
+            "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
+        ).fetchone()
         if found is None or "VIRTUAL" in str(found[0]).upper().split("(")[0]:
             return set()
         return {str(column[1]) for column in self.database.execute(f"PRAGMA table_info({table})")}
@@ -604,7 +608,6 @@ class _Database:
 
     def _wrong(self, table: str, row: int, column: str, value: Any, wanted: str) -> UsageError:
         """Return the error of a cell."""
-        shown = "NULL" if value is None else repr(value)[:40]
         return UsageError(
             "file",
             Text(
@@ -613,7 +616,7 @@ class _Database:
                 table=table,
                 row=row,
                 column=column,
-                value=shown,
+                value="NULL" if value is None else repr(value)[:40],
             ),
             wanted,
         )

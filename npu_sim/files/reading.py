@@ -41,9 +41,14 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
     except IsADirectoryError:
         pass
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
         raise UsageError(
-            argument, Text("{path}: cannot be read: {why}", path=path, why=why), hint
+            argument,
+            Text(
+                "{path}: cannot be read: {why}",
+                path=path,
+                why=getattr(error, "strerror", None) or error,
+            ),
+            hint,
         ) from None
     raise UsageError(
         argument, Text("{path}: cannot be read: it is not a plain file", path=path), hint
@@ -124,14 +129,13 @@ class YamlDocument:
 
     def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
-        name = ".".join(str(part) for part in key) or "the file"
         return UsageError(
             self.argument,
             Text(
                 "{path}, line {line}: {name}: {problem}",
                 self,
                 line=self.line(key),
-                name=name,
+                name=".".join(str(part) for part in key) or "the file",
                 problem=problem,
             ),
             hint,
@@ -147,8 +151,10 @@ class YamlDocument:
         first = problems[0]
         key = tuple(first["loc"])
         if first["type"] == "extra_forbidden":
-            names = [name for group in known_keys for name in group]
-            problem: str = Text("unknown key{hint}", hint=closest(str(key[-1]), names))
+            problem: str = Text(
+                "unknown key{hint}",
+                hint=closest(str(key[-1]), [name for group in known_keys for name in group]),
+            )
         elif first["type"] == "missing":
             problem = "is missing"
         elif first["type"] == "value_error":
@@ -193,10 +199,13 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
             node, data = _read(text, path, yaml.SafeLoader, refusal)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = Text(", line {line}", line=mark.line + 1) if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not YAML"
         raise refusal(
-            Text("{path}{line}: not valid YAML: {problem}", path=path, line=line, problem=problem)
+            Text(
+                "{path}{line}: not valid YAML: {problem}",
+                path=path,
+                line=Text(", line {line}", line=mark.line + 1) if mark is not None else "",
+                problem=getattr(error, "problem", None) or "not YAML",
+            )
         ) from None
     except UsageError:  # a ValueError too
         raise
@@ -246,8 +255,9 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
-            length = len(event.value)
-            message = Text("{where}: a value of {length} characters", where=where(), length=length)
+            message = Text(
+                "{where}: a value of {length} characters", where=where(), length=len(event.value)
+            )
             raise refusal(message, Text("at most {most} characters", most=YAML_SCALAR))
         if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
             message = Text(
@@ -260,8 +270,9 @@ def _refuse_unsafe(text: str, path: Path, loader_class: Any, refusal: Refusal) -
 
 
 def _place(path: Path, event: yaml.Event) -> str:
-    line = event.start_mark.line + 1 if event.start_mark else 1
-    return Text("{path}, line {line}", path=path, line=line)
+    return Text(
+        "{path}, line {line}", path=path, line=event.start_mark.line + 1 if event.start_mark else 1
+    )
 
 
 def _collect_lines(
@@ -272,13 +283,12 @@ def _collect_lines(
             inner = (*key, name.value)
             line = name.start_mark.line + 1
             if inner in lines:
-                dotted = ".".join(str(part) for part in inner)
                 raise refusal(
                     Text(
                         "{path}, line {line}: {dotted}: repeats the key of line {first_line}",
                         path=path,
                         line=line,
-                        dotted=dotted,
+                        dotted=".".join(str(part) for part in inner),
                         first_line=lines[inner],
                     )
                 )

@@ -50,9 +50,12 @@ def read_tensor(name: str, text: str) -> np.ndarray:
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # numpy.save stores ml_dtypes as void
     if array.dtype == np.uint16 and not dtype:
-        message = Text("{name} = {text}: uint16 is no dtype of a tensor", name=name, text=text)
         hint = Text("for bits of bfloat16 write {text}:bf16, of float16 {text}:fp16", text=text)
-        raise UsageError(name, message, hint)
+        raise UsageError(
+            name,
+            Text("{name} = {text}: uint16 is no dtype of a tensor", name=name, text=text),
+            hint,
+        )
     try:
         return _taken_as(array, numpy_dtype(dtype)) if dtype else array
     except (ValueError, TypeError) as error:

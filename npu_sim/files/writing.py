@@ -25,10 +25,13 @@ HINT = "name a file in a folder you may write to"
 def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> UsageError:
     """Return the error for a path that the system does not allow us to write."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    why = getattr(error, "strerror", None) or error
     return UsageError(
         argument,
-        Text("{path}: cannot be written: {why}", path=_shown(path), why=why),
+        Text(
+            "{path}: cannot be written: {why}",
+            path=_shown(path),
+            why=getattr(error, "strerror", None) or error,
+        ),
         "make room, or name a file on another disk" if full else HINT,
     )
 
@@ -109,7 +112,7 @@ def _identity(path: Path) -> object:
 
 
 def require_room(path: Path, needed_bytes: int) -> None:
-    """Check that the disk of a file has room for ``needed_bytes``.
+    """Check that the disk of a file has ``needed_bytes`` free.
 
     Raises UsageError with the needed and the free bytes.
     """

@@ -26,7 +26,7 @@ from npu_sim.framework.target import Target
 from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import AclnnError
-from npu_sim.tiling.fields import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
+from npu_sim.tiling.common import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
 
 CACHED_CALLS = 256
 """Number of checked calls that are cached."""

@@ -20,7 +20,7 @@ from npu_sim.framework.case import Inspection
 from npu_sim.framework.inference import dtype_of, stated_elsewhere
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import require_bool
-from npu_sim.language import Text, joined
+from npu_sim.language import Argument, Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
 from npu_sim.status import (
     INVALID,
@@ -276,7 +276,9 @@ class Holds(Check):
         limits = ", ".join(f"{name} = {value}" for name, value in known.items())
         if self.documented:
             limits = Text(
-                '{limits}, a documented limit: limits="hardware" allows more', limits=limits
+                "{limits}, a documented limit: {hardware} allows more",
+                limits=limits,
+                hardware=Argument("limits", "hardware"),
             )
         return AclnnError(
             self.status,

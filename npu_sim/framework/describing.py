@@ -24,7 +24,7 @@ from npu_sim.plans.model import (
     WorkspacePart,
 )
 from npu_sim.plans.workspace import executor_workspace, kernel_workspace
-from npu_sim.tiling.fields import vendor_fields
+from npu_sim.tiling.common import vendor_fields
 
 Range = tuple[int, int]
 """Half-open."""

@@ -256,7 +256,7 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
                 name=name,
                 spec=spec,
             ),
-            "npu_sim.plan needs no memory for it",
+            "a plan needs no memory for it",
         ) from None
 
 
@@ -459,7 +459,7 @@ def _require_room(tensors: Mapping[str, Array]) -> None:
             total=total,
             limit=limit,
         )
-    raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it")
+    raise AclnnError(RUNTIME_FAILURE, name, message, "a plan needs no memory for it")
 
 
 def _require_whole_files(tensors: Mapping[str, Array]) -> None:

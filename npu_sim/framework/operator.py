@@ -133,7 +133,7 @@ class Operator:
         The contract, in the product's order: see :mod:`npu_sim.framework.checks`. A plain function
         of an :class:`Inspection` is a check too.
     tiling
-        NamedTuple of the planner's result, its fields a table (:mod:`npu_sim.tiling.fields`).
+        NamedTuple of the planner's result, its fields a table (:mod:`npu_sim.tiling.common`).
     tile
         ``tile(row, device, rules) -> tiling`` in integers, so that Numba can compile it.
     used_bytes

@@ -20,12 +20,22 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.device_evidence import path_key, shipped_evidence
-from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Launch, Plan, ProfileKey, read
+from npu_sim.plans.model import (
+    REFUSED,
+    Caveat,
+    Decision,
+    Flip,
+    Launch,
+    Plan,
+    ProfileKey,
+    caveat,
+    read,
+)
 from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES, family_of
 from npu_sim.releases import release_assumption
 from npu_sim.status import SUCCESS, AclnnError, NotModelledError, NpuSimError, UsageError
-from npu_sim.tiling.structures import find_structure, pack
+from npu_sim.tiling import find_structure, pack
 
 
 @dataclass(frozen=True)
@@ -189,8 +199,13 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
 def _assumed(profile: Profile, assumption: str) -> Iterator[Caveat]:
     """Yield a caveat for what is assumed of a release, if anything is."""
     if assumption:
-        message = Text("release {release}: {assumption}", profile, assumption=assumption)
-        yield Caveat(code="release_assumed", message=message)
+        yield caveat(
+            "release_assumed",
+            "",
+            "release {release}: {assumption}",
+            release=profile.release,
+            assumption=assumption,
+        )
 
 
 def _device_evidence(case: Case, described: Description) -> str:
@@ -234,13 +249,16 @@ def _beyond_memory(case: Case, workspace_bytes: int) -> tuple[Caveat, ...]:
             )
     if memory is None:
         return ()
-    message = Text(
-        "tensors and workspace take {needed} bytes, {soc} has {memory} bytes of memory",
-        case.profile,
-        needed=needed,
-        memory=memory,
+    return (
+        caveat(
+            "exceeds_memory",
+            "",
+            "tensors and workspace take {needed} bytes, {soc} has {memory} bytes of memory",
+            needed=needed,
+            soc=case.profile.soc,
+            memory=memory,
+        ),
     )
-    return (Caveat(code="exceeds_memory", message=message),)
 
 
 def _with_outcomes(case: Case, described: Description) -> tuple[Decision, ...]:

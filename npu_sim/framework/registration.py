@@ -31,7 +31,7 @@ from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
 from npu_sim.status import UsageError, closest
-from npu_sim.tiling.fields import FP32_VALUE, table
+from npu_sim.tiling.common import FP32_VALUE, table
 
 ATTRIBUTE_KINDS = (int, float, bool, str, IntArray)
 Problem = tuple[str, str, str]
@@ -267,7 +267,7 @@ def _check_problems(operator: Operator) -> Iterator[Problem]:
 def _tiling_problems(operator: Operator) -> Iterator[Problem]:
     if "status" not in getattr(operator.tiling, "_fields", ()):
         message = Text("{tiling} has no field status", tiling=repr(operator.tiling))
-        yield "tiling", message, "a NamedTuple with status and fields, see npu_sim.tiling.fields"
+        yield "tiling", message, "a NamedTuple with status and fields, see npu_sim.tiling.common"
         return
     try:
         columns = table(operator.tiling)

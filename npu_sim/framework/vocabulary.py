@@ -54,7 +54,7 @@ from npu_sim.framework.inference import arguments_of, bound_sizes
 from npu_sim.framework.operator import DATA, FORMULA, Assumed, Operator
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.target import Order, Target
-from npu_sim.language import Text, Verbatim, joined
+from npu_sim.language import Argument, Text, Verbatim, joined
 from npu_sim.numbers.formats import (
     FORMATS,
     ORDERED_ADDITIONS,
@@ -103,18 +103,22 @@ from npu_sim.tiling.common import (
     FP32_PER_BLOCK,
     ROWS_IN_UB,
     SORTABLE_ROWS,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Part,
     align,
     alignment,
     ceil_div,
     chunk_range,
     element_bytes,
     largest_power,
+    nothing,
     sort_workspace_bytes,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
 
 __all__ = [
     "ASCEND_950",
@@ -147,6 +151,7 @@ __all__ = [
     "VECTOR_LANES",
     "AclnnError",
     "Allocation",
+    "Argument",
     "Arguments",
     "Assumed",
     "Attribute",

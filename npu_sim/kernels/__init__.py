@@ -6,7 +6,7 @@ work is divided differently names its first parameter accordingly, for instance 
 ``token``.)
 
 Kernels call functions under ``@device_function``, allocate nothing (the caller provides scratch;
-see `npu_sim.kernels.engine.threads`) and raise nothing. Chunks write to different elements, so
+see `npu_sim.kernels.engine.compile`) and raise nothing. Chunks write to different elements, so
 results do not depend on the number of threads. Arguments that belong together are passed as a
 NamedTuple; compiled code reads its fields as if they were separate arguments.
 

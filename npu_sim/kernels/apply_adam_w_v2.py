@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
 from npu_sim.kernels.vectors.lanes_edges import store_rounded
 from npu_sim.numbers.scalars import widen
@@ -28,8 +27,8 @@ Floats = NDArray[np.float32]
 M, V, LARGEST, VAR = range(4)
 """Rows of the scratch memory of a thread."""
 OVERFLOWS, UNDERFLOWS, MOMENTS = range(3)
-"""Counts: finite gradients whose square is inf, second moments that are stored as 0, and elements
-of m and v that are not 0."""
+"""Counts: finite gradients whose square is inf, second moments that are stored as 0, and pieces in
+which m or v is not all 0."""
 
 
 class State(NamedTuple):
@@ -67,23 +66,21 @@ class Scalars(NamedTuple):
 def _moments(m, v, grad, s: Scalars, is_950: bool, scratch: Floats, counts) -> None:
     """Compute m' and v' of a piece."""
     new_m, new_v = scratch[M], scratch[V]
-    overflows, moments = 0, 0
-    if is_950:
-        for index in range(grad.size):
-            g, old_m = widen(grad[index]) * s.sign, widen(m[index])
-            new_m[index] = old_m * s.beta1 + g * s.rest1
-    else:
-        for index in range(grad.size):
-            g, old_m = widen(grad[index]) * s.sign, widen(m[index])
-            new_m[index] = (g - old_m) * s.rest1 + old_m
+    overflows, moments = False, False
     for index in range(grad.size):
-        g, old_v = widen(grad[index]) * s.sign, widen(v[index])
+        g, old_m, old_v = widen(grad[index]) * s.sign, widen(m[index]), widen(v[index])
         square = g * g
+        decayed = old_m * s.beta1 + g * s.rest1
+        moved = (g - old_m) * s.rest1 + old_m
+        new_m[index] = decayed if is_950 else moved
         new_v[index] = old_v * s.beta2 + square * s.rest2
-        overflows += (square == _INFINITY) & (abs(g) < _INFINITY)
-        moments += (old_v != _ZERO) | (widen(m[index]) != _ZERO)
-    counts[OVERFLOWS] += overflows
+        overflows |= (square == _INFINITY) & (abs(g) < _INFINITY)
+        moments |= (old_v != _ZERO) | (old_m != _ZERO)
     counts[MOMENTS] += moments
+    if overflows:  # rare, and counting takes longer than asking whether there is one
+        for index in range(grad.size):
+            g = widen(grad[index])
+            counts[OVERFLOWS] += (g * g == _INFINITY) & (abs(g) < _INFINITY)
 
 
 @device_function

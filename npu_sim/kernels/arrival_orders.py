@@ -19,8 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    long_kernel,
+    thread_count,
+    thread_scratch,
+)
 from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -223,7 +227,6 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
 @long_kernel
 def _study_chunk(
     chunk: int,
-    chunks: int,
     contributions: Contributions,
     orders: Orders,
     stored: NDArray[Any],
@@ -231,15 +234,15 @@ def _study_chunk(
     places: Integers,
     totals: Floats,
 ) -> None:
-    """Study every ``chunks``-th part.
+    """Study a chunk of the parts: one of as many as there are chunks.
 
-    ``places`` (chunks, 3, contributions) and ``totals`` are scratch.
+    ``places`` (chunks, 3, contributions) and ``totals`` (chunks, columns) are scratch.
     """
     values, starts, cores, keys, factors = contributions
     codes, seeds, columns_together = orders
     lowest, highest, hashes = spread
     columns, sums = values.shape[1], totals[chunk]
-    for part in range(chunk, keys.size, chunks):
+    for part in range(chunk, keys.size, len(totals)):
         part_values = values[starts[part] : starts[part + 1]]
         own_cores = cores[starts[part] : starts[part + 1]]
         lines, order = places[chunk, :2], places[chunk, 2, : own_cores.size]
@@ -274,21 +277,20 @@ def study_orders(
     threads, most = thread_count(), int(np.diff(contributions.starts).max(initial=0))
     places = thread_scratch(threads, 3, most, dtype=np.int64)
     totals = thread_scratch(threads, contributions.values.shape[1])
-    _study_chunk.over(threads, threads, contributions, orders, stored, spread, places, totals)
+    _study_chunk.over(threads, contributions, orders, stored, spread, places, totals)
 
 
 @long_kernel
 def _arrive(
     row: int,
-    code: int,
-    seed: tuple[int, int],
+    order: tuple[int, tuple[int, int]],
     keys: Integers,
     cores: Integers,
     values: Floats,
     lines: Integers,
     orders: Integers,
 ) -> None:
-    arrival(code, seed, keys[row], cores, values, lines[row], orders[row])
+    arrival(order[0], order[1], keys[row], cores, values, lines[row], orders[row])
 
 
 def _arrived(
@@ -297,7 +299,7 @@ def _arrived(
     """Return the order of arrival (keys, contributions) for every key."""
     orders = np.empty((keys.size, cores.size), np.int64)
     lines = np.empty((keys.size, 2, cores.size), np.int64)
-    _arrive.over(keys.size, code, seed, keys, cores, values, lines, orders)
+    _arrive.over(keys.size, (code, seed), keys, cores, values, lines, orders)
     return orders
 
 
@@ -339,5 +341,4 @@ def arrival_of(
     Arguments as in :class:`Contributions` and :class:`Orders`; the columns begin..end decide
     adversarial orders.
     """
-    order: Any = _arrived(code, seed, np.array([key]), cores, values[:, begin:end])[0]
-    return order
+    return _arrived(code, seed, np.array([key]), cores, values[:, begin:end])[0]

@@ -14,8 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_orders import RANDOM, Contributions, arrival, open_lines
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    long_kernel,
+    thread_count,
+    thread_scratch,
+)
 from npu_sim.kernels.vectors.lane_type import ONE, ZERO, Floats, Integers
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -449,20 +453,21 @@ def _decide(
 @long_kernel
 def _search_chunk(
     chunk: int,
-    chunks: int,
     contributions: Contributions,
     places: Integers,
-    targets: Floats,
-    initial: Floats,
-    finish: Finish,
-    seed: int,
-    prove: bool,
+    goals: Goal,
+    search_for: tuple[int, bool],
     scratch: Scratch,
     outcome: Outcome,
 ) -> None:
-    """Search for every ``chunks``-th element."""
-    values, starts, cores, keys, factors = contributions
-    for element in range(chunk, places.shape[0], chunks):
+    """Search for the elements of a chunk: one of as many as there are chunks.
+
+    - ``goals``: goals of all elements, with arrays for numbers.
+    - ``search_for``: seed, and whether to ``prove``; see :func:`search`.
+    """
+    values, starts, cores, keys, _ = contributions
+    seed, prove = search_for
+    for element in range(chunk, places.shape[0], len(scratch.terms)):
         part, column = places[element, 0], places[element, 1]
         begin, stop = starts[part], starts[part + 1]
         scratch_arrays = Scratch(
@@ -479,7 +484,7 @@ def _search_chunk(
         )
         for position in range(stop - begin):
             scratch_arrays.terms[position] = values[begin + position, column]
-        goal = Goal(targets[element], factors[part], initial[element], finish)
+        goal = Goal(goals.target[element], goals.factor[part], goals.initial[element], goals.finish)
         key = keys[part] * values.shape[1] + column
         outcome.how[element] = _decide(
             cores[begin:stop], goal, (seed, key), prove, scratch_arrays, outcome, element
@@ -554,8 +559,8 @@ def search(
         *(np.empty(elements, np.int64) for _ in range(2)),
     )
     initial = np.zeros(elements, np.float32) if initial is None else initial
+    goals = Goal(targets, contributions.factors, initial, finish)
     _search_chunk.over(
-        *(threads, threads, contributions, places, targets, initial, finish, effort.seed, prove),
-        *(scratch, outcome),
+        threads, contributions, places, goals, (effort.seed, prove), scratch, outcome
     )
     return outcome, scratch.trail[0, :most]

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, threads_for
 from npu_sim.kernels.vectors.lane_blocks import (
     LOWEST_MODERATE,
     block_length,

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ZERO, Stored
 from npu_sim.kernels.vectors.lanes import (
     end_streams,

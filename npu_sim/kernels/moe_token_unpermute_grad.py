@@ -30,8 +30,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, inlined_function, kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    inlined_function,
+    kernel,
+    thread_count,
+    thread_scratch,
+)
 from npu_sim.kernels.vectors.lane_blocks import store_numbers, stream_numbers
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES, NOTHING_YET, ZERO, Floats, Lanes, Stored
 from npu_sim.kernels.vectors.lanes import (

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, multiply_add
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,

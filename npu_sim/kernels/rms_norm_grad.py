@@ -24,8 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_orders import SEQUENTIAL, arrivals
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    kernel,
+    thread_count,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lane_type import ZERO, Floats, Integers
 from npu_sim.kernels.vectors.lanes import (
     ORDERED_LANES,
@@ -63,6 +68,18 @@ class Row(NamedTuple):
     rstd: np.float32
 
 
+class Target(NamedTuple):
+    """Where dy * xh of a row goes: to ``vector``, added to ``other`` with ``adds``.
+
+    ``ahead`` is the prefetch distance in elements.
+    """
+
+    vector: Floats
+    other: Floats
+    adds: bool
+    ahead: int
+
+
 @device_function
 def _columns_of(row: Row, begin: int, end: int) -> Row:
     """Return the columns begin..end of a row."""
@@ -70,24 +87,25 @@ def _columns_of(row: Row, begin: int, end: int) -> Row:
 
 
 @device_function
-def _products(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> Any:
-    """Add dy*xh of a vector of columns to dgamma; return the products to be summed.
+def _products(row: Row, target: Target, column: int, gamma_last: bool) -> Any:
+    """Write dy*xh of a vector of columns to the target; return the products to be summed.
 
     These are (dy*gamma)*xh, or (dy*xh)*gamma with ``gamma_last`` (key 2).
     """
     xh = load_ordered(row.x, column) * row.rstd
     dy, gamma = load_ordered(row.dy, column), load_ordered(row.gamma, column)
     product = dy * xh
-    store_lanes(dgamma, column, load_ordered(dgamma, column) + product)
+    total = load_ordered(target.other, column) + product if target.adds else product
+    store_lanes(target.vector, column, total)
     return product * gamma if gamma_last else (dy * gamma) * xh
 
 
 @device_function
-def _product(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> np.float32:
+def product(row: Row, target: Target, column: int, gamma_last: bool) -> np.float32:
     """Like `_products`, for one column."""
     xh, dy, gamma = widen(row.x[column]) * row.rstd, widen(row.dy[column]), widen(row.gamma[column])
     product = dy * xh
-    dgamma[column] = dgamma[column] + product
+    target.vector[column] = target.other[column] + product if target.adds else product
     return product * gamma if gamma_last else (dy * gamma) * xh
 
 
@@ -97,43 +115,52 @@ def _lane_sum(row: Row, dgamma: Floats, scratch: Floats) -> np.float32:
 
     64 products at a time are added lane by lane, then the lanes as a tree.
     """
-    accumulators = scratch[:LANE_COUNT]
+    accumulators, target = scratch[:LANE_COUNT], Target(dgamma, dgamma, True, 0)
     first = splat(ZERO, dgamma)
     second, third, fourth = first, first, first
     whole = dgamma.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
         prefetch_lines(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize, LANE_COUNT)
         prefetch_lines(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize, LANE_COUNT)
-        first = first + _products(row, dgamma, column, False)
-        second = second + _products(row, dgamma, column + ORDERED_LANES, False)
-        third = third + _products(row, dgamma, column + 2 * ORDERED_LANES, False)
-        fourth = fourth + _products(row, dgamma, column + 3 * ORDERED_LANES, False)
+        first = first + _products(row, target, column, False)
+        second = second + _products(row, target, column + ORDERED_LANES, False)
+        third = third + _products(row, target, column + 2 * ORDERED_LANES, False)
+        fourth = fourth + _products(row, target, column + 3 * ORDERED_LANES, False)
     keep_lanes(accumulators, first, second, third, fourth)
     for column in range(whole, dgamma.size):
-        product = _product(row, dgamma, column, False)
-        accumulators[column - whole] = accumulators[column - whole] + product
+        one = product(row, target, column, False)
+        accumulators[column - whole] = accumulators[column - whole] + one
     return add_lanes(accumulators)
 
 
 @device_function
-def _put_products(
-    row: Row, dgamma: Floats, products: Floats, accumulate: bool, gamma_last: bool
+def put_products(
+    whole_row: Row,
+    whole_target: Target,
+    begin: int,
+    end: int,
+    products: Floats,
+    accumulate: bool,
+    gamma_last: bool,
 ) -> None:
-    """Add dy*xh to dgamma; write the products of a row, or add them with ``accumulate``.
+    """Write dy*xh of the columns begin..end of a row to the target, and their products.
 
-    ``products`` may be longer than the row.
+    With ``accumulate`` the products are added to ``products``, which may be longer.
     """
-    whole = dgamma.size // ORDERED_LANES * ORDERED_LANES
+    row, size = _columns_of(whole_row, begin, end), end - begin
+    vector, other, adds, ahead = whole_target
+    target = Target(vector[begin:end], other[begin:end], adds, ahead)
+    whole = size // ORDERED_LANES * ORDERED_LANES
     for column in range(0, whole, ORDERED_LANES):
-        prefetch(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize)
-        prefetch(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize)
-        lanes = _products(row, dgamma, column, gamma_last)
+        prefetch(row.dy, column + ahead)
+        prefetch(row.x, column + ahead)
+        lanes = _products(row, target, column, gamma_last)
         store_lanes(
             products, column, load_ordered(products, column) + lanes if accumulate else lanes
         )
-    for column in range(whole, dgamma.size):
-        product = _product(row, dgamma, column, gamma_last)
-        products[column] = products[column] + product if accumulate else product
+    for column in range(whole, size):
+        one = product(row, target, column, gamma_last)
+        products[column] = products[column] + one if accumulate else one
 
 
 @device_function
@@ -144,8 +171,9 @@ def _halved_sum(row: Row, dgamma: Floats, products: Floats, gamma_last: bool) ->
     step is fused with the multiplication: products of the front are stored, others are added.
     """
     columns, front = dgamma.size, front_of(dgamma.size)
-    _put_products(_columns_of(row, 0, front), dgamma[:front], products, False, gamma_last)
-    _put_products(_columns_of(row, front, columns), dgamma[front:], products, True, gamma_last)
+    target = Target(dgamma, dgamma, True, LOOKAHEAD_BYTES // row.x.itemsize)
+    put_products(row, target, 0, front, products, False, gamma_last)
+    put_products(row, target, front, columns, products, True, gamma_last)
     if front < LANE_COUNT:
         clear(products[front:LANE_COUNT])
     return halve(products, max(front, LANE_COUNT))
@@ -236,12 +264,15 @@ class Split(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Inputs of all rows, and dx; see `rms_norm_grad`."""
+    """Inputs of all rows, and dx."""
 
     dy: NDArray[Any]
+    """(rows, columns); like ``x`` and ``dx`` a storage array of one dtype."""
     x: NDArray[Any]
     rstd: Floats
+    """float32 (rows,)"""
     gamma: NDArray[Any]
+    """(columns,): storage array of the same dtype or float32."""
     dx: NDArray[Any]
 
 
@@ -428,26 +459,14 @@ def _batches(
 
 
 def rms_norm_grad(
-    dy: NDArray[Any],
-    x: NDArray[Any],
-    rstd: Floats,
-    gamma: NDArray[Any],
-    split: Split,
-    deterministic: bool,
-    core_order: int,
-    seed: int,
-    dx: NDArray[Any],
-    dgamma: Floats,
+    rows: Rows, split: Split, deterministic: bool, core_order: int, seed: int, dgamma: Floats
 ) -> None:
     """Compute dx and dgamma.
 
     Parameters
     ----------
-    dy, x, dx : (rows, columns)
-        Storage arrays of one dtype.
-    rstd : float32 (rows,)
-    gamma : (columns,)
-        Storage array of the same dtype or float32.
+    rows
+        Inputs, and dx, which is written.
     split
         Path, and split of the rows over cores.
     deterministic
@@ -457,15 +476,15 @@ def rms_norm_grad(
         :mod:`npu_sim.kernels.arrival_orders`.
     dgamma : float32 (columns,)
     """
-    rows, columns = x.shape
     dgamma.fill(0)
     schedule = _schedule if split.path == PIECES else _cached_schedule
-    batches = schedule(split, rows, columns, x.itemsize, deterministic, core_order, seed)
-    contributions = np.empty((batches[0][1].orders.shape[1], columns), np.float32)
-    input_rows = Rows(dy, x, rstd, gamma, dx)
+    batches = schedule(
+        split, len(rows.x), dgamma.size, rows.x.itemsize, deterministic, core_order, seed
+    )
+    contributions = np.empty((batches[0][1].orders.shape[1], dgamma.size), np.float32)
     for cores, arrival in batches:
         drawn = contributions[: arrival.orders.shape[1]]
-        _compute_rows(input_rows, split, cores, drawn)
+        _compute_rows(rows, split, cores, drawn)
         _fold(drawn, arrival, dgamma)
 
 
@@ -501,7 +520,7 @@ def contributions(
 ) -> tuple[Integers, Floats]:
     """Return the core of every contribution, cores ascending, and the contributions.
 
-    Arguments are those of :func:`rms_norm_grad`; contributions are (contributions, columns).
+    Arguments are those of :class:`Rows`; contributions are (contributions, columns).
     """
     rows, columns = x.shape
     counts = split.contributions(rows)

@@ -17,23 +17,29 @@ The orders as trees, verified by probes: ``npu_sim/operators/rms_norm_grad/ascen
 Source: specification page ``rms_norm_grad_950``, "Kernels and order".
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_count, thread_scratch, threads_for
-from npu_sim.kernels.rms_norm_grad import LOOKAHEAD_BYTES, Row, Rows, row_of, write_dx
-from npu_sim.kernels.vectors.lane_type import Floats, Integers
-from npu_sim.kernels.vectors.lanes import (
-    ORDERED_LANES,
-    end_streams,
-    is_streamed,
-    load_ordered,
-    prefetch,
-    store_lanes,
+from npu_sim.kernels.engine.compile import (
+    device_function,
+    kernel,
+    thread_count,
+    thread_scratch,
+    threads_for,
 )
+from npu_sim.kernels.rms_norm_grad import (
+    LOOKAHEAD_BYTES,
+    Row,
+    Target,
+    product,
+    put_products,
+    row_of,
+    write_dx,
+)
+from npu_sim.kernels.rms_norm_grad import Rows as Rows
+from npu_sim.kernels.vectors.lane_type import Floats, Integers
+from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
 from npu_sim.kernels.vectors.row_sums import (
     LANE_COUNT,
     SLOTS,
@@ -45,7 +51,6 @@ from npu_sim.kernels.vectors.row_sums import (
     level,
     paired,
 )
-from npu_sim.numbers.scalars import widen
 
 PIECE_COLUMNS = 4096
 PADDED_COLUMNS = 128
@@ -86,59 +91,12 @@ class Trees(NamedTuple):
     the others are first added to the front."""
 
 
-class Target(NamedTuple):
-    """Where dy * xh of a row goes: to ``vector``, added to ``other`` with ``adds``.
-
-    ``ahead`` is the prefetch distance in elements.
-    """
-
-    vector: Floats
-    other: Floats
-    adds: bool
-    ahead: int
-
-
-@device_function
-def _products(row: Row, target: Target, column: int) -> Any:
-    """Write dy*xh of a vector of columns to its target; return (dy*gamma)*xh."""
-    xh = load_ordered(row.x, column) * row.rstd
-    dy, gamma = load_ordered(row.dy, column), load_ordered(row.gamma, column)
-    product = dy * xh
-    if target.adds:
-        product = load_ordered(target.other, column) + product
-    store_lanes(target.vector, column, product)
-    return (dy * gamma) * xh
-
-
-@device_function
-def _product(row: Row, target: Target, column: int) -> np.float32:
-    """Like `_products`, for one column."""
-    xh, dy, gamma = widen(row.x[column]) * row.rstd, widen(row.dy[column]), widen(row.gamma[column])
-    product = dy * xh
-    if target.adds:
-        product = target.other[column] + product
-    target.vector[column] = product
-    return (dy * gamma) * xh
-
-
-@device_function
-def _put(row: Row, target: Target, begin: int, end: int, products: Floats) -> None:
-    """Write the products of the columns begin..end to ``products`` and to the target."""
-    whole = begin + (end - begin) // ORDERED_LANES * ORDERED_LANES
-    for column in range(begin, whole, ORDERED_LANES):
-        prefetch(row.dy, column + target.ahead)
-        prefetch(row.x, column + target.ahead)
-        store_lanes(products, column - begin, _products(row, target, column))
-    for column in range(whole, end):
-        products[column - begin] = _product(row, target, column)
-
-
 @device_function
 def _whole_sum(row: Row, target: Target, products: Floats) -> np.float32:
     """Return the sum of the products of a row of at most 6144 columns."""
     columns = row.gamma.size
     padded = (columns + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
-    _put(row, target, 0, columns, products)
+    put_products(row, target, 0, columns, products, False, False)
     clear(products[columns:padded])
     return cols_sum(products, padded)
 
@@ -156,8 +114,9 @@ def _pieces_sum(
     clear(levels)
     for begin in range(0, body, PIECE_COLUMNS):
         first, last = min(body + begin, columns), min(body + begin + PIECE_COLUMNS, columns)
-        _put(row, target, begin, begin + PIECE_COLUMNS, products)
-        _put(row, target, first, last, products[PIECE_COLUMNS:])
+        end = begin + PIECE_COLUMNS
+        put_products(row, target, begin, end, products, False, False)
+        put_products(row, target, first, last, products[PIECE_COLUMNS:], False, False)
         count = PIECE_COLUMNS + last - first
         padded = (count + PADDED_COLUMNS - 1) // PADDED_COLUMNS * PADDED_COLUMNS
         clear(products[count:padded])
@@ -166,7 +125,7 @@ def _pieces_sum(
         add_slot(levels, begin // PIECE_COLUMNS, slot, lanes, 1)
     total = level(levels, body // PIECE_COLUMNS, lanes)
     for column in range(min(2 * body, columns), columns):
-        _product(row, target, column)
+        product(row, target, column, False)
     return total
 
 
@@ -366,33 +325,21 @@ def _folded_rows(count: int) -> int:
     return power // 2 if power == count and count > BLOCK_ROWS else power
 
 
-def rms_norm_grad(
-    dy: NDArray[Any],
-    x: NDArray[Any],
-    rstd: Floats,
-    gamma: NDArray[Any],
-    trees: Trees,
-    body: int,
-    dx: NDArray[Any],
-    dgamma: Floats,
-) -> None:
+def rms_norm_grad(rows: Rows, trees: Trees, body: int, dgamma: Floats) -> None:
     """Compute dx and dgamma.
 
     Parameters
     ----------
-    dy, x, dx : (rows, columns)
-        Storage arrays of one dtype, at least one row.
-    rstd : float32 (rows,)
-    gamma : (columns,)
-        Storage array of the same dtype or float32.
+    rows
+        Inputs, of at least one row, and dx, which is written.
     trees
         The order of the rows in dgamma.
     body
         Columns that later ones are added to in the sum of a row; 0 for whole rows.
     dgamma : float32 (columns,)
     """
-    columns = x.shape[1]
-    threads = min(threads_for(dy.nbytes + x.nbytes + dx.nbytes), trees.firsts.size)
+    columns = dgamma.size
+    threads = min(threads_for(3 * rows.x.nbytes), trees.firsts.size)
     depth = int(trees.sizes.max()).bit_length()
     row_products = columns + PADDED_COLUMNS if body == 0 else 2 * PIECE_COLUMNS
     scratch = Scratch(
@@ -401,9 +348,8 @@ def rms_norm_grad(
         thread_scratch(threads, 2 * LANE_COUNT),
         thread_scratch(threads, depth + 1, columns),
     )
-    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(dx))
+    constants = Constants(np.float32(1) / np.float32(columns), body, is_streamed(rows.dx))
     contributions = np.empty((trees.firsts.size, columns), np.float32)
-    rows = Rows(dy, x, rstd, gamma, dx)
     _subtrees.over(threads, rows, trees, constants, scratch, contributions)
     blocks = (columns + MERGED_COLUMNS - 1) // MERGED_COLUMNS
     _merge.over(blocks, MERGED_COLUMNS, contributions, trees.merge, dgamma)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
 from npu_sim.kernels.vectors.lanes_edges import store_rounded
 from npu_sim.numbers.scalars import widen

@@ -9,13 +9,13 @@ Slow reference with the order of operations: ``tests/reference/swi_glu.py``.
 Source: specification pages ``swi_glu``, ``swi_glu_grad`` and ``swi_glu_950``, section "Kernel".
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_blocks import exp_plus_one
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES, end_streams
 from npu_sim.kernels.vectors.lanes_edges import store_rounded
@@ -26,6 +26,8 @@ PIECE_COLUMNS = 2048
 FP32, SIXTEEN_BITS, FUSED = 0, 1, 2
 """Orders of operations of the gradient: A2's for fp32 and for 16 bits, and that of Ascend 950."""
 
+MINUS_64 = {np.int16: 0xD400, np.uint16: 0xC280}
+"""Bit pattern of -64 by storage type; only numbers with larger ones are below `Limits.low`."""
 ROOT_DISTANCE = np.float32(1e-3)
 SMALLEST_NORMAL = np.float32(2.0**-126)
 _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
@@ -68,10 +70,29 @@ def _forward_of_fp32(a, b, flushes: bool, out: Floats) -> None:
 
 
 @device_function
-def _forward_of_16_bits(a, b, flushes: bool, out: Floats) -> None:
-    for column in range(a.size):
-        wide = widen(a[column])
-        out[column] = _divided(wide, exp_plus_one(-wide), flushes) * widen(b[column])
+def _forward_of_16_bits(patterns, table: Floats, b, out: Floats) -> None:
+    for column in range(b.size):
+        out[column] = table[patterns[column]] * widen(b[column])
+
+
+@kernel
+def _fill(chunk: int, numbers, flushes: bool, table: Floats) -> None:
+    """Compute silu of all 16-bit numbers."""
+    for pattern in range(numbers.size):
+        wide = widen(numbers[pattern])
+        table[pattern] = _divided(wide, exp_plus_one(-wide), flushes)
+
+
+@cache
+def silu_table(storage: type[np.generic], flushes: bool) -> Floats:
+    """Return fp32(a / d) of every 16-bit number a, by its bit pattern (256 KiB).
+
+    It is computed once per process: the quotient depends on a alone, and an exp in fp64 for each
+    of the 2^16 numbers takes less time than for the elements of any large tensor.
+    """
+    table = np.empty(1 << 16, np.float32)
+    _fill.over(1, np.arange(1 << 16).astype(np.uint16).view(storage), flushes, table)
+    return table
 
 
 @device_function
@@ -104,6 +125,15 @@ def _gradient_of_950(a, b, grad, out_a: Floats, out_b: Floats) -> None:
 
 
 @device_function
+def _may_overflow(patterns, lowest: int) -> bool:
+    """Return whether a 16-bit number is beyond a negative one, by their bit patterns."""
+    highest = np.uint16(0)
+    for column in range(patterns.size):
+        highest = max(highest, patterns[column])
+    return highest >= lowest
+
+
+@device_function
 def _count(a, limits: Limits, counts: Counts) -> None:
     """Add the numbers of the values in ``a`` that `Limits` names."""
     low, gates, near = 0, 0, 0
@@ -121,6 +151,9 @@ def _count(a, limits: Limits, counts: Counts) -> None:
 def _forward(
     chunk: int,
     x,
+    patterns,
+    lowest: int,
+    table: Floats,
     flushes: bool,
     streams: bool,
     limits: Limits,
@@ -128,7 +161,10 @@ def _forward(
     counts: Counts,
     out,
 ) -> None:
-    """Compute a chunk of the pieces of all rows."""
+    """Compute a chunk of the pieces of all rows.
+
+    Of 16-bit numbers, ``patterns`` are those of x, and ``lowest`` is the one of -64.
+    """
     columns, chunks = out.shape[1], len(scratch)
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
     all_pieces = out.shape[0] * pieces
@@ -138,11 +174,14 @@ def _forward(
         end = min(begin + PIECE_COLUMNS, columns)
         a, b = x[row, begin:end], x[row, columns + begin : columns + end]
         values = scratch[chunk, : end - begin]
-        _count(a, limits, counts[chunk])
         if x.itemsize == 4:
+            _count(a, limits, counts[chunk])
             _forward_of_fp32(a, b, flushes, values)
         else:
-            _forward_of_16_bits(a, b, flushes, values)
+            bits = patterns[row, begin:end]
+            if _may_overflow(bits, lowest):
+                _count(a, limits, counts[chunk])
+            _forward_of_16_bits(bits, table, b, values)
         store_rounded(values, out[row, begin:end], streams)
     end_streams()
 
@@ -189,7 +228,11 @@ def swi_glu(x: NDArray[Any], flushes: bool, limits: Limits, out: NDArray[Any]) -
     threads = threads_for(x.nbytes + out.nbytes)
     scratch = thread_scratch(threads, PIECE_COLUMNS)
     counts, streams = np.zeros((threads, 3), np.int64), out.nbytes > STREAM_BYTES
-    _forward.over(threads, x, flushes, streams, limits, scratch, counts, out)
+    is_fp32, storage = x.dtype == np.float32, x.dtype.type
+    patterns = np.empty((0, 0), np.uint16) if is_fp32 else x.view(np.uint16)
+    table = np.empty(0, np.float32) if is_fp32 else silu_table(storage, flushes)
+    lowest, options = MINUS_64.get(storage, 0), (flushes, streams, limits)
+    _forward.over(threads, x, patterns, lowest, table, *options, scratch, counts, out)
     return [int(count) for count in counts.sum(axis=0)]
 
 

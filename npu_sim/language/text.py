@@ -2,8 +2,8 @@
 
 A :class:`Text` is the finished English sentence: JSON, comparisons and logs see a plain ``str``.
 Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue; their
-own sentences are ``say(...)``, translated at once. The language is chosen for a block, by
-NPU_SIM_LANG, or by the locale, in this order.
+own sentences are ``say(...)``, translated at once. Sizes, times and counts have functions of their
+own. The language is chosen for a block, by NPU_SIM_LANG, or by the locale, in this order.
 """
 
 import os
@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from string import Formatter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 LANGUAGES = ("en", "zh")
 """English, in which the code is written, and the languages that have a catalogue."""
@@ -34,8 +34,7 @@ def language_of(environment: Mapping[str, str]) -> str:
 
     It is English when there is no catalogue for that language.
     """
-    names = (VARIABLE, *_LOCALE)
-    locale = next((environment[name] for name in names if environment.get(name)), "")
+    locale = next((environment[name] for name in (VARIABLE, *_LOCALE) if environment.get(name)), "")
     name = locale.replace("-", "_").split("_")[0].split(".")[0].lower()
     return name if name in LANGUAGES else LANGUAGES[0]
 
@@ -106,6 +105,36 @@ class Verbatim(str):
     """Text that is the same in every language: a command, a name, or a rendered sentence."""
 
     __slots__ = ()
+
+
+class Argument(Verbatim):
+    """An argument with its value in a sentence: ``limits="hardware"``.
+
+    Front ends replace it by their own form, such as ``option`` on the command line.
+    """
+
+    __slots__ = ("name", "value")
+
+    name: str
+    value: str | bool
+
+    def __new__(cls, name: str, value: str | bool) -> "Argument":
+        """Return the argument as Python has it."""
+        made = super().__new__(
+            cls, f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
+        )
+        made.name, made.value = name, value
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str | bool]:  # type: ignore[override]
+        """Support pickling and copying."""
+        return self.name, self.value
+
+    @property
+    def option(self) -> str:
+        """The argument on the command line: ``--limits hardware``, ``--resume``."""
+        flag = f"--{self.name.replace('_', '-')}"
+        return flag if self.value is True else f"{flag} {self.value}"
 
 
 class Text(str):
@@ -194,18 +223,40 @@ def joined(parts: Iterable[str], separator: str = "; ") -> Text:
     return _restored(Joined, separator.join(kept), separator, {"parts": kept})
 
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return the items of each key, so that a sentence on several of them is printed once."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
+
+
 def with_changed_fields(text: str, change: Callable[[str], str]) -> str:
     """Return a text with every field changed; a string without a template is changed itself."""
     if isinstance(text, Joined):
-        parts = [with_changed_fields(part, change) for part in text.fields["parts"]]
-        return joined(parts, text.template)
+        return joined(
+            [with_changed_fields(part, change) for part in text.fields["parts"]], text.template
+        )
     if isinstance(text, Text):
-        fields = {
-            name: with_changed_fields(value, change) if isinstance(value, str) else value
-            for name, value in text.fields.items()
-        }
-        return Text(text.template, **fields)
+        return Text(
+            text.template,
+            **{
+                name: with_changed_fields(value, change) if isinstance(value, str) else value
+                for name, value in text.fields.items()
+            },
+        )
     return change(text)
+
+
+def with_arguments(text: str, form: Callable[[Argument], str]) -> str:
+    """Return a text with the arguments in it in the form of a front end."""
+    return with_changed_fields(
+        text, lambda field: Verbatim(form(field)) if isinstance(field, Argument) else field
+    )
 
 
 def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None:
@@ -300,3 +351,67 @@ def translated_data(data: Any, key: str = "") -> Any:
     if isinstance(data, list | tuple):
         return [translated_data(value, key) for value in data]
     return data
+
+
+# Sizes, times and fractions as people read them; JSON has the raw numbers.
+
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"))
+"""Units of sizes that are shown rounded; smaller sizes are exact bytes."""
+
+
+def bytes_text(size: int) -> str:
+    """Return a size: ``131456 bytes``, ``16.0 MiB (16,778,752)``."""
+    for unit, name in UNITS:
+        if abs(size) >= unit:
+            return f"{size / unit:.1f} {name} ({size:,})"
+    return say("{size} bytes", size=size)
+
+
+def short_bytes_text(size: int) -> str:
+    """Return a size for a narrow cell: ``131456 B``, ``16.0 MiB``."""
+    return next((f"{size / unit:.1f} {name}" for unit, name in UNITS if size >= unit), f"{size} B")
+
+
+def time_text(microseconds: float) -> str:
+    """Return a time with three significant digits: ``4.14 ns``, ``94.9 us``, ``1.23 ms``."""
+    value, unit = _rounded(microseconds), "us"
+    if 0 < value < 0.1:
+        value, unit = 1000 * value, "ns"
+    elif value >= 1e6:
+        value, unit = value / 1e6, "s"
+    elif value >= 1000:
+        value, unit = value / 1000, "ms"
+    return f"{_three_digits(value)} {unit}"
+
+
+def _rounded(value: float) -> float:
+    """Return a number rounded to three significant digits."""
+    return float(f"{value:.3g}")
+
+
+def _three_digits(value: float) -> str:
+    """Return a number of three significant digits as text."""
+    if value >= 100:
+        return f"{value:.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def ulp_text(error: float) -> str:
+    """Return an error for a sentence: ``0.515 ulp``, ``171 ulp``, ``4,913 ulp``."""
+    return f"{error:,.0f} ulp" if error >= 1000 else f"{error:.3g} ulp"
+
+
+def calls_text(count: int, distinct: int | None = None) -> str:
+    """Return a number of calls: ``1 call``, ``67 calls``, ``67 calls, 3 of them distinct``."""
+    if count == 1:
+        return say("1 call")
+    if distinct is None:
+        return say("{count} calls", count=count)
+    return say("{count} calls, {distinct} of them distinct", count=count, distinct=distinct)
+
+
+def percent_text(fraction: float) -> str:
+    """Return a fraction as a percentage: ``32.1 %``."""
+    return f"{100 * fraction:.1f} %"

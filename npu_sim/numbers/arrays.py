@@ -99,7 +99,7 @@ def have_own_memory(arrays: Iterable[Any]) -> bool:
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
-    """Return whether elements of an array may share memory, as those of a broadcast array do."""
+    """Return whether elements of an array may overlap in memory, as in a broadcast array."""
     reach = array.itemsize
     for step, size in sorted(
         (abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if size > 1

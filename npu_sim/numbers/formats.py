@@ -42,10 +42,12 @@ def parse_shape(text: str) -> tuple[int, ...]:
         if not (part.isascii() and part.isdecimal()):
             raise ValueError(Text("size {part} is not an integer >= 0", part=shown(part)))
         if len(part) > LONGEST_SIZE:
-            message = Text(
-                "a size of {part_count} digits is more than any tensor has", part_count=len(part)
+            raise ValueError(
+                Text(
+                    "a size of {part_count} digits is more than any tensor has",
+                    part_count=len(part),
+                )
             )
-            raise ValueError(message)
     return tuple(map(int, parts))
 
 
@@ -195,22 +197,19 @@ def canonical_dtype(dtype: Any) -> str:
     plain = text.strip().lower().rsplit(".", 1)[-1]
     plain = plain.removeprefix("acl_").removeprefix("dt_").removesuffix("_t")
     if (name := _ALIASES.get(plain)) is None:
-        hint = ""
-        if text == "void16":
-            hint = (
-                "; 2-byte void is what numpy.save makes of bfloat16: "
-                "view the array as ml_dtypes.bfloat16"
-            )
-        short = ", ".join(
-            name if brief == name else f"{brief} ({name})" for name, brief in SHORT_NAMES.items()
-        )
         raise ValueError(
             Text(
                 "unknown dtype {text}{hint}; allowed are {short}{more}",
                 text=shown(text),
                 hint=closest(plain, SHORT_NAMES.values()),
-                short=short,
-                more=hint,
+                short=", ".join(
+                    name if brief == name else f"{brief} ({name})"
+                    for name, brief in SHORT_NAMES.items()
+                ),
+                more="; 2-byte void is what numpy.save makes of bfloat16: "
+                "view the array as ml_dtypes.bfloat16"
+                if text == "void16"
+                else "",
             )
         )
     return name

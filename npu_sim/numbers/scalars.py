@@ -184,8 +184,7 @@ def _float_to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 @_compiled(_SIXTEEN_BITS, types.float32)
 def _bfloat_to_float(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    wide = builder.shl(builder.zext(bits, _I32), _I32(rounding.BF16_SHIFT))
-    return builder.bitcast(wide, _FLOAT)
+    return builder.bitcast(builder.shl(builder.zext(bits, _I32), _I32(rounding.BF16_SHIFT)), _FLOAT)
 
 
 def _emit_round(builder: ir.IRBuilder, bits: ir.Value, shift: int) -> ir.Value:
@@ -198,8 +197,9 @@ def _emit_round(builder: ir.IRBuilder, bits: ir.Value, shift: int) -> ir.Value:
 def _float_to_bfloat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     bits = builder.bitcast(value, _I32)
     rounded = _emit_round(builder, bits, rounding.BF16_SHIFT)
-    sign = builder.and_(bits, _I32(rounding.FP32_SIGN))
-    nan = builder.or_(sign, _I32(rounding.BF16_NAN << rounding.BF16_SHIFT))
+    nan = builder.or_(
+        builder.and_(bits, _I32(rounding.FP32_SIGN)), _I32(rounding.BF16_NAN << rounding.BF16_SHIFT)
+    )
     chosen = builder.select(builder.fcmp_unordered("uno", value, value), nan, rounded)
     return builder.trunc(builder.lshr(chosen, _I32(rounding.BF16_SHIFT)), _I16)
 
@@ -208,9 +208,13 @@ def _emit_hf32(builder: ir.IRBuilder, value: ir.Value, nearest: bool) -> ir.Valu
     bits = builder.bitcast(value, _I32)
     finite = _emit_round(builder, bits, rounding.HF32_SHIFT) if nearest else bits
     nan = builder.or_(bits, _I32(rounding.FP32_QUIET))
-    chosen = builder.select(builder.fcmp_unordered("uno", value, value), nan, finite)
-    kept = builder.and_(chosen, _I32(0xFFFF_FFFF >> rounding.HF32_SHIFT << rounding.HF32_SHIFT))
-    return builder.bitcast(kept, _FLOAT)
+    return builder.bitcast(
+        builder.and_(
+            builder.select(builder.fcmp_unordered("uno", value, value), nan, finite),
+            _I32(0xFFFF_FFFF >> rounding.HF32_SHIFT << rounding.HF32_SHIFT),
+        ),
+        _FLOAT,
+    )
 
 
 @_compiled((types.float32,), types.float32)

@@ -57,10 +57,14 @@ def from_storage(bits: Array, dtype: Any) -> Array:
     """Return a stored array as ``dtype`` (float16, bfloat16 or float32), without a copy."""
     name = floating(dtype)
     if bits.dtype not in (STORAGE[name], numpy_dtype(name)):
-        message = Text(
-            "{name} is stored as {storage}, not as {dtype}", bits, name=name, storage=STORAGE[name]
+        raise ValueError(
+            Text(
+                "{name} is stored as {storage}, not as {dtype}",
+                bits,
+                name=name,
+                storage=STORAGE[name],
+            )
         )
-        raise ValueError(message)
     return bits.view(numpy_dtype(name))
 
 

@@ -8,8 +8,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.registry import family_of, load_operator
 from npu_sim.timelines import bounds
 from npu_sim.timelines import tracks as pipe_tracks
-from npu_sim.timelines.estimates import Calibration, Estimator
-from npu_sim.timelines.model import Timeline
+from npu_sim.timelines.model import Calibration, Estimator, Timeline
 from npu_sim.timelines.program import Program
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, TimedPlan
 

@@ -53,8 +53,9 @@ class _KeepsText:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        texts = core_schema.is_instance_schema(Text)
-        return core_schema.union_schema([texts, handler(source)], mode="left_to_right")
+        return core_schema.union_schema(
+            [core_schema.is_instance_schema(Text), handler(source)], mode="left_to_right"
+        )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:

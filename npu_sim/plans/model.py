@@ -289,7 +289,7 @@ class Caveat(Frozen):
         The argument that causes it; empty when none does.
     since, until
         For a likely defect of the product: the release in which it was first seen, and the software
-        (a release, or the date of its sources) in which it is mended; empty where not known.
+        (a release, or the date of its sources) in which it is fixed; empty where not known.
     not_modelled
         Name of the output in which the device may compute other bits than npu_sim, ``*`` for all
         outputs; empty when npu_sim computes what the device does. ``verify`` calls no element of
@@ -521,8 +521,7 @@ class Plan(Printed, Frozen):
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle what :meth:`read_all` returns in place of the functions."""
-        computed = self.read_all()
-        private = {"_deferred": computed, "_profile": self._profile}
+        private = {"_deferred": self.read_all(), "_profile": self._profile}
         return {**super().__getstate__(), "__pydantic_private__": private}
 
     def __eq__(self, other: object) -> bool:

@@ -156,10 +156,9 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     placed = place(executor_entries(nodes))
     for bucket in placed:
         others = [entry.name for entry in bucket.entries if entry is not bucket.largest]
-        note = (
+        parts += bucket.largest.parts(
             Text("shares its memory with: {others}", others=joined(others, ", ")) if others else ""
         )
-        parts += bucket.largest.parts(note)
         alignment += bucket.bytes - bucket.largest.bytes
     if alignment:
         parts.append(WorkspacePart(name="alignment", bytes=alignment, kind="alignment"))
@@ -204,9 +203,6 @@ def kernel_workspace(
     ]
     kernel_entry = Entry(kernel, _bytes_of(parts), last, last, tuple(parts))
     alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
-    padding = (
-        [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
-    )
     areas, buckets = lay_out(
         [
             ((kernel_entry,), kernel_entry.bytes),
@@ -222,7 +218,11 @@ def kernel_workspace(
         parts=(
             *kernel_entry.parts(),
             *(part for entry in copied for part in entry.parts()),
-            *padding,
+            *(
+                [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")]
+                if alignment
+                else []
+            ),
         ),
         nodes=(*map(workspace_node, copies), kernel_node),
         areas=areas,

@@ -31,7 +31,7 @@ from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
-from npu_sim.timelines.estimates import (
+from npu_sim.timelines.model import (
     BYTES_PER_US,
     KINDS,
     READS_AND_WRITES,
@@ -40,9 +40,9 @@ from npu_sim.timelines.estimates import (
     STREAMING,
     Calibration,
     Ceiling,
+    VectorEstimate,
     streamed_bytes,
 )
-from npu_sim.timelines.model import VectorEstimate
 from npu_sim.timelines.schedule import clock_mhz
 
 SCATTERED = ("gather", "scatter", "index", "sort", "topk")
@@ -209,14 +209,16 @@ def calibrate(
     ceilings, skipped = measured_ceilings(answer.launches, cores)
     warnings = tuple(_warnings(profile, clock, rated, shapes))
     if not any(shape.used for shape in shapes) and not ceilings:
-        looked_for = Text(
-            "{wanted}, all on the {cores} vector cores of {soc}",
-            profile,
-            wanted=WANTED,
-            cores=cores,
+        raise UsageError(
+            "file",
+            joined((Text("{file} has no launch to calibrate on", file=file), *warnings)),
+            Text(
+                "{wanted}, all on the {cores} vector cores of {soc}",
+                profile,
+                wanted=WANTED,
+                cores=cores,
+            ),
         )
-        message = joined((Text("{file} has no launch to calibrate on", file=file), *warnings))
-        raise UsageError("file", message, looked_for)
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
         source=Path(file).name,
@@ -242,7 +244,6 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
             continue
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
-        fits = () if used else tuple(_fitting(group, profile, measured, clock))
         yield ComparedShape(
             kernel=first.kernel,
             inputs=tuple(map(str, first.inputs or ())),
@@ -251,7 +252,7 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
             measured_us=measured,
             ratio=ratio,
             used=used,
-            fits=fits,
+            fits=() if used else tuple(_fitting(group, profile, measured, clock)),
         )
 
 
@@ -332,13 +333,12 @@ def _warnings(
         )
     for shape in shapes:
         if not shape.used:
-            fits = "no release and SoC of the product fits"
-            if shape.fits:
-                fits = Text("these fit: {fits}", fits=", ".join(shape.fits))
             yield Text(
                 "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
                 shape,
                 inputs=", ".join(shape.inputs),
                 ratio=f"{shape.ratio:.3f}",
-                fits=fits,
+                fits=Text("these fit: {fits}", fits=", ".join(shape.fits))
+                if shape.fits
+                else "no release and SoC of the product fits",
             )

@@ -14,7 +14,7 @@ from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import fixed_call, plan_of
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Memory, Plan
@@ -23,7 +23,7 @@ from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import NO_PLAN, AclnnError, NotModelledError, Unplanned, without_internal_frames
-from npu_sim.timelines.estimates import Estimate
+from npu_sim.timelines.model import Estimate
 
 OUTCOME = "outcome"
 """Name of the only fact of a refused call."""
@@ -62,9 +62,9 @@ class Upgrade(Printed):
 
 def upgrades(outcomes: Sequence[tuple[Profile, Plan | Unplanned]]) -> tuple[Upgrade, ...]:
     """Return the changes between successive releases; SoCs with equal changes are merged."""
-    by_soc: dict[tuple[str, str], list[tuple[Profile, Plan | Unplanned]]] = {}
-    for profile, outcome in outcomes:
-        by_soc.setdefault((profile.name, profile.soc), []).append((profile, outcome))
+    by_soc = grouped(
+        ((profile.name, profile.soc), (profile, outcome)) for profile, outcome in outcomes
+    )
     found: dict[Upgrade, tuple[str, ...]] = {}  # keys have no SoCs, so equal changes merge
     for (product, soc), steps in by_soc.items():
         for (old, before), (new, after) in pairwise(steps):
@@ -204,9 +204,11 @@ class Compared:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
         assert plan is not None
-        largest = None
-        if memory:
-            largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+        largest = (
+            max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+            if memory
+            else None
+        )
         return row | {
             "path": plan.path,
             "tiling_key": plan.tiling_key,

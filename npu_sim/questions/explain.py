@@ -36,8 +36,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import MANY_PROBES, Bound, Interval, both_bounds, find_bound
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, NpuSimError, without_internal_frames
-from npu_sim.timelines.estimates import Estimate
-from npu_sim.timelines.model import Change, ModePrice, Timeline
+from npu_sim.timelines.model import Change, Estimate, ModePrice, Timeline
 
 MOST_CHANGES = 4
 """Number of changes reported, best first."""
@@ -105,8 +104,9 @@ def _plain(value: int | str | bool) -> str:
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
     """Return the outcome of every flip of a plan's decisions, nearest first."""
     nearby: dict[tuple[str, Any], NearbyPlan] = {}
-    target = Target(profile, call.deterministic, limits=limits)
-    for decision in try_flips(plan, plan.decisions, call, target):
+    for decision in try_flips(
+        plan, plan.decisions, call, Target(profile, call.deterministic, limits=limits)
+    ):
         for flip in decision.flips:
             axis = axis_of(call.operator, flip.argument)
             assert axis is not None  # flips of other arguments are not planned
@@ -142,12 +142,14 @@ class NearestCall:
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
     """Return changes of one value that make a refused call run, nearest first."""
     now = {**call.values, LIMITS.name: limits, DETERMINISTIC.name: call.deterministic}
-    nearest = [
-        change
-        for axis in (*call.operator.axes, *COMMON_AXES)
-        for change in _changes(call, axis, now[axis.name], profile, limits)
-    ]
-    return sorted(nearest, key=lambda change: change.distance)
+    return sorted(
+        (
+            change
+            for axis in (*call.operator.axes, *COMMON_AXES)
+            for change in _changes(call, axis, now[axis.name], profile, limits)
+        ),
+        key=lambda change: change.distance,
+    )
 
 
 def _changes(
@@ -225,11 +227,12 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
         changed = _plan_of_changed(plan, profile, arguments, plan.deterministic)
         if changed is None or not _has_less_overhead(changed, plan):
             continue
-        description = f"{axis} = {value}" if value else axis
         bound = timeline(changed, profile)
         if bound.coverage != found.coverage:
             continue
-        change = _change(description, changed, bound.bound_us, plan, found)
+        change = _change(
+            f"{axis} = {value}" if value else axis, changed, bound.bound_us, plan, found
+        )
         beaten = axis in best and best[axis].bound_us <= change.bound_us
         if change.saved_share >= LEAST_SAVING and not beaten:
             best[axis] = change
@@ -397,8 +400,6 @@ def explain(
             other = plan_of(check(declared, built, other_target))
         except AclnnError:
             other = None
-    nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
-    estimates = estimator(plan, loaded).estimates() if plan is not None else ()
     prices: tuple[ModePrice, ...] = ()
     if plan is not None and other is not None and declared.has_hook(PROGRAM):
         prices = mode_prices(((plan, timeline(plan, loaded)), (other, timeline(other, loaded))))
@@ -407,7 +408,7 @@ def explain(
         call=call,
         plan=plan,
         refusal=refusal,
-        nearby=tuple(nearby),
+        nearby=tuple(nearby_plans(plan, call, loaded, limits) if plan is not None else []),
         limits=tuple(
             SizeLimit(
                 axis.name,
@@ -417,6 +418,6 @@ def explain(
             for axis in declared.sizes
         ),
         other_mode=other,
-        estimates=estimates,
+        estimates=estimator(plan, loaded).estimates() if plan is not None else (),
         determinism=prices,
     )

@@ -269,8 +269,11 @@ def limits(
     declared: Operator = load_operator(operator)
     names = [vary] if isinstance(vary, str) else list(vary or ())
     if len(names) > 2:
-        message = Text("vary: {names_count} names", names_count=len(names))
-        raise UsageError("vary", message, "one name, or two for a frontier")
+        raise UsageError(
+            "vary",
+            Text("vary: {names_count} names", names_count=len(names)),
+            "one name, or two for a frontier",
+        )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:
@@ -280,6 +283,13 @@ def limits(
             for group in groups
         ]
         return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(bounds))
+    return _varied(call, names, groups)
+
+
+def _varied(
+    call: FixedCall, names: Sequence[str], groups: Sequence[tuple[Profile, tuple[str, ...]]]
+) -> LimitTable:
+    """Return the bounds of one argument, or of its frontier along a second one."""
     axis = number_of(call, names[0])
     second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
     if not second_name:
@@ -297,7 +307,7 @@ def limits(
     shown = {
         name: value for name, value in call.values.items() if name not in (axis.name, second_name)
     } | dict(call.attributes)
-    return LimitTable(declared.name, axis.name, second_name, shown, tuple(rows))
+    return LimitTable(call.operator.name, axis.name, second_name, shown, tuple(rows))
 
 
 def find_bound(
@@ -399,8 +409,9 @@ def _product_limits(
     call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES
 ) -> ProductLimits:
     documented, hardware = both_bounds(call, axis, profile, probes)
-    source = profile.product.rules_source
-    return ProductLimits(profile.name, socs, documented, hardware, rules_source=source)
+    return ProductLimits(
+        profile.name, socs, documented, hardware, rules_source=profile.product.rules_source
+    )
 
 
 def _frontier(
@@ -415,14 +426,15 @@ def _frontier(
         values = [second.code(item) for item in listed.split(",")]
     else:
         smallest = call.with_values({axis.name: max(axis.low, 1)})
-        bound = find_bound(smallest, second, profile, "hardware", MANY_PROBES)
-        values = _round_values(bound, int(call.values[second.name]))
-    rows = []
-    for value in values:
-        changed = call.with_values({second.name: value})
-        bounds = _product_limits(changed, axis, profile, socs, MANY_PROBES)
-        rows.append(replace(bounds, at=value))
-    return rows
+        values = _round_values(
+            find_bound(smallest, second, profile, "hardware", MANY_PROBES),
+            int(call.values[second.name]),
+        )
+    calls = ((value, call.with_values({second.name: value})) for value in values)
+    return [
+        replace(_product_limits(changed, axis, profile, socs, MANY_PROBES), at=value)
+        for value, changed in calls
+    ]
 
 
 def _round_values(bound: Bound, current: int) -> list[int]:

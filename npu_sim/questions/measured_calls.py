@@ -23,13 +23,14 @@ from npu_sim.framework.inference import arguments_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.questions.explain import NearbyPlan
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.model import LaunchEstimate, OtherBound, VectorEstimate
 
+NAME_THE_SOC = Text("name the SoC, such as {soc}", soc=Argument("soc", "Ascend910B3"))
 CLOCK_TOLERANCE = 0.01
 """Largest relative difference between a measured clock and that of its SoC."""
 
@@ -78,7 +79,7 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
         return MeasuredDevice(chosen, clock, cores, "chosen")
     if not cores:
         message = "the file does not state on how many cores its kernels ran"
-        raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
+        raise UsageError("soc", message, NAME_THE_SOC)
     profiles = [profile for name in shipped_products() for profile in all_socs(name)]
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:
@@ -88,7 +89,7 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
             cores=cores,
             known=known,
         )
-        raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
+        raise UsageError("soc", message, NAME_THE_SOC)
     # Of SoCs that fit alike, the older architecture: profiles of newer ones are still rare.
     best, *others = sorted(fitting, key=lambda profile: (_misfit(profile, clock), profile.npu_arch))
     misfit = _misfit(best, clock)
@@ -485,18 +486,22 @@ class CallGroup:
     otherwise: tuple[OtherBound, ...] = ()
     coverage: str = ""
 
+    @property
+    def plan(self) -> Plan:
+        """Plan of the calls."""
+        return self.calls[0].possible.plan
+
     def as_dict(self) -> dict[str, Any]:
         """Return the calls as plain data."""
-        plan, total = self.calls[0].possible.plan, median(call.total_us for call in self.calls)
+        plan, total = self.plan, median(call.total_us for call in self.calls)
         launches = []
         for position, planned in enumerate(plan.launches):
             time = median(call.launches[position].duration_us for call in self.calls)
             share = time / total if total else 0.0
-            blocks = self.calls[0].launches[position].block_dim
             facts = {
                 "kernel": planned.kernel,
                 "planned_block_dim": planned.block_dim,
-                "measured_block_dim": blocks,
+                "measured_block_dim": self.calls[0].launches[position].block_dim,
             }
             launches.append(
                 {**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[position]}

@@ -9,7 +9,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.device_profile import MeasuredLaunch, read_device_profile
 from npu_sim.framework.planning import fixed_call
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Columns, Printed, Tabular, columns_of
 from npu_sim.questions.explain import nearby_plans
@@ -43,11 +43,11 @@ class MeasuredProfile(Printed, Tabular):
     """Device for which calls are planned; None without modelled kernels."""
     release: str
     """Release for which calls are planned."""
-    release_found_by: str
+    release_found_by: str = ""
     """How the release was identified."""
-    groups: tuple[MeasuredGroup, ...]
+    groups: tuple[MeasuredGroup, ...] = ()
     """Groups of equal launches of modelled kernels, largest total time first."""
-    calls: tuple[CallGroup, ...]
+    calls: tuple[CallGroup, ...] = ()
     """Groups of equal calls with several launches."""
 
     @cached_property
@@ -58,9 +58,13 @@ class MeasuredProfile(Printed, Tabular):
     @cached_property
     def modelled_share(self) -> float:
         """Measured time of the launches with a plan, as a fraction of that of all."""
-        whole = sum(launch.duration_us for launch in self.launches)
         covered = (launch.duration_us for launch in self.launches if launch.line in self._covered)
-        return sum(covered) / whole if whole else 0.0
+        return sum(covered) / self.total_us if self.total_us else 0.0
+
+    @cached_property
+    def total_us(self) -> float:
+        """Measured time of all launches."""
+        return sum(launch.duration_us for launch in self.launches)
 
     @cached_property
     def _covered(self) -> set[int]:
@@ -76,11 +80,13 @@ class MeasuredProfile(Printed, Tabular):
     @cached_property
     def not_modelled(self) -> dict[str, float]:
         """Measured time in us of every kernel without a plan, longest first."""
-        times: dict[str, float] = {}
-        for launch in self.launches:
-            if launch.line not in self._covered:
-                times[launch.kernel] = times.get(launch.kernel, 0.0) + launch.duration_us
-        return dict(sorted(times.items(), key=lambda item: -item[1]))
+        times = grouped(
+            (launch.kernel, launch.duration_us)
+            for launch in self.launches
+            if launch.line not in self._covered
+        )
+        sums = {kernel: sum(found) for kernel, found in times.items()}
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def table_columns(self) -> Columns:
         """Return a row for every group of equal launches, as columns of a table."""
@@ -88,8 +94,8 @@ class MeasuredProfile(Printed, Tabular):
 
     def group_facts(self) -> list[dict[str, Any]]:
         """Return every group as plain data, with its part of the measured time."""
-        whole = sum(launch.duration_us for launch in self.launches)
-        facts = [group.as_dict() for group in self.groups]
+        whole = self.total_us
+        facts = (group.as_dict() for group in self.groups)
         return [{**group, "share": group["total_us"] / whole if whole else 0.0} for group in facts]
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,26 +147,11 @@ def read_profile(
     UsageError
         For an unreadable file, an unknown product, SoC or release, and an unidentified device.
     """
-    measured = _Measured(read_device_profile(file))
-    launches = measured.launches
-    if not launches:
-        raise UsageError(
-            "file",
-            Text("{file}: no launch of a kernel", file=file),
-            "a profile with at least one row",
-        )
-    chosen = chosen_profile(product, soc)
+    launches = _launches("file", file)
+    measured, chosen = _Measured(launches), chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     if not measured.equal:
-        return MeasuredProfile(
-            file=str(file),
-            launches=launches,
-            device=None,
-            release=wanted or default_release(),
-            release_found_by="",
-            groups=(),
-            calls=(),
-        )
+        return MeasuredProfile(str(file), launches, None, wanted or default_release())
     device = find_device(launches, chosen)
     profiles = [
         device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
@@ -190,6 +181,15 @@ def read_profile(
         groups=last.groups(),
         calls=last.call_groups(),
     )
+
+
+def _launches(argument: str, file: str | Path) -> tuple[MeasuredLaunch, ...]:
+    """Return the launches of a file that an argument names; raise UsageError if it has none."""
+    launches = read_device_profile(file)
+    if not launches:
+        message = Text("{file}: no launch of a kernel", file=file)
+        raise UsageError(argument, message, "a profile with at least one row")
+    return launches
 
 
 class _Measured:
@@ -274,11 +274,6 @@ class _Interpretation:
         call = fixed_call(
             load_operator(plan.operator), group.possible_calls[0].arguments, plan.deterministic
         )
-        nearby = tuple(
-            change
-            for change in nearby_plans(plan, call, self.profile, "documented")
-            if change.changes_path
-        )
         # The busy times of a timeline are those of all its planned kernels.
         planned_alone = bound.planned and sum(launch.planned for launch in table.launches) == 1
         busy = {pipe: share * table.kernel_us for pipe, share in table.busy_share.items()}
@@ -290,7 +285,11 @@ class _Interpretation:
             bound_busy_us=busy if planned_alone else {},
             assumptions=table.assumptions if bound.planned else (),
             otherwise=table.otherwise if bound.planned else (),
-            nearby=nearby,
+            nearby=tuple(
+                change
+                for change in nearby_plans(plan, call, self.profile, "documented")
+                if change.changes_path
+            ),
             estimate=self._estimate(group.possible_calls[0]),
         )
 
@@ -301,9 +300,7 @@ class _Interpretation:
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return the groups of equal calls."""
-        found: dict[int, list[MeasuredCall]] = {}
-        for call in self.calls:
-            found.setdefault(id(call.possible), []).append(call)
+        found = grouped((id(call.possible), call) for call in self.calls)
         return tuple(self._call_group(tuple(calls)) for calls in found.values())
 
     def _call_group(self, calls: tuple[MeasuredCall, ...]) -> CallGroup:
@@ -313,7 +310,7 @@ class _Interpretation:
 
 
 def _interpret(measured: _Measured, profile: Profile, clock_mhz: float) -> _Interpretation:
-    """Return what the launches of a file are on one device at one release."""
+    """Return the launches of a file, interpreted for one device and release."""
     possible: dict[int, tuple[list[PossibleCall], AclnnError | None]] = {}
     unidentified: dict[int, str] = {}
     for kind, same in measured.equal.items():
@@ -419,24 +416,28 @@ def compare_profiles(file: str | Path, against: str | Path) -> ProfileComparison
     """
     before, after = _times("against", against), _times("file", file)
     whole_before, whole = (sum(us for _, us in times.values()) for times in (before, after))
-    kernels = []
-    for kernel in before | after:
-        launches_before, before_us = before.get(kernel, (0, 0.0))
-        launches, us = after.get(kernel, (0, 0.0))
-        ratio = us / before_us if launches and before_us else None
-        share = us / whole if whole else 0.0
-        kernels.append(KernelChange(kernel, launches_before, launches, before_us, us, ratio, share))
-    kernels.sort(key=lambda kernel: -abs(kernel.us - kernel.before_us))
+    none = (0, 0.0)
+    kernels = sorted(
+        (
+            _change(kernel, before.get(kernel, none), after.get(kernel, none), whole)
+            for kernel in before | after
+        ),
+        key=lambda kernel: -abs(kernel.us - kernel.before_us),
+    )
     return ProfileComparison(str(file), str(against), whole_before, whole, tuple(kernels))
+
+
+def _change(
+    kernel: str, before: tuple[int, float], after: tuple[int, float], whole_us: float
+) -> KernelChange:
+    (launches_before, before_us), (launches, us) = before, after
+    ratio = us / before_us if launches and before_us else None
+    share = us / whole_us if whole_us else 0.0
+    return KernelChange(kernel, launches_before, launches, before_us, us, ratio, share)
 
 
 def _times(argument: str, file: str | Path) -> dict[str, tuple[int, float]]:
     """Return the number of launches of every kernel and the sum of their times."""
-    times: dict[str, tuple[int, float]] = {}
-    for launch in read_device_profile(file):
-        count, us = times.get(launch.kernel, (0, 0.0))
-        times[launch.kernel] = count + 1, us + launch.duration_us
-    if not times:
-        message = Text("{file}: no launch of a kernel", file=file)
-        raise UsageError(argument, message, "a profile with at least one row")
-    return times
+    launches = _launches(argument, file)
+    times = grouped((launch.kernel, launch.duration_us) for launch in launches)
+    return {kernel: (len(found), sum(found)) for kernel, found in times.items()}

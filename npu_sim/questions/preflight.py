@@ -22,13 +22,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from npu_sim.cores import load_profile
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import schema, write_text
-from npu_sim.language import Text, joined
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Text, bytes_text, grouped, joined
 from npu_sim.plans.answers import Columns, Evidence, Printed, Tabular, columns_of
 from npu_sim.plans.model import OVERFLOWS, RUNS
 from npu_sim.questions.compare import changed_bits
@@ -86,6 +85,7 @@ __all__ = [
     "check_file",
     "check_line",
     "chosen_columns",
+    "grouped_cells",
     "policy_of",
     "read_baseline",
     "write_baseline",
@@ -125,8 +125,11 @@ def _finding(path: Path, number: int, line: bytes) -> Finding:
         if not all(isinstance(value, str) for value in finding):
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
-        message = Text("{path}: line {number} is not an accepted finding", path=path, number=number)
-        raise UsageError("baseline", message, HINT) from None
+        raise UsageError(
+            "baseline",
+            Text("{path}: line {number} is not an accepted finding", path=path, number=number),
+            HINT,
+        ) from None
     return finding
 
 
@@ -218,17 +221,20 @@ def policy_of(
     criteria = items_of(fail_on)
     for criterion in criteria:
         if criterion not in CRITERIA:
-            message = Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion))
-            hint = Text(
-                "one of: {allowed}{hint}",
-                allowed=", ".join(CRITERIA),
-                hint=closest(criterion, CRITERIA),
+            raise UsageError(
+                "fail_on",
+                Text("fail_on = {criterion}: no such criterion", criterion=repr(criterion)),
+                Text(
+                    "one of: {allowed}{hint}",
+                    allowed=", ".join(CRITERIA),
+                    hint=closest(criterion, CRITERIA),
+                ),
             )
-            raise UsageError("fail_on", message, hint)
-    max_bytes = None if max_workspace is None else size_of(str(max_workspace))
     names = product_names(informational) if informational else ()
     return Policy(
-        frozenset(criteria), max_bytes, frozenset(load_profile(name).name for name in names)
+        frozenset(criteria),
+        None if max_workspace is None else size_of(str(max_workspace)),
+        frozenset(load_profile(name).name for name in names),
     )
 
 
@@ -239,10 +245,14 @@ def size_of(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
-        units = ", ".join(unit for unit in UNITS if unit)
-        message = Text("max_workspace = {text} is not a size", text=repr(text))
-        hint = Text("a number of bytes, or with a unit: {units}", units=units)
-        raise UsageError("max_workspace", message, hint)
+        raise UsageError(
+            "max_workspace",
+            Text("max_workspace = {text} is not a size", text=repr(text)),
+            Text(
+                "a number of bytes, or with a unit: {units}",
+                units=", ".join(unit for unit in UNITS if unit),
+            ),
+        )
     return int(float(match[1]) * UNITS[match[2]])
 
 
@@ -271,10 +281,7 @@ def differences(rows: Iterable[Row]) -> list[Difference]:
 
     Times and bits of another release are compared only in a preflight with timelines.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        for found in _of_row(row.cells):
-            groups.setdefault(found, []).append(row)
+    groups = grouped((found, row) for row in rows for found in _of_row(row.cells))
     return [Difference(fact, values, tuple(alike)) for (fact, values), alike in groups.items()]
 
 
@@ -286,9 +293,10 @@ def _of_row(cells: Mapping[str, Checked]) -> Iterator[tuple[Any, ...]]:
         *(("time", bounds) for bounds in _bounds(running).values()),
     )
     for fact, values in facts:
-        grouped = _grouped(values)
-        if len(grouped) > 1:
-            yield fact, grouped
+        # columns without a value are left out
+        labels = grouped((value, label) for label, value in values.items() if value is not None)
+        if len(labels) > 1:
+            yield fact, tuple((value, tuple(found)) for value, found in labels.items())
     bits = tuple((text, (pair,)) for pair, text in _bits(running))
     if bits:
         yield "bits", bits
@@ -304,15 +312,6 @@ def _bounds(running: Mapping[str, Checked]) -> dict[str, dict[str, float]]:
     return bounds
 
 
-def _grouped(values: Mapping[str, Any]) -> tuple[tuple[Any, tuple[str, ...]], ...]:
-    """Return distinct values with their labels; columns without a value are left out."""
-    labels: dict[Any, list[str]] = {}
-    for label, value in values.items():
-        if value is not None:
-            labels.setdefault(value, []).append(label)
-    return tuple((value, tuple(found)) for value, found in labels.items())
-
-
 def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
     """Yield the first column with another one, and the bits that can differ between them.
 
@@ -321,7 +320,7 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
     columns = list(running.items())
     for label, checked in columns[1:]:
         first, old = columns[0]
-        pair = joined((first, label), " and ")
+        pair = Text("{first} and {other}", first=first, other=label)
         caveats = (*old.facts.get("caveats", ()), *checked.facts.get("caveats", ()))
         if old.product != checked.product and BITS_OF_PRODUCTS in caveats:
             yield pair, Text("the last bit of {output}", output="rstd")
@@ -331,6 +330,7 @@ def _bits(running: Mapping[str, Checked]) -> Iterator[tuple[str, str]]:
                 yield pair, joined(parts)
 
 
+Key = TypeVar("Key")
 CACHED_LINES = 1 << 17
 """Number of line texts whose row is cached."""
 
@@ -351,6 +351,17 @@ class Fault:
     """Labels of the columns."""
     level: str = ERROR
     """``error``, ``informational`` or ``accepted``."""
+
+
+def grouped_cells(
+    cells: Iterable[tuple[Key, Row, str]],
+) -> dict[Key, tuple[tuple[Row, ...], dict[str, None]]]:
+    """Return the calls and the columns that have each key, from keys with their cells."""
+    groups: dict[Key, tuple[dict[int, Row], dict[str, None]]] = {}
+    for key, row, label in cells:
+        rows, labels = groups.setdefault(key, ({}, {}))
+        rows[row.line], labels[label] = row, None
+    return {key: (tuple(rows.values()), labels) for key, (rows, labels) in groups.items()}
 
 
 @dataclass(repr=False)
@@ -459,19 +470,14 @@ class Matrix(Printed, Tabular):
 
         With ``by_line``, every call has its own, in the order of lines.
         """
-        found: dict[tuple[str, ...], tuple[dict[int, Row], dict[str, None]]] = {}
-        for row, label, _ in self.cells():
-            for finding, finding_level in self.findings(row, label):
-                if finding_level != level:
-                    continue
-                line = str(row.line) if by_line else ""
-                rows, labels = found.setdefault(
-                    (finding.kind, finding.reason, row.op, line), ({}, {})
-                )
-                rows[row.line] = row
-                labels[label] = None
+        found = grouped_cells(
+            ((finding.kind, finding.reason, row.op, row.line if by_line else 0), row, label)
+            for row, label, _ in self.cells()
+            for finding, finding_level in self.findings(row, label)
+            if finding_level == level
+        )
         listed = [
-            Fault(word, reason, op, tuple(rows.values()), tuple(labels), level)
+            Fault(word, reason, op, rows, tuple(labels), level)
             for (word, reason, op, _), (rows, labels) in found.items()
         ]
         if by_line:
@@ -552,8 +558,11 @@ def check_file(
             (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
             "it has no calls" if reader.matrix.recorded is not None else "it is empty",
         )
-        message = Text("no line is a call: {first}", first=first)
-        raise UsageError("calls", message, "one JSON object a line, with op and inputs")
+        raise UsageError(
+            "calls",
+            Text("no line is a call: {first}", first=first),
+            "one JSON object a line, with op and inputs",
+        )
     return reader.matrix
 
 

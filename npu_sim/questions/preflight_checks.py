@@ -28,7 +28,7 @@ from npu_sim.questions.preflight_lines import (
     profile_of_line,
 )
 from npu_sim.registry import find_kernel, load_operator
-from npu_sim.status import AclnnError, NotModelledError, UsageError
+from npu_sim.status import AclnnError, NotModelledError, Unplanned, UsageError
 from npu_sim.tiling import raw_plan
 from npu_sim.timelines.model import LaunchEstimate, LaunchTime
 
@@ -213,19 +213,23 @@ class Summary:
         if checked.differences is not None:
             self.differ += lines * bool(checked.differences)
             self.as_expected += lines * (not checked.differences)
-        if checked.workspace_bytes > (self.peak.workspace_bytes if self.peak else 0):
+        if checked.workspace_bytes > self.peak_bytes:
             self.peak = checked
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest workspace of a call."""
+        return self.peak.workspace_bytes if self.peak else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
         peak = self.peak
-        place = None
-        if peak:
-            place = {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
         return {
             **vars(self),
-            "peak_workspace_bytes": peak.workspace_bytes if peak else 0,
-            "peak": place,
+            "peak_workspace_bytes": self.peak_bytes,
+            "peak": {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
+            if peak
+            else None,
         }
 
 
@@ -237,8 +241,7 @@ def call_times(plan: Plan, profile: Profile) -> dict[str, Any]:
     (``launch``, ``vector pipe``) to the number of launches and the sum of their ranges.
     """
     if plan.block_dim and not is_timed(plan):
-        launches = len(plan.launches)
-        return {"launches": launches, "bound_us": None, "coverage": "", "estimates": {}}
+        return {"launches": len(plan.launches), "bound_us": None, "coverage": "", "estimates": {}}
     found = timeline(plan, profile)
     return {
         "launches": len(found.launches),
@@ -323,8 +326,7 @@ def check_line(
     values: Mapping[str, Any] = {}
     try:
         values = parse(line)
-        call = call_of(values)
-        return check_call(call, number, profile_of_line(values, product, directory))
+        return check_call(call_of(values), number, profile_of_line(values, product, directory))
     except (MalformedLineError, UsageError) as error:
         return malformed(values, number, error)
 
@@ -378,7 +380,7 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
             )
         ) from None
     except NotModelledError as error:
-        return replace(answer, outcome=UNKNOWN, **error.as_dict())
+        return replace(answer, outcome=UNKNOWN, **_reason(error))
     except UsageError as error:
         raise MalformedLineError(Text("inputs cannot be planned: {message}", error)) from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -396,10 +398,13 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
         if name in result
     }
     wanted = {**call.get("expect", {}), **({"route": call["route"]} if "route" in call else {})}
-    message = "the planner finds no tiling" if outcome == FAILED else ""
-    differences = _differences(wanted, result) if wanted else None
     return replace(
-        answer, outcome=outcome, message=message, facts=facts, plan=result, differences=differences
+        answer,
+        outcome=outcome,
+        message="the planner finds no tiling" if outcome == FAILED else "",
+        facts=facts,
+        plan=result,
+        differences=_differences(wanted, result) if wanted else None,
     )
 
 
@@ -424,15 +429,10 @@ def _check_operator(
             facts["time"] = call_times(plan, profile)
         why |= _overflow(plan)
     except AclnnError as error:
-        why = {
-            "status": int(error.status),
-            "argument": error.argument,
-            "message": error.message,
-            "hint": error.hint,
-        }
+        why = {"status": int(error.status), **_reason(error)}
     except NotModelledError as error:
         outcome = UNKNOWN
-        why = {"status": None, **error.as_dict()}
+        why = {"status": None, **_reason(error)}
     found = {
         **facts,
         "status": "success"
@@ -451,26 +451,29 @@ def _check_operator(
     )
 
 
+def _reason(error: Unplanned) -> dict[str, Any]:
+    """Return an error as fields of `Checked`, as texts that can be translated."""
+    return {"argument": error.argument, "message": error.message, "hint": error.hint}
+
+
 def _overflow(plan: Plan) -> dict[str, str]:
     """Return the reason for a plan that overflows; empty for others."""
     memory = plan.overflow
     if memory is None:
         return {}
-    message = Text(
-        "the buffers take {used_bytes} bytes, the Unified Buffer of {soc} has {capacity_bytes}",
-        memory,
-        soc=plan.soc,
-    )
     return {
         "argument": "product",
-        "message": message,
+        "message": Text(
+            "the buffers take {used_bytes} bytes, the Unified Buffer of {soc} has {capacity_bytes}",
+            memory,
+            soc=plan.soc,
+        ),
         "hint": "the product does not check it: take a chip with a larger one",
     }
 
 
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the facts of a plan that a result reports."""
-    unknown = [part.name for part in plan.workspace.unknown]
     timing = [order.output for order in plan.order if not order.fixed]
     facts: dict[str, Any] = {
         "path": plan.path,
@@ -478,7 +481,7 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
         "tiling_key": plan.tiling_key,
         "schedule_mode": plan.schedule_mode,
         "workspace_bytes": plan.workspace.total_bytes,
-        "workspace_unknown": unknown,
+        "workspace_unknown": [part.name for part in plan.workspace.unknown],
         "timing": timing,
         "caveats": [caveat.code for caveat in plan.caveats],
         "caveat_messages": [caveat.message for caveat in plan.caveats],
@@ -498,14 +501,14 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
         )
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
-    timing = [order.output for order in other.order if not order.fixed]
-    unknown = any(part.evidence is Evidence.UNKNOWN for part in other.workspace.parts)
     more = other.workspace.total_bytes - plan.workspace.total_bytes
     return {
         "path": other.path,
         "workspace_bytes_more": more,
-        "workspace_unknown": unknown,
-        "timing": timing,
+        "workspace_unknown": any(
+            part.evidence is Evidence.UNKNOWN for part in other.workspace.parts
+        ),
+        "timing": [order.output for order in other.order if not order.fixed],
     }
 
 

@@ -52,9 +52,11 @@ def chosen_columns(
 
 
 def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
-    parts = [profile.name]
-    if len({other.soc for other in profiles if other.name == profile.name}) > 1:
-        parts = [profile.soc]
+    parts = (
+        [profile.soc]
+        if len({other.soc for other in profiles if other.name == profile.name}) > 1
+        else [profile.name]
+    )
     if len({other.release for other in profiles}) > 1:
         parts.append(profile.release)
     return " ".join(parts)
@@ -250,14 +252,15 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
     names = [argument.name for argument in operator.arguments]
     for name in inputs:
         if name not in names:
-            message = Text(
-                "inputs: {name} is not an argument of {operator}{hint}; arguments: {names}",
-                name=repr(name),
-                operator=operator.name,
-                hint=closest(name, names),
-                names=", ".join(names),
+            raise MalformedLineError(
+                Text(
+                    "inputs: {name} is not an argument of {operator}{hint}; arguments: {names}",
+                    name=repr(name),
+                    operator=operator.name,
+                    hint=closest(name, names),
+                    names=", ".join(names),
+                )
             )
-            raise MalformedLineError(message)
     return {
         name: _tensor(name, value) if name in operator.tensor_names else value
         for name, value in inputs.items()

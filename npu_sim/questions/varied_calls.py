@@ -22,7 +22,7 @@ from npu_sim.framework.axes import Number
 from npu_sim.framework.inference import arguments_of, inferred
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import FixedCall, fixed_call
-from npu_sim.language import Text
+from npu_sim.language import Text, grouped
 from npu_sim.registry import load_operator
 from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
@@ -73,11 +73,11 @@ def chosen_profiles(
     wanted = ["all"] if socs is None else items_of(socs)
     if products is None and (every_soc or wanted != ["all"]):
         products = "all"
-    loaded = load_distinct(product_names(products), every_soc or socs is not None)
-    profiles = list(dict.fromkeys(loaded))
+    profiles = list(
+        dict.fromkeys(load_distinct(product_names(products), every_soc or socs is not None))
+    )
     selected = profiles if wanted == ["all"] else with_socs(profiles, wanted)
-    named = None if releases is None else items_of(releases)
-    releases_of = chosen_releases(named)
+    releases_of = chosen_releases(None if releases is None else items_of(releases))
     return require_devices(
         [profile.with_release(release) for profile in selected for release in releases_of],
         product=products,
@@ -93,9 +93,10 @@ def require_devices(profiles: list[Profile], **given: Any) -> list[Profile]:
     """
     if not profiles:
         empty = [name for name, value in given.items() if value is not None and not items_of(value)]
-        message = Text("no product, SoC or release is named")
         raise UsageError(
-            (empty or ["product"])[0], message, Text("all, or names separated by commas")
+            (empty or ["product"])[0],
+            Text("no product, SoC or release is named"),
+            Text("all, or names separated by commas"),
         )
     return profiles
 
@@ -132,9 +133,10 @@ def device_groups(
     release: str | None = None,
 ) -> list[tuple[Profile, tuple[str, ...]]]:
     """Return a profile and SoC names for each group of SoCs with equal cores and buffers."""
-    groups: dict[tuple[Any, ...], list[Profile]] = {}
-    for profile in chosen_profiles(products, socs, release):
-        groups.setdefault((profile.name, profile.device), []).append(profile)
+    groups = grouped(
+        ((profile.name, profile.device), profile)
+        for profile in chosen_profiles(products, socs, release)
+    )
     return [(group[0], tuple(profile.soc for profile in group)) for group in groups.values()]
 
 
@@ -193,9 +195,9 @@ def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
     )
     given = call.arguments({**sizes, **dict.fromkeys(operator.switches, True)})
     whole = inferred(operator, arguments_of(operator, given), operator.outputs)
-    needed = _needed(operator, call.arguments(sizes))
     return ExampleCall(
-        {name: _text(value) for name, value in whole.items() if value is not None}, needed
+        {name: _text(value) for name, value in whole.items() if value is not None},
+        _needed(operator, call.arguments(sizes)),
     )
 
 

@@ -84,8 +84,8 @@ def html_of(answer: Any) -> str | None:
 
     It is the report, or a page of the text's tables where the type has no report.
     """
-    from npu_sim.show.document import view_report
     from npu_sim.show.html import embedded
+    from npu_sim.show.layout import view_report
 
     document = document_of(answer)
     if document is None:

@@ -12,13 +12,14 @@ from npu_sim.cores import Profile
 from npu_sim.language import (
     Text,
     Verbatim,
+    bytes_text,
     count_text,
+    grouped,
     joined,
     say,
     translated,
     with_changed_fields,
 )
-from npu_sim.language.quantities import bytes_text
 from npu_sim.plans.model import Plan
 from npu_sim.questions.compare import OUTCOME, Compared, Comparison, Upgrade
 from npu_sim.questions.explain import NearbyPlan
@@ -27,8 +28,19 @@ from npu_sim.questions.varied_calls import operators_of
 from npu_sim.registry import find_operator
 from npu_sim.releases import default_release
 from npu_sim.show.curves import Axis, Curve, curve_figure
-from npu_sim.show.document import Document, Figure, Picture, Section
-from npu_sim.show.layout import Cell, Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import (
+    Cell,
+    Column,
+    Document,
+    Figure,
+    Paragraph,
+    Picture,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.show.svg import WIDTH, Pictures, bar, caption, element, picture
 from npu_sim.show.text import Line, overflow_text, socs_text
 from npu_sim.show.timelines import estimate_note, estimate_text
@@ -55,25 +67,27 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     columns = [column for column in COMPARED_COLUMNS if several or column.name != "release"]
     facts = [_cells(row) for row in comparison.rows]
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
-    styles = [_style(row) for row in comparison.rows]
-    parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
-    for lines in _facts(comparison).values():
-        parts += ["", lines_table(lines)]
-    for title, lines in _upgrades(comparison):
-        parts += ["", Paragraph(title, "bold", is_line=True), lines_table(lines, indent=2)]
+    tables = [
+        *(after_gap(lines_table(lines)) for lines in _facts(comparison).values()),
+        *(after_gap(lines_table(lines, indent=2), title) for title, lines in _upgrades(comparison)),
+    ]
     changes: dict[str, tuple[NearbyPlan, list[str]]] = {}
     for plan, names in comparison.nearby:
         changes.setdefault(nearby_text(plan), (plan, []))[1].extend(names)
     nearby = [nearby_text(*change) for change in [*changes.values()][:SHOWN_NEARBY]]
-    return stack(*parts, "", *nearby) if nearby else stack(*parts)
+    return stack(
+        Table(columns, cells, styles=[_style(row) for row in comparison.rows]),
+        *(part for parts in tables for part in parts),
+        *(["", *nearby] if nearby else []),
+    )
 
 
 CAVEATS = "Caveats"
 
 
 def _facts(comparison: Comparison) -> dict[str, Sequence[Sequence[str]]]:
-    """Return the facts of text and report as labelled lines, by their titles; no empty ones."""
-    facts: dict[str, Sequence[Sequence[str]]] = {
+    """Return the facts of text and report as labelled lines, by their titles."""
+    return {
         "Estimates": estimate_lines(comparison),
         "Overflows the Unified Buffer": _once(
             (row, overflow_text(plan)) for row, plan in _planned(comparison) if plan.overflow
@@ -84,7 +98,6 @@ def _facts(comparison: Comparison) -> dict[str, Sequence[Sequence[str]]]:
         CAVEATS: caveat_lines(comparison),
         "Rules": source_lines(comparison),
     }
-    return {title: lines for title, lines in facts.items() if lines}
 
 
 def _upgrades(comparison: Comparison) -> list[tuple[str, list[Line]]]:
@@ -125,22 +138,32 @@ def estimate_lines(comparison: Comparison) -> list[Line]:
 
     Estimates use the clock of the first SoC of each row and the releases of that row.
     """
-    products: dict[str, set[str]] = {}
-    for row in comparison.rows:
-        products.setdefault(row.profile.soc, set()).add(row.profile.name)
-    where: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for row in comparison.rows:
-        soc = row.profile.soc
-        if len(products[soc]) > 1:
-            soc = f"{row.profile.name} {soc}"
-        for kernel, estimate in row.estimates:
-            text = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
-            places = where.setdefault((text, estimate_note(estimate)), {})
-            places.setdefault(soc, []).extend(row.releases)
+    products = grouped((row.profile.soc, row.profile.name) for row in comparison.rows)
+    where = grouped(
+        (
+            (
+                Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+                estimate_note(estimate),
+            ),
+            (_soc_name(row.profile, products[row.profile.soc]), release),
+        )
+        for row in comparison.rows
+        for kernel, estimate in row.estimates
+        for release in row.releases
+    )
     return [
-        (joined((f"{soc}, {', '.join(releases)}" for soc, releases in places.items())), text, note)
+        (
+            joined(f"{soc}, {', '.join(releases)}" for soc, releases in grouped(places).items()),
+            text,
+            note,
+        )
         for (text, note), places in where.items()
     ]
+
+
+def _soc_name(profile: Profile, products: Sequence[str]) -> str:
+    """Return the name of a SoC, with its product if several products have it."""
+    return f"{profile.name} {profile.soc}" if len(set(products)) > 1 else profile.soc
 
 
 def _cells(row: Compared) -> dict[str, str]:
@@ -153,27 +176,32 @@ def _cells(row: Compared) -> dict[str, str]:
         assert row.refusal is not None
         return {**where, "outcome": translated(row.refusal.label)}
     plan, memory = row.plan, row.largest_memory
-    key = say(", key {tiling_key}", plan) if plan.tiling_key is not None else ""
-    idle = say(", {idle_cores} idle", plan) if plan.idle_cores else ""
     buffer = ""
     if memory is not None:
         largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
         buffer = Text("{share}, {name} {bytes}", largest, share=share) if largest else share
-    workspace = Text(
-        "{size}{value}",
-        size=bytes_text(plan.workspace.total_bytes),
-        value=" + unknown" if plan.workspace.unknown else "",
-    )
     timed = [order.output for order in plan.order if not order.fixed]
     order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
     return {
         **where,
         "outcome": plan.outcome,
-        "path": Text("{path}{key}", plan, key=key),
-        "cores": say("{block_dim} of {cores_available}{idle}", plan, idle=idle),
+        "path": Text(
+            "{path}{key}",
+            plan,
+            key=say(", key {tiling_key}", plan) if plan.tiling_key is not None else "",
+        ),
+        "cores": say(
+            "{block_dim} of {cores_available}{idle}",
+            plan,
+            idle=say(", {idle_cores} idle", plan) if plan.idle_cores else "",
+        ),
         "buffer": buffer,
-        "workspace": workspace,
+        "workspace": Text(
+            "{size}{value}",
+            size=bytes_text(plan.workspace.total_bytes),
+            value=" + unknown" if plan.workspace.unknown else "",
+        ),
         "order": order,
         "caveats": ", ".join(caveat.code for caveat in plan.caveats),
     }
@@ -181,10 +209,11 @@ def _cells(row: Compared) -> dict[str, str]:
 
 def caveat_lines(comparison: Comparison) -> list[Line]:
     """Return the sentence of every caveat once, with the products that have it."""
-    caveats: dict[str, list[tuple[Compared, str]]] = {}
-    for row, plan in _planned(comparison):
-        for caveat in plan.caveats:
-            caveats.setdefault(caveat.code, []).append((row, caveat.message))
+    caveats = grouped(
+        (caveat.code, (row, caveat.message))
+        for row, plan in _planned(comparison)
+        for caveat in plan.caveats
+    )
     return [(*line, code) for code, found in caveats.items() for line in _once(found)]
 
 
@@ -193,10 +222,9 @@ def _once(found: Iterable[tuple[Compared, str]]) -> list[tuple[str, str]]:
 
     Sentences that differ in the name of the SoC alone are one, with all SoCs of the product.
     """
-    alike: dict[tuple[str, str], list[tuple[Compared, str]]] = {}
-    for row, text in found:
-        key = row.profile.name, text.replace(row.profile.soc, "")
-        alike.setdefault(key, []).append((row, text))
+    alike = grouped(
+        ((row.profile.name, text.replace(row.profile.soc, "")), (row, text)) for row, text in found
+    )
     merged: dict[str, list[str]] = {}
     for (product, _), same in alike.items():
         row, text = same[0]
@@ -213,12 +241,12 @@ def _replaced(soc: str, socs: str, field: str) -> str:
 
 def source_lines(comparison: Comparison) -> list[Line]:
     """Return where the rules of products come from, once per source."""
-    where: dict[str, dict[str, None]] = {}
-    for row in comparison.rows:
-        source = row.profile.product.rules_source
-        if source:
-            where.setdefault(source, {})[row.profile.name] = None
-    return [(", ".join(products), source, "") for source, products in where.items()]
+    where = grouped((row.profile.product.rules_source, row.profile.name) for row in comparison.rows)
+    return [
+        (", ".join(dict.fromkeys(products)), source, "")
+        for source, products in where.items()
+        if source
+    ]
 
 
 def nearby_text(nearby: NearbyPlan, products: Sequence[str] = ()) -> str:
@@ -236,18 +264,25 @@ def limits_view(table: LimitTable) -> RenderableType:
     """Return limits as a rich renderable."""
     entry = find_operator(table.operator)
     assert entry is not None
-    along = say(" along {along}", table) if table.along else ""
-    values = (
-        Text("{name} {value}", name=Verbatim(name), value=_shown(value))
-        for name, value in table.fixed.items()
+    fixed = joined(
+        (
+            Text("{name} {value}", name=Verbatim(name), value=_shown(value))
+            for name, value in table.fixed.items()
+        ),
+        ", ",
     )
-    fixed = joined(values, ", ")
-    axis = table.vary or "each size, the other sizes unchanged"
-    title = say("{title}: legal values of {axis}{along}", entry, axis=axis, along=along)
-    head = Paragraph(title, "bold", is_line=True)
-    parts: list[RenderableType] = [head, lines_table([("with", fixed)]), "", _ranges(table)]
-    reasons = _constraints(table) + _sources(table)
-    return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
+    title = say(
+        "{title}: legal values of {axis}{along}",
+        entry,
+        axis=table.vary or "each size, the other sizes unchanged",
+        along=say(" along {along}", table) if table.along else "",
+    )
+    return stack(
+        Paragraph(title, "bold", is_line=True),
+        lines_table([("with", fixed)]),
+        *after_gap(_ranges(table)),
+        *after_gap(lines_table(_constraints(table) + _sources(table))),
+    )
 
 
 def _shown(value: Any) -> str:
@@ -256,25 +291,23 @@ def _shown(value: Any) -> str:
 
 def _ranges(table: LimitTable, listed: Callable[[Sequence[str]], str] = socs_text) -> Table:
     """Return the legal values as a table; ``listed`` returns the SoCs of a row as text."""
-    along = [Column(table.along, right=True)] if table.along else []
     size = [Column("size", key=True)] if not table.vary else []
     columns = [
         *size,
         Column("product", key=True),
         Column("SoC", key=True, wraps=True),
-        *along,
+        *([Column(table.along, right=True)] if table.along else []),
         Column("documented"),
         Column("hardware"),
     ]
     rows = []
     before: tuple[str, tuple[str, ...]] | None = None
     for row in _merged_rows(table):
-        repeated = table.along and before == (row.product, row.socs)
+        sizes = [Verbatim(row.size)] if size else []
+        where = [*sizes, Verbatim(row.product), listed(row.socs)]
+        if table.along and before == (row.product, row.socs):
+            where = ["", ""]
         before = (row.product, row.socs)
-        where = ["", ""]
-        if not repeated:
-            sizes = [Verbatim(row.size)] if size else []
-            where = [*sizes, Verbatim(row.product), listed(row.socs)]
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
@@ -351,8 +384,9 @@ def _constraints(table: LimitTable) -> list[tuple[str, str]]:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             for end, error in (("below", bound.below), ("above", bound.above)):
                 if error is not None:
-                    names = filter(None, (row.size, row.product))
-                    where = joined((*map(Verbatim, names), name), ", ")
+                    where = joined(
+                        (*map(Verbatim, filter(None, (row.size, row.product))), name), ", "
+                    )
                     reasons.setdefault((where, end), (where, reason_text(error)))
     first_of_text = {text: where for where, text in reversed(reasons.values())}
     return [(where, text) for text, where in reversed(first_of_text.items())]
@@ -379,21 +413,25 @@ def products_view(profiles: Sequence[Profile]) -> Group:
         product = profile.product
         modelled, others = operators_of(profile)
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"
-        title = f"{product.name}: {product.title} ({product.title_zh})"
-        socs = [
-            _soc_row(profile.with_soc(name), default=name == product.default_soc)
-            for name in product.socs
-        ]
-        lines = [
-            ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
-            ("operators", ", ".join(modelled)),
-            *([("not modelled", ", ".join(others))] if others else []),
-            *([("rules", product.rules_source)] if product.rules_source else []),
-        ]
         parts += [
-            Paragraph(title, "bold", is_line=True),
-            Table(SOC_COLUMNS, socs),
-            lines_table(lines),
+            Paragraph(
+                f"{product.name}: {product.title} ({product.title_zh})", "bold", is_line=True
+            ),
+            Table(
+                SOC_COLUMNS,
+                [
+                    _soc_row(profile.with_soc(name), default=name == product.default_soc)
+                    for name in product.socs
+                ],
+            ),
+            lines_table(
+                [
+                    ("dtypes", joined((Verbatim(", ".join(product.dtypes)), overflow))),
+                    ("operators", ", ".join(modelled)),
+                    *([("not modelled", ", ".join(others))] if others else []),
+                    *([("rules", product.rules_source)] if product.rules_source else []),
+                ]
+            ),
             "",
         ]
     return stack(*parts, Paragraph(LEGEND, "dim"))
@@ -429,20 +467,28 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     runs_on = dict.fromkeys(
         row.profile.name for row, plan in _planned(comparison) if plan.overflow is None
     )
-    where = ", ".join(runs_on) or "no product"
-    title = operator_title(comparison.operator)
-    sentence = say("{title}: the call runs on {where}", title=title, where=where)
-    sections = [
-        Section("Side by side", (_compared_table(comparison),)),
+    sentence = say(
+        "{title}: the call runs on {where}",
+        title=operator_title(comparison.operator),
+        where=", ".join(runs_on) or "no product",
+    )
+    hints = dict.fromkeys(
+        (row.profile.name, row.refusal.hint)
+        for row in comparison.rows
+        if row.refusal is not None and row.refusal.hint
+    )
+    sections = filled(
+        ("Side by side", [_compared_table(comparison)]),
         *(
-            Section(name, (lines_table(lines),))
+            (name, [lines_table(lines)])
             for name, lines in _facts(comparison).items()
             if name != CAVEATS  # their sentences have numbers that the JSON has not
         ),
-        *(Section(name, (table,)) for name, table in _hints_and_changes(comparison) if table.rows),
-        *(Section(name, (lines_table(lines),)) for name, lines in _upgrades(comparison)),
-    ]
-    return Document(sentence, sentence, tuple(sections), call, "good" if runs_on else "bad")
+        ("What would be right", [Table(("product", "what would be right"), tuple(hints))]),
+        ("Nearest changes of path", [_changes_table(comparison)]),
+        *((name, [lines_table(lines)]) for name, lines in _upgrades(comparison)),
+    )
+    return Document(sentence, sentence, sections, call, "good" if runs_on else "bad")
 
 
 def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
@@ -450,41 +496,31 @@ def _planned(comparison: Comparison) -> list[tuple[Compared, Plan]]:
 
 
 def _compared_table(comparison: Comparison) -> Table:
-    headings = (
-        *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
-        *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
-    )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    return Table(headings, rows)
-
-
-def _hints_and_changes(comparison: Comparison) -> tuple[tuple[str, Table], ...]:
-    """Return what would be right instead of refused calls, and the nearest changes of path."""
-    hints = dict.fromkeys(
-        (row.profile.name, row.refusal.hint)
-        for row in comparison.rows
-        if row.refusal is not None and row.refusal.hint
-    )
-    return (
-        ("What would be right", Table(("product", "what would be right"), tuple(hints))),
-        ("Nearest changes of path", _changes_table(comparison)),
+    return Table(
+        (
+            *("product", "SoCs", "releases", "outcome", "path", "key", "cores", "idle"),
+            *("memory", "used bytes", "of", "workspace bytes", "order", "caveats"),
+        ),
+        rows,
     )
 
 
 def _changes_table(comparison: Comparison) -> Table:
-    rows = tuple(
-        (
-            change.axis.name,
-            str(change.now),
-            str(change.value),
-            change.path or say("refused: {refusal}", change),
-            change.decision,
-            ", ".join(products),
-        )
-        for change, products in comparison.nearby
+    return Table(
+        ("argument", "now", "from", "takes the path", "decision", "on"),
+        tuple(
+            (
+                change.axis.name,
+                str(change.now),
+                str(change.value),
+                change.path or say("refused: {refusal}", change),
+                change.decision,
+                ", ".join(products),
+            )
+            for change, products in comparison.nearby
+        ),
     )
-    headings = ("argument", "now", "from", "takes the path", "decision", "on")
-    return Table(headings, rows)
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
@@ -494,8 +530,9 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     if row["outcome"] == NotModelledError.outcome:
         return (*head, say(NotModelledError.label), *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
-    orders = (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items())
-    order = joined(orders, ", ")
+    order = joined(
+        (Text("{output}: {how}", output=name, how=how) for name, how in row["order"].items()), ", "
+    )
     unknown = joined(row["workspace_unknown"], ", ")
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
@@ -512,35 +549,31 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
     sentence = say("{title}: legal values of {axis}", title=title, axis=axis)
     sentence += say(" along {along}", table) if table.along else ""
     drawn = _frontier_figure(table) if table.along else range_picture(table)
-    reasons = _constraints(table) + _sources(table)
-    sections = [
-        *([Section("Pictures", (drawn,))] if drawn else []),
-        Section("Legal values", (_ranges(table, ", ".join),)),
-        *([Section("Limits of each size", (lines_table(reasons),))] if reasons else []),
-        Section("With", (Table(("name", "value"), tuple(table.fixed.items()), folded=True),)),
-    ]
-    return Document(sentence, sentence, tuple(sections), call)
+    sections = filled(
+        ("Pictures", [drawn] if drawn else []),
+        ("Legal values", [_ranges(table, ", ".join)]),
+        ("Limits of each size", [lines_table(_constraints(table) + _sources(table))]),
+        ("With", [Table(("name", "value"), tuple(table.fixed.items()), folded=True)]),
+    )
+    return Document(sentence, sentence, sections, call)
 
 
 def _frontier_figure(table: LimitTable) -> Figure | None:
     """Draw the largest legal value against the second argument; hardware limits are dashed."""
-    groups: dict[tuple[str, str], list[ProductLimits]] = {}
-    for row in table.rows:
-        groups.setdefault((row.product, ", ".join(row.socs)), []).append(row)
+    groups = grouped(((row.product, ", ".join(row.socs)), row) for row in table.rows)
     curves = []
     for (product, socs), rows in groups.items():
         for name in ("documented", "hardware"):
-            points = [(row.at, getattr(row, name).largest) for row in rows]
-            drawn = [
-                (at, largest) for at, largest in points if at is not None and largest is not None
-            ]
+            points = ((row.at, getattr(row, name).largest) for row in rows)
+            drawn = [point for point in points if None not in point]
             if drawn:
                 places, values = zip(*drawn, strict=True)
                 title = f"{product} ({socs}), {translated(name)}"
                 curves.append(Curve(title, places, values, dashed=name == "hardware"))
     x = Axis(table.along, is_log=all((row.at or 0) > 0 for row in table.rows))
-    y = Axis(say("largest {vary}", table), is_log=True)
-    return curve_figure(x, y, curves) if curves else None
+    return (
+        curve_figure(x, Axis(say("largest {vary}", table), is_log=True), curves) if curves else None
+    )
 
 
 def range_picture(table: LimitTable) -> Picture | None:
@@ -554,8 +587,10 @@ def range_picture(table: LimitTable) -> Picture | None:
     if not any(ranges for _, ranges, *_ in rows):
         return None
     what = translated(table.vary or "each size")
-    note = say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what)
-    return Picture(range_bars(rows, what), note)
+    return Picture(
+        range_bars(rows, what),
+        say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what),
+    )
 
 
 ROW = 44

@@ -6,7 +6,7 @@ from math import log10
 from typing import Any, Literal
 
 from npu_sim.language import say, translated
-from npu_sim.show.document import Figure
+from npu_sim.show.layout import Figure
 
 MARKED_POINTS = 60
 """Lines of up to this many points have markers."""
@@ -72,7 +72,7 @@ def curve_figure(
 ) -> Figure:
     """Return a figure of curves and bounds.
 
-    The x axis covers the data: a bound beyond it becomes an arrow at the edge. Each label of an x
+    The x axis covers the data: a bound beyond it is marked at the edge. Each label of an x
     bound has a row of its own.
 
     - ``x``, ``y``: the axes.
@@ -170,7 +170,7 @@ def _shape(bound: Bound, top: float) -> dict[str, Any]:
 
 
 def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
-    """Return the label of an x bound, in a row above the curves, with an arrow if off the axis."""
+    """Return the label of an x bound, in a row above the curves, marked if off the axis."""
     label = {
         "text": bound.text,
         "showarrow": False,

@@ -1,17 +1,16 @@
 """An explanation of a plan as text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 
 from rich.console import RenderableType
 
-from npu_sim.language import Text, count_text, joined, say, translated
-from npu_sim.language.quantities import bytes_text, percent_text
+from npu_sim.language import Text, bytes_text, count_text, joined, percent_text, say, translated
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, NearbyPlan, SizeLimit
 from npu_sim.show.comparisons import bound_text
-from npu_sim.show.layout import Column, Paragraph, Table, stack
+from npu_sim.show.layout import Column, Paragraph, Table, after_gap, stack
 from npu_sim.show.text import (
     OUTCOME_STYLES,
     evidence_cells,
@@ -24,8 +23,7 @@ from npu_sim.show.text import (
     workspace_tables,
 )
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
-from npu_sim.timelines.estimates import Estimate
-from npu_sim.timelines.model import BankConflict, VectorEstimate
+from npu_sim.timelines.model import BankConflict, Estimate, VectorEstimate
 
 SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
@@ -41,145 +39,138 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     if plan is None:
         return _refusal_view(explanation)
     key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
-    parts: list[RenderableType] = [
-        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True)
-    ]
     overflow = overflow_text(plan)
-    parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     reason = [(plan.path_reason,)] if plan.path_reason else []
-    parts += _section("path", [(Text("{path}{key}", plan, key=key),), *reason])
     decisions = (
         _decision_rows(number, decision) for number, decision in enumerate(plan.decisions, 1)
     )
-    parts += _section("decisions", [row for rows in decisions for row in rows])
     nearby = explanation.nearby[:SHOWN_NEARBY]
     changes = [_nearby_row(change) for change in nearby] or [("nothing nearby takes another path",)]
-    styles = ["red" if change.refusal else "" for change in nearby]
-    parts += _section("nearest changes", changes, styles=styles)
     cores = say("{block_dim} of {cores_available} {core_kind}, {idle_cores} idle", plan)
-    parts += _section("cores", [(cores, plan.cores_note), (plan.per_core,)])
-    launches = say("launches: {launches}", launches=len(plan.launches))
-    if len(plan.launches) > 1:
-        launches = say("launches: {launches}, one after the other", launches=len(plan.launches))
-    parts += _section(launches, _launch_rows(plan.launches))
-    for memory in plan.memories:
-        parts += _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
-    estimates = estimate_rows(explanation.estimates)
-    parts += _section("estimates (lower bound: npu-sim timeline)", estimates)
-    parts += _section("size limits, other arguments unchanged", _limit_rows(explanation.limits))
-    parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=(1,))
-    if plan.workspace.nodes:
-        parts += ["", workspace_tables(plan.workspace, indent=2)]
-    parts += _section("order", _order_rows(plan, explanation.other_mode))
-    priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
-    parts += _section("deterministic computation off and on", priced)
+    count = len(plan.launches)
+    title = "launches: {launches}, one after the other" if count > 1 else "launches: {launches}"
+    prices = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
     keys = [(f"{key.key} {key.value}", profile_key_text(plan, key)) for key in plan.profile_keys]
-    parts += _section("keys of the profile without effect", keys)
-    parts += _section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats])
-    parts += _section("evidence", evidence_cells(plan))
-    if plan.rules_source:
-        parts += _section("rules", [(plan.rules_source,)])
-    return stack(*parts)
+    memories = (
+        _section(_memory_title(memory), _memory_rows(memory), right=(1, 2))
+        for memory in plan.memories
+    )
+    areas = ("", workspace_tables(plan.workspace, indent=2)) if plan.workspace.nodes else ()
+    workspace = _workspace_title(plan.workspace), _workspace_rows(plan.workspace)
+    return stack(
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome], is_line=True),
+        *_section("overflows the Unified Buffer", [(overflow,)] if overflow else []),
+        *_section("path", [(Text("{path}{key}", plan, key=key),), *reason]),
+        *_section("decisions", [row for rows in decisions for row in rows]),
+        *_section(
+            "nearest changes",
+            changes,
+            styles=["red" if change.refusal else "" for change in nearby],
+        ),
+        *_section("cores", [(cores, plan.cores_note), (plan.per_core,)]),
+        *_section(say(title, launches=count), _launch_rows(plan.launches)),
+        *(part for parts in memories for part in parts),
+        *_section(
+            "estimates (lower bound: npu-sim timeline)", _estimate_rows(explanation.estimates)
+        ),
+        *_section("size limits, other arguments unchanged", _limit_rows(explanation.limits)),
+        *_section(*workspace, right=(1,)),
+        *areas,
+        *_section("order", _order_rows(plan, explanation.other_mode)),
+        *_section("deterministic computation off and on", prices),
+        *_section("keys of the profile without effect", keys),
+        *_section("caveats", [(caveat.in_words, caveat.code) for caveat in plan.caveats]),
+        *_section("evidence", evidence_cells(plan)),
+        *_section("rules", [(plan.rules_source,)] if plan.rules_source else []),
+    )
 
 
 def _section(
-    title: str, rows: Sequence[Row], right: Sequence[int] = (), styles: Sequence[str] = ()
-) -> list[RenderableType]:
+    title: str, rows: Iterable[Row], right: Sequence[int] = (), styles: Sequence[str] = ()
+) -> tuple[RenderableType, ...]:
     """Return a section as a heading and indented columns; nothing if it has no rows."""
-    if not rows:
-        return []
+    listed = list(rows)
     columns = [
         Column(right=column in right, wraps=column not in right)
-        for column in range(max(len(row) for row in rows))
+        for column in range(max(map(len, listed), default=0))
     ]
-    return [
-        "",
-        Paragraph(title, "bold", is_line=True),
-        Table(columns, rows, styles=styles, indent=2),
-    ]
+    return after_gap(Table(columns, listed, styles=styles, indent=2), title)
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
-    answer = "yes" if decision.outcome else "no"
-    effect = say("{name}: {answer}, {effect}", decision, answer=answer)
-    condition, values = decision.condition, values_text(decision)
-    if values:
-        condition = Text("{condition}; {values}", decision, values=values)
-    return [(f"{number}", effect), ("", condition)]
+    effect = say("{name}: {answer}, {effect}", decision, answer="yes" if decision.outcome else "no")
+    values = values_text(decision)
+    condition = Text("{condition}; {values}", decision, values=values)
+    return [(f"{number}", effect), ("", condition if values else decision.condition)]
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
-    change = say("{change} (now {before})", nearby)
     if nearby.refusal:
         effect = say("refused: {refusal}", nearby)
     elif nearby.changes_path:
         effect = say("selects {path}", nearby)
     else:
         effect = say("same path; {effect}", nearby) if nearby.effect else "same path"
-    return change, effect
+    return say("{change} (now {before})", nearby), effect
 
 
-def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
-    rows: list[Row] = []
+def _launch_rows(launches: Sequence[Launch]) -> Iterator[Row]:
     for number, launch in enumerate(launches):
-        cores = ""
-        if launch.block_dim == 1:
-            cores = " on 1 core"
-        elif launch.block_dim:
-            cores = Text(" on {block_dim} cores", launch)
+        cores = Text(" on {block_dim} cores", launch) if launch.block_dim else ""
         exact = launch.evidence is Evidence.EXACT
-        evidence = "" if exact else Text(", {value}", launch.evidence)
-        note = Text("; {note}", launch) if launch.note else ""
         head = Text(
-            "{kernel}{cores}{evidence}{note}", launch, cores=cores, evidence=evidence, note=note
+            "{kernel}{cores}{evidence}{note}",
+            launch,
+            cores=" on 1 core" if launch.block_dim == 1 else cores,
+            evidence="" if exact else Text(", {value}", launch.evidence),
+            note=Text("; {note}", launch) if launch.note else "",
         )
-        rows.append((f"{number}", head))
+        yield (f"{number}", head)
         if launch.inputs:
             size, tensors = bytes_text(launch.read_bytes), tensors_text(launch.inputs)
-            rows.append(("", say("reads {size}: {tensors}", size=size, tensors=tensors)))
+            yield ("", say("reads {size}: {tensors}", size=size, tensors=tensors))
         size, tensors = bytes_text(launch.written_bytes), tensors_text(launch.outputs)
-        rows.append(("", say("writes {size}: {tensors}", size=size, tensors=tensors)))
-    return rows
+        yield ("", say("writes {size}: {tensors}", size=size, tensors=tensors))
 
 
-def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
-    """Return the estimate of each kernel, and the gain from other instructions or buffers."""
-    rows: list[Row] = []
+def _estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> Iterator[Row]:
+    """Yield the estimate of each kernel, and the gain from other instructions or buffers."""
     for kernel, estimate in estimates:
         head = Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate))
-        rows.append((head, estimate_note(estimate)))
+        yield (head, estimate_note(estimate))
         if isinstance(estimate, VectorEstimate):
-            start_up = about_us(estimate.startup_share * estimate.vector_us)
             text = say(
-                "{instructions} instructions start up in {start_up} us", estimate, start_up=start_up
+                "{instructions} instructions start up in {start_up} us",
+                estimate,
+                start_up=about_us(estimate.startup_share * estimate.vector_us),
             )
-            rows.append((text, "half as many, each twice as long, would save half of this"))
-            rows += [
-                _conflict_row(conflict, estimate)
-                for conflict in estimate.conflicts[:SHOWN_CONFLICTS]
-            ]
-    return rows
+            yield (text, "half as many, each twice as long, would save half of this")
+            for conflict in estimate.conflicts[:SHOWN_CONFLICTS]:
+                yield _conflict_row(conflict, estimate)
 
 
 def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
-    how = "share bank groups"
-    if isclose(conflict.factor, EQUAL_ALIGNMENT):
-        how = "start in the same bank group"
-    saved = say(
-        "without it the slowest core takes {share} less than its {cycles} cycles",
-        share=percent_text(conflict.cycles / estimate.slowest_cycles),
-        cycles=round(estimate.slowest_cycles),
+    how = (
+        "start in the same bank group"
+        if isclose(conflict.factor, EQUAL_ALIGNMENT)
+        else "share bank groups"
     )
-    return say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how), saved
+    return (
+        say("{between} {how}: {factor:.3g} cycles a repeat", conflict, how=how),
+        say(
+            "without it the slowest core takes {share} less than its {cycles} cycles",
+            share=percent_text(conflict.cycles / estimate.slowest_cycles),
+            cycles=round(estimate.slowest_cycles),
+        ),
+    )
 
 
 def _memory_title(memory: Memory) -> str:
-    phase = Text(", {phase}", memory) if memory.phase else ""
     title = say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
         memory,
         name=memory_name(memory),
-        phase=phase,
+        phase=Text(", {phase}", memory) if memory.phase else "",
     )
     if memory.evidence is Evidence.EXACT:
         return title
@@ -195,22 +186,21 @@ def _memory_rows(memory: Memory) -> list[Row]:
     ]
 
 
-def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
-    rows: list[Row] = []
+def _limit_rows(limits: Sequence[SizeLimit]) -> Iterator[Row]:
     for limit in limits:
         documented = say("documented {bound}", bound=bound_text(limit.documented))
         hardware = say("hardware {bound}", bound=bound_text(limit.hardware))
-        rows.append((f"{limit.name} = {limit.now}", documented, hardware))
+        yield (f"{limit.name} = {limit.now}", documented, hardware)
         binding = limit.documented.above or limit.hardware.above
         if binding is not None:
-            rows.append(("", binding.message, ""))
-    return rows
+            yield ("", binding.message, "")
 
 
 def _workspace_title(workspace: Workspace) -> str:
-    unknown = " + what is not published" if workspace.unknown else ""
     return say(
-        "workspace: {size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown
+        "workspace: {size}{unknown}",
+        size=bytes_text(workspace.total_bytes),
+        unknown=" + what is not published" if workspace.unknown else "",
     )
 
 
@@ -227,32 +217,38 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
     ]
 
 
-def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
-    rows: list[Row] = [(order.in_words, order.reason) for order in plan.order]
+def _order_rows(plan: Plan, other: Plan | None) -> Iterator[Row]:
+    yield from ((order.in_words, order.reason) for order in plan.order)
     if other is not None and other.order != plan.order:
-        mode = "without deterministic computation"
-        if other.deterministic:
-            mode = "with deterministic computation"
-        states = joined((order.in_words for order in other.order), ", ")
-        size = bytes_text(other.workspace.total_bytes)
-        text = say("{states}; {path}; {size} of workspace", other, states=states, size=size)
-        rows.append((mode, text))
-    return rows
+        mode = (
+            "with deterministic computation"
+            if other.deterministic
+            else "without deterministic computation"
+        )
+        text = say(
+            "{states}; {path}; {size} of workspace",
+            other,
+            states=joined((order.in_words for order in other.order), ", "),
+            size=bytes_text(other.workspace.total_bytes),
+        )
+        yield (mode, text)
 
 
 def _refusal_view(explanation: Explanation) -> RenderableType:
     error = explanation.refusal
     assert error is not None
     hint = [(line,) for line in translated(error.hint).split("\n") if line]
-    headline = say(
-        "{title} on {product}: refused, {status} {status_name}",
-        explanation.call.operator,
-        product=explanation.profile.title,
-        status=int(error.status),
-        status_name=error.status.name,
-    )
     return stack(
-        Paragraph(headline, "bold red"),
+        Paragraph(
+            say(
+                "{title} on {product}: refused, {status} {status_name}",
+                explanation.call.operator,
+                product=explanation.profile.title,
+                status=int(error.status),
+                status_name=error.status.name,
+            ),
+            "bold red",
+        ),
         *_section("why", [(error.message,), *hint]),
         *_section(
             "what would be legal, other arguments unchanged", _limit_rows(explanation.limits)

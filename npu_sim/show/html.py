@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from npu_sim import __version__
 from npu_sim.language import LANGUAGES, count_text, language, say, translated, translated_data
-from npu_sim.show.document import Block, Document, Drawing, Figure
+from npu_sim.show.layout import Block, Document, Drawing, Figure
 
 PLOTTING_LIBRARY = "plotly-basic.min.js"
 """plotly.js-basic-dist-min 4.1.1 of npm, unchanged: lines and bars only, a quarter of plotly.js.
@@ -28,7 +28,7 @@ DRAWN_BY = {
 }
 """Drawing functions of (element, data), and the assets that define them."""
 DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
-"""Assets that draw, in load order; ``pictures.js`` has what the others share."""
+"""Assets that draw, in load order; ``pictures.js`` has what the others use."""
 
 
 @lru_cache
@@ -39,13 +39,12 @@ def asset(name: str) -> str:
 
 def render(document: Document) -> str:
     """Return a document as HTML; the plotting library is included only if there are curves."""
-    footer = say("Made by npu-sim {version}. {origin}", document, version=__version__)
     return (
         _environment()
         .get_template("report.html")
         .render(
             document=document,
-            footer=footer,
+            footer=say("Made by npu-sim {version}. {origin}", document, version=__version__),
             style=Markup(asset("report.css")),
             scripts=[Markup(script) for script in _scripts(document)],
         )
@@ -54,10 +53,11 @@ def render(document: Document) -> str:
 
 def embedded(document: Document) -> str:
     """Return a document as an iframe, so that its styles do not affect the notebook."""
-    frame = Markup(
-        '<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{}"></iframe>'
-    ).format(render(document))
-    return str(frame)
+    return str(
+        Markup(
+            '<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{}"></iframe>'
+        ).format(render(document))
+    )
 
 
 def block_html(block: Block) -> Markup:

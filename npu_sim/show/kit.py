@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from npu_sim.device_kit.check import KitCheck, ModeCheck
 from npu_sim.device_kit.folder import Kit
 from npu_sim.language import Text, joined, say
-from npu_sim.show.document import Document, Section
-from npu_sim.show.layout import Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import Document, Paragraph, Table, after_gap, filled, lines_table, stack
 
 HEADINGS = ("call", "operator", "deterministic", "verdict", "cores", "time", "bound", "path")
 MOST_FINDINGS = 20
@@ -29,11 +28,13 @@ def kit_view(answer: Kit) -> RenderableType:
         "run_on_device.py; then npu-sim kit --check {folder}",
         answer,
     )
-    parts: list[RenderableType] = [Paragraph(written, "bold")]
-    if answer.left_out:
-        count = Text("left out: {count} lines", count=len(answer.left_out))
-        parts += [Paragraph(count), *(Paragraph(text, indent=2) for text in answer.left_out[:5])]
-    return stack(*parts, Paragraph(following))
+    left_out = Text("left out: {count} lines", count=len(answer.left_out))
+    return stack(
+        Paragraph(written, "bold"),
+        *([left_out] if answer.left_out else []),
+        *(Paragraph(text, indent=2) for text in answer.left_out[:5]),
+        following,
+    )
 
 
 def headline(answer: KitCheck) -> str:
@@ -63,13 +64,18 @@ def lines_of(answer: KitCheck) -> Iterator[tuple[str, str]]:
         ),
     )
     measured = [mode for mode in answer.modes if mode.cores is not None]
-    as_planned = sum(mode.cores == mode.planned_cores for mode in measured)
-    yield Text("cores"), _of(as_planned, len(measured))
+    yield (
+        Text("cores"),
+        _of(sum(mode.cores == mode.planned_cores for mode in measured), len(measured)),
+    )
     known = [mode for mode in answer.modes if mode.status is not None]
     yield Text("status"), _of(sum(m.status == m.planned_status for m in known), len(known))
     timed = [mode for mode in answer.modes if mode.us is not None and mode.bound_us]
-    below = sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed)
-    text = Text("{below} of {of} below their bound", below=below, of=len(timed))
+    text = Text(
+        "{below} of {of} below their bound",
+        below=sum((mode.us or 0.0) < (mode.bound_us or 0.0) for mode in timed),
+        of=len(timed),
+    )
     errors = [mode.estimate_error for mode in timed if mode.estimate_error is not None]
     if errors:
         text = Text(
@@ -101,25 +107,26 @@ def findings_of(answer: KitCheck) -> list[tuple[str, str]]:
 
 
 def _finding(mode: ModeCheck, finding: str) -> str:
-    name = "{operator} {arguments}, deterministic: {finding}"
-    if not mode.deterministic:
-        name = "{operator} {arguments}: {finding}"
-    return Text(name, mode, finding=finding)
+    return Text(
+        "{operator} {arguments}, deterministic: {finding}"
+        if mode.deterministic
+        else "{operator} {arguments}: {finding}",
+        mode,
+        finding=finding,
+    )
 
 
 def check_view(answer: KitCheck) -> RenderableType:
     """Return the verdicts as text, with what is not as planned."""
     found = findings_of(answer)
-    parts: list[RenderableType] = [
+    more = len(found) - MOST_FINDINGS
+    return stack(
         Paragraph(headline(answer), "bold"),
         lines_table(lines_of(answer)),
-    ]
-    if found:
-        parts += ["", lines_table(found[:MOST_FINDINGS])]
-    if len(found) > MOST_FINDINGS:
-        parts.append(Text("{count} more: --report", count=len(found) - MOST_FINDINGS))
-    parts.append(Text("written: {folder}/evidence.jsonl", answer))
-    return stack(*parts)
+        *after_gap(lines_table(found[:MOST_FINDINGS])),
+        *([Text("{count} more: --report", count=more)] if more > 0 else []),
+        Text("written: {folder}/evidence.jsonl", answer),
+    )
 
 
 def check_document(answer: KitCheck) -> Document:
@@ -137,10 +144,10 @@ def check_document(answer: KitCheck) -> Document:
         )
         for mode in answer.modes
     ]
-    sections = [Section(say("Verdicts"), (lines_table(lines_of(answer)),))]
-    if found := findings_of(answer):
-        sections.append(Section(say("Not as planned"), (lines_table(found),)))
-    sections.append(Section(say("Calls"), (Table(HEADINGS, rows),)))
-    outcome = "bad" if answer.contradicted else "good"
+    sections = filled(
+        (say("Verdicts"), [lines_table(lines_of(answer))]),
+        (say("Not as planned"), [lines_table(findings_of(answer))]),
+        (say("Calls"), [Table(HEADINGS, rows)]),
+    )
     title = headline(answer)
-    return Document(title, title, tuple(sections), "", outcome)
+    return Document(title, title, sections, "", "bad" if answer.contradicted else "good")

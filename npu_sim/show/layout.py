@@ -1,6 +1,9 @@
-"""Layout of tables and paragraphs for any terminal width, and for pipes (one line per record).
+"""Tables and paragraphs, their layout as text, and reports that are made of them.
 
-Words are never broken, a number and its unit count as one word, and lines end without blanks. A
+Text has a layout for any terminal width, and one for pipes (one line per record). A report is a
+sentence, and sections of tables, paragraphs and pictures, which :mod:`npu_sim.show.html` renders.
+
+Lines end at blanks only, a number and its unit count as one word, and lines end without blanks. A
 table that does not fit becomes blocks, one per record; labelled lines that do not fit side by side
 are stacked. Control characters, which names from files may contain, are shown escaped.
 """
@@ -10,11 +13,12 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from markupsafe import Markup
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as StyledText
@@ -212,15 +216,16 @@ class Table:
         limits = [UNLIMITED] * len(widths) if unlimited else widths
         if named:
             headings = [column._replace(style="dim") for column in columns]
-            names = [column.name for column in columns]
-            yield from _aligned(headings, names, limits, padded, self.indent)
+            yield from _aligned(
+                headings, [column.name for column in columns], limits, padded, self.indent
+            )
         for row, style in zip(rows, styles, strict=True):
             yield from _aligned(columns, row, limits, padded, self.indent, style)
 
     def _stacked(
         self, columns: Sequence[Column], rows: list[list[str]], width: int
     ) -> Iterator[RenderableType]:
-        """Yield the cells of each row below each other, beside the row's label if there is room."""
+        """Yield the cells of each row below each other, beside the row's label if both fit."""
         label = max((cell_len(row[0]) for row in rows), default=0)
         room = width - label - len(GAP)
         words = (longest_word(cell) for row in rows for cell in row[1:])
@@ -259,6 +264,16 @@ def stack(*parts: RenderableType) -> Group:
     return Group(*(Paragraph(part) if isinstance(part, str) else part for part in parts))
 
 
+def after_gap(part: Table | str, title: str = "") -> tuple[RenderableType, ...]:
+    """Return a part after an empty line and its title; nothing for a table without rows or ``""``.
+
+    A string is a paragraph.
+    """
+    if not (part.rows if isinstance(part, Table) else part):
+        return ()
+    return ("", *([Paragraph(title, "bold", is_line=True)] if title else []), part)
+
+
 def render(renderable: RenderableType, width: int | None = None) -> str:
     """Return the printed text without colours; ``width`` None is the width of the terminal."""
     buffer, columns = io.StringIO(), width or shutil.get_terminal_size((110, 24)).columns
@@ -272,7 +287,7 @@ def print_to(console: Console, renderable: RenderableType) -> None:
 
 
 def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
-    """Wrap text at ``width`` columns, later lines at ``later``, without breaking words."""
+    """Wrap text at ``width`` columns, later lines at ``later``; lines end at blanks."""
     if cell_len(text) <= width:
         return [text.rstrip()]
     lines: list[str] = []
@@ -384,3 +399,139 @@ def csv_text(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 def _cell(value: object) -> object:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An inline SVG, built with :func:`npu_sim.show.svg.element`."""
+
+    markup: Markup
+    caption: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name for screen readers."""
+        return self.caption or "picture"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Interactive curves: data and layout for plotly.js."""
+
+    data: tuple[dict[str, Any], ...]
+    layout: dict[str, Any]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture that scripts of the page draw from data.
+
+    ``kind`` is a function of ``assets/``, ``data`` its argument: the result of
+    :mod:`npu_sim.timelines.tracks` for ``drawGantt``, of :mod:`npu_sim.timelines.tracks` for
+    ``drawSteps``, of :mod:`npu_sim.sweeps.maps` for ``drawMap``, and certificates in JSON form for
+    ``drawTrees``.
+    """
+
+    kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]
+    data: Mapping[str, Any]
+    caption: str = ""
+
+
+Block = Table | Paragraph | Picture | Figure | Drawing
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled group of blocks."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+SIMULATED = "Simulated, not measured on a device."
+"""Origin of the numbers of most reports."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report."""
+
+    title: str
+    """Title of the file."""
+    sentence: str
+    """The call and its outcome, at the top."""
+    sections: tuple[Section, ...]
+    """Content."""
+    call: str = ""
+    """Command that reproduces the report; empty for none."""
+    outcome: str = "good"
+    """``good`` or ``bad``, for the colour of the sentence."""
+    origin: str = SIMULATED
+    """Where the numbers come from, for the footer."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of all sections."""
+        return tuple(block for section in self.sections for block in section.blocks)
+
+
+def filled(*sections: tuple[str, Iterable[Block]]) -> tuple[Section, ...]:
+    """Return the sections that have content; a table without rows is none."""
+    contents = (
+        (title, tuple(block for block in blocks if not isinstance(block, Table) or block.rows))
+        for title, blocks in sections
+    )
+    return tuple(Section(title, blocks) for title, blocks in contents if blocks)
+
+
+def table_report(
+    title: str,
+    sentence: str,
+    tables: Sequence[Table],
+    pictures: Sequence[Block] = (),
+    *,
+    notes: Sequence[str] = (),
+    call: str = "",
+) -> Document:
+    """Return a report of tables and curves, for comparisons, limits, sweeps and preflights.
+
+    - ``title``, ``sentence``: title and outcome.
+    - ``tables``: tables; their captions become the titles of the sections. Those without rows are
+      left out.
+    - ``pictures``: curves and other pictures, shown first.
+    - ``notes``: paragraphs at the end.
+    - ``call``: command that reproduces the report.
+    """
+    sections = filled(
+        ("Pictures", pictures),
+        *((table.caption or "Table", [replace(table, caption="")]) for table in tables),
+        ("Notes", map(Paragraph, notes)),
+    )
+    return Document(title, sentence, sections, call)
+
+
+def view_report(view: RenderableType) -> Document:
+    """Return a report of the paragraphs and tables of a view; its first line is the title."""
+    title = render(view, UNLIMITED).partition("\n")[0]
+    parts = list(_parts(stack(view)))
+    outcome = "good"
+    if isinstance(parts[0], Paragraph):
+        outcome = "bad" if "red" in parts[0].style else "good"
+        del parts[0]
+    sections: list[tuple[str, list[Block]]] = [("Result", [])]
+    for part in parts:
+        if isinstance(part, Paragraph) and part.style.startswith("bold"):
+            sections.append((part.text, []))
+        else:
+            sections[-1][1].append(part)
+    return Document(title, title, filled(*sections), outcome=outcome)
+
+
+def _parts(view: RenderableType) -> Iterator[Paragraph | Table]:
+    """Yield the tables and non-empty paragraphs of a view."""
+    if isinstance(view, Group):
+        for part in view.renderables:
+            yield from _parts(part)
+    elif isinstance(view, Table) or (isinstance(view, Paragraph) and view.text):
+        yield view

@@ -66,12 +66,11 @@ def memory_title(memory: Memory) -> str:
 def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     """Draw a memory with its legend; return shapes and height."""
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
-    evidence = "" if memory.evidence is Evidence.EXACT else Text(" ({value})", memory.evidence)
     caption = say(
         "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
         memory,
         memory_title=memory_title(memory),
-        evidence=evidence,
+        evidence="" if memory.evidence is Evidence.EXACT else Text(" ({value})", memory.evidence),
     )
     parts = [svg.caption(caption, y + 12)]
     x = 0.0
@@ -130,8 +129,9 @@ def _workspace_bar(
     x = 0.0
     for part in shown:
         colour = workspace_colours(parts)[parts.index(part)]
-        size = say("{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value)
-        title = size + _note(part)
+        title = say(
+            "{name}: {bytes} bytes, {kind}, {evidence}", part, evidence=part.evidence.value
+        ) + _note(part)
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
     return drawn
@@ -146,7 +146,7 @@ LEAST_OPACITY = 0.35
 def order_strip(strip: dict[str, Any]) -> Markup:
     """Draw the order dependence of an output as a strip, from :func:`order_strip_data`.
 
-    Opacity is the share of rows that depend on timing. A second strip shows those rows enlarged.
+    Opacity is the fraction of rows that depend on timing. A second strip shows those rows enlarged.
     """
     bins, runs = strip["bins"], strip["runs"]
     total = max((bin_["stop"] for bin_ in bins), default=1)
@@ -204,7 +204,7 @@ MOST_CELLS = 512
 COUNTED = ("blocks", "tiles")
 """Suffixes of ranges that count the work of a core, such as ``gradInput blocks``."""
 FULL = 0.85
-"""Opacity of the largest share; smaller shares are in proportion."""
+"""Opacity of the largest part; smaller parts are in proportion."""
 UPRIGHT = ((7.6, "on"), (6.0, "on small"))
 """Width of a digit and class of the numbers in a strip, largest first."""
 TURNED = 11
@@ -212,7 +212,7 @@ TURNED = 11
 
 
 def core_map(plan: Plan) -> Markup:
-    """Draw the cores of a plan: strips of the ranges, then each core with its share of the work."""
+    """Draw the cores of a plan: strips of the ranges, then each core with its part of the work."""
     names = list(dict.fromkeys(name for work in plan.cores for name in work.ranges))
     partitions = [name for name in names if _is_partition(plan, name)]
     loads = (
@@ -228,8 +228,9 @@ def core_map(plan: Plan) -> Markup:
         parts += [_core_cell(plan, loads, core, y) for core in range(plan.cores_available)]
         y += -(-plan.cores_available // CELLS_IN_A_ROW) * CELL
         if len(loads) > 1:
-            colours = [(f"c{number % COLOURS}", name) for number, name in enumerate(loads)]
-            marks, height = legend(colours, y)
+            marks, height = legend(
+                [(f"c{number % COLOURS}", name) for number, name in enumerate(loads)], y
+            )
             parts += marks
             y += height
     return picture(y + 2, parts, say("{block_dim} of {cores_available} {core_kind} work", plan))
@@ -325,8 +326,9 @@ def _cell_bars(
         share = (stop - start) / max(_largest(plan, name), 1)
         filled = box.height * share
         place = Box(box.x + number * width, box.y + box.height - filled, width, filled)._asdict()
-        colour = f"load c{number % COLOURS}"
-        bars.append(element("rect", **place, fill_opacity=FULL * share, class_=colour))
+        bars.append(
+            element("rect", **place, fill_opacity=FULL * share, class_=f"load c{number % COLOURS}")
+        )
     return bars
 
 
@@ -406,8 +408,9 @@ def lanes(data: Mapping[str, Any]) -> Markup:
     for at in _ticks(end):
         x = LEFT + at * scale
         parts.append(element("line", x1=x, x2=x, y1=0, y2=height - AXIS + 4, class_="grid"))
-        anchor = "end" if x > WIDTH - 30 else "middle"
-        parts.append(svg.caption(f"{at:g} us", height - 5, x, anchor))
+        parts.append(
+            svg.caption(f"{at:g} us", height - 5, x, "end" if x > WIDTH - 30 else "middle")
+        )
     for position, (label, colour, events) in enumerate(rows):
         y = position * ROW + 4
         parts.append(svg.caption(label, y + 13))
@@ -461,5 +464,7 @@ def workspace_pictures(workspace: Workspace) -> Pictures:
 
 def result_pictures(result: Result) -> Pictures:
     """Return the pictures of a run: those of its plan, and which parts of outputs can differ."""
-    strips = {strip["output"]: partial(order_strip, strip) for strip in order_strips(result)}
-    return {**plan_pictures(result.plan), **strips}
+    return {
+        **plan_pictures(result.plan),
+        **{strip["output"]: partial(order_strip, strip) for strip in order_strips(result)},
+    }

@@ -5,12 +5,21 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_sim.framework.execution import Prepared, Result
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import percent_text, time_text
+from npu_sim.language import Text, joined, percent_text, say, time_text
 from npu_sim.operators.timelines import is_timed, steps, work_over_time
 from npu_sim.plans.model import Plan
-from npu_sim.show.document import Block, Document, Drawing, Picture, Section
-from npu_sim.show.layout import Cell, Paragraph, Table, lines_table
+from npu_sim.show.layout import (
+    Block,
+    Cell,
+    Document,
+    Drawing,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    filled,
+    lines_table,
+)
 from npu_sim.show.pictures import (
     core_map,
     memory_colours,
@@ -21,7 +30,7 @@ from npu_sim.show.pictures import (
     workspace_colours,
     workspace_map,
 )
-from npu_sim.show.studies import rows_sections
+from npu_sim.show.studies import ROWS_TITLE, rows_blocks
 from npu_sim.show.text import (
     LAUNCH_COLUMNS,
     change_lines,
@@ -51,20 +60,27 @@ from npu_sim.timelines.model import LaunchTime, Timeline
 
 def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Section, ...]:
     """Return the non-empty sections of a plan, or those with the given titles."""
-    sections = (
-        (title, blocks(plan))
-        for title, blocks in SECTIONS.items()
-        if titles is None or title in titles
+    return filled(
+        *(
+            (title, blocks(plan))
+            for title, blocks in SECTIONS.items()
+            if titles is None or title in titles
+        )
     )
-    return tuple(Section(title, blocks) for title, blocks in sections if blocks)
 
 
 def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
-    lines = tuple(line for line in plan_lines(plan) if line[0] not in pictured)
     device = ("product", "soc", "release", "deterministic", "limits")
-    rows = (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device))
-    return lines_table(lines), Table(("argument", "value"), rows, "the call", folded=True)
+    return (
+        lines_table(line for line in plan_lines(plan) if line[0] not in pictured),
+        Table(
+            ("argument", "value"),
+            (*plan.arguments.items(), *((name, getattr(plan, name)) for name in device)),
+            "the call",
+            folded=True,
+        ),
+    )
 
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -80,17 +96,16 @@ def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
 
 
 def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (Table(LAUNCH_COLUMNS, tuple(launch_rows(plan.launches))),) if plan.launches else ()
+    return (Table(LAUNCH_COLUMNS, launch_rows(plan.launches)),)
 
 
 def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
-    return (_decision_table(plan), lines_table(change_lines(plan))) if plan.decisions else ()
+    return _decision_table(plan), lines_table(change_lines(plan))
 
 
 def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
-    fields = tuple(flat(plan.tiling))
     caption = "every field, under the vendor's name"
-    return (Table(("field", "value"), fields, caption, folded=True),) if fields else ()
+    return (Table(("field", "value"), flat(plan.tiling), caption, folded=True),)
 
 
 def _memory_table(plan: Plan) -> Table:
@@ -118,31 +133,34 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         for part in workspace.parts
     )
     headings = ("part", "bytes", "kind", "evidence", "note")
-    table = Table(headings, rows, colours=workspace_colours(workspace.parts))
-    blocks: list[Block] = [Picture(workspace_map(workspace.parts, workspace.total_bytes)), table]
-    blocks += [
-        Table(headings, tuple(rows), title, folded=True)
-        for title, headings, rows in workspace_rows(workspace)
-    ]
-    if workspace.unknown:
-        names = joined((part.name for part in workspace.unknown), ", ")
-        blocks.append(Paragraph(Text("The total leaves out: {parts}", parts=names)))
-    return tuple(blocks)
+    unknown = joined((part.name for part in workspace.unknown), ", ")
+    left_out = Paragraph(Text("The total leaves out: {parts}", parts=unknown))
+    return (
+        Picture(workspace_map(workspace.parts, workspace.total_bytes)),
+        Table(headings, rows, colours=workspace_colours(workspace.parts)),
+        *(
+            Table(names, places, title, folded=True)
+            for title, names, places in workspace_rows(workspace)
+        ),
+        *([left_out] if unknown else []),
+    )
 
 
 def _decision_table(plan: Plan) -> Table:
-    rows = tuple(
-        (
-            decision.name,
-            decision.condition,
-            values_text(decision),
-            "yes" if decision.outcome else "no",
-            decision.effect,
-            flip_text(plan, decision) or "nothing by itself",
-        )
-        for decision in plan.decisions
+    return Table(
+        ("decision", "condition", "now", "holds", "effect", "changes at"),
+        tuple(
+            (
+                decision.name,
+                decision.condition,
+                values_text(decision),
+                "yes" if decision.outcome else "no",
+                decision.effect,
+                flip_text(plan, decision) or "nothing by itself",
+            )
+            for decision in plan.decisions
+        ),
     )
-    return Table(("decision", "condition", "now", "holds", "effect", "changes at"), rows)
 
 
 def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -257,7 +275,7 @@ def result_report(
     headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (
         Section("Run", (lines_table(lines), seconds, *strips)),
-        *rows_sections(rows),
+        *filled((ROWS_TITLE, rows_blocks(rows))),
         *plan_sections(plan),
         *_drawn(plan, work),
     )
@@ -345,7 +363,6 @@ def timeline_report(
         for name, timeline in timelines
         for _, price, note in determinism_lines(timeline.determinism)
     )
-    priced = (Table(PRICE_HEADINGS, prices),) if prices else ()
     cautions = tuple(
         dict.fromkeys(line for _, timeline in timelines for line in caution_lines(timeline))
     )
@@ -355,14 +372,16 @@ def timeline_report(
             time_section(work, say("Work over time: {name}, {soc}", timeline, name=name))
             for (name, timeline), work in zip(timelines, works, strict=False)
         ),
-        Section("Launches, one after the other", (launches, *changed, *priced)),
+        Section(
+            "Launches, one after the other",
+            (launches, *changed, *((Table(PRICE_HEADINGS, prices),) if prices else ())),
+        ),
         Section("Not in the bound", (lines_table(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
 
 
 def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
-    busy = (f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items())
     return (
         name,
         timeline.soc,
@@ -370,7 +389,7 @@ def _timeline_row(name: str, timeline: Timeline) -> tuple[Cell, ...]:
         bound_cell(timeline.bound_us, timeline.coverage),
         time_text(timeline.kernel_us),
         timeline.binding_pipe,
-        ", ".join(busy),
+        ", ".join(f"{pipe} {percent_text(share)}" for pipe, share in timeline.busy_share.items()),
         timeline.imbalance,
         timeline.read_bytes,
         timeline.written_bytes,

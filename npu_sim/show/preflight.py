@@ -2,17 +2,25 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from rich.console import Group, RenderableType
 
-from npu_sim.language import Text, Verbatim, joined, say, visible
-from npu_sim.language.quantities import (
+from npu_sim.language import (
+    Text,
+    Verbatim,
     bytes_text,
     calls_text,
+    grouped,
+    joined,
     percent_text,
+    say,
     short_bytes_text,
     time_text,
+    translated,
+    visible,
+    with_arguments,
 )
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import (
@@ -26,10 +34,20 @@ from npu_sim.questions.preflight import (
     Matrix,
     Row,
     Summary,
+    grouped_cells,
 )
 from npu_sim.questions.preflight_checks import BoundSum, Totals
-from npu_sim.show.document import Document, table_report
-from npu_sim.show.layout import Cell, Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import (
+    Cell,
+    Column,
+    Document,
+    Paragraph,
+    Table,
+    after_gap,
+    lines_table,
+    stack,
+    table_report,
+)
 from npu_sim.show.timelines import bound_cell, coverage_lines, covered_time
 
 SHOWN_ROWS = 40
@@ -64,6 +82,13 @@ def cell_text(checked: Checked | None, budget: int | None = None) -> str:
     return f"{size} {marks}".rstrip()
 
 
+def in_a_line(text: str) -> str:
+    """Return a text in the language in use, with arguments as a line of calls states them."""
+    return translated(
+        with_arguments(text, lambda argument: f'"{argument.name}": "{argument.value}"')
+    )
+
+
 def count_text(row: Row) -> str:
     """Return the number of identical calls; empty for one."""
     return f"{row.count}x" if row.count != 1 else ""
@@ -79,23 +104,22 @@ def lines_text(rows: Iterable[Row]) -> str:
         more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
     if len(numbers) == 1:
         return say("line {number}", number=str(numbers[0]))
-    shown = ", ".join(map(str, numbers[:SHOWN_LINES]))
-    return say("lines {numbers}{more}", numbers=shown, more=more)
+    return say(
+        "lines {numbers}{more}", numbers=", ".join(map(str, numbers[:SHOWN_LINES])), more=more
+    )
 
 
 def fault_text(fault: Fault) -> str:
     """Return the reason why a call is not accepted, in one sentence."""
     lines = sum(row.lines for row in fault.rows)
-    times = f"{lines}x " if lines > 1 else ""
-    note = Text(" (informational)") if fault.level == INFORMATIONAL else ""
     return Text(
         "{times}{value}, {lines}, {labels}{note}: {word}: {reason}",
         fault,
-        times=times,
+        times=f"{lines}x " if lines > 1 else "",
         value=_named(fault.op),
         lines=lines_text(fault.rows),
         labels=labels_text(fault.labels),
-        note=note,
+        note=Text(" (informational)") if fault.level == INFORMATIONAL else "",
     )
 
 
@@ -107,10 +131,9 @@ def _named(operators: str) -> str:
 
 def baseline_text(matrix: Matrix) -> str:
     """Return the numbers of accepted findings and of entries that are no longer found."""
-    accepted = [len(fault.labels) for fault in matrix.faults(ACCEPTED, by_line=True)]
     return say(
         "baseline: findings accepted: {accepted}; entries no longer found: {stale}",
-        accepted=sum(accepted),
+        accepted=sum(len(fault.labels) for fault in matrix.faults(ACCEPTED, by_line=True)),
         stale=len(matrix.stale()),
     )
 
@@ -122,14 +145,21 @@ def stale_text(finding: Finding) -> str:
 
 def matrix_view(matrix: Matrix) -> Group:
     """Return a preflight as a rich renderable."""
-    parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
-    more = len(matrix.rows) - SHOWN_ROWS
-    if more > 0:
-        parts.append(say("and {rows} more calls: --report or --json lists all", rows=more))
-    legend = legend_text(matrix)
-    if legend:
-        parts += ["", legend]
-    return stack(*parts, *notes(matrix))
+    return stack(
+        _counts(matrix),
+        "",
+        _calls(matrix),
+        *_more_calls(len(matrix.rows)),
+        *after_gap(legend_text(matrix)),
+        *notes(matrix),
+    )
+
+
+def _more_calls(rows: int) -> list[str]:
+    """Return how many of the rows are not shown; nothing if all are."""
+    more = rows - SHOWN_ROWS
+    text = say("and {rows} more calls: --report or --json lists all", rows=more)
+    return [text] if more > 0 else []
 
 
 def notes(matrix: Matrix) -> list[RenderableType]:
@@ -139,24 +169,22 @@ def notes(matrix: Matrix) -> list[RenderableType]:
     are named only: reports and ``--lines`` have their sentences.
     """
     faults = _merged(matrix.faults() + matrix.faults(INFORMATIONAL))
-    groups = [[fault_text(fault) for fault in faults[:SHOWN_FAULTS]]]
     more = len(faults) - SHOWN_FAULTS
-    if more > 0:
-        groups[0].append(say("and {faults} more kinds: --report or --json lists all", faults=more))
-    groups.append([*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS])
-    if matrix.baseline:
-        stale = [
-            say("line {line}: {text}", line=line, text=stale_text(finding))
-            for finding, line in matrix.stale().items()
-        ]
-        groups.append([baseline_text(matrix), *stale])
-    groups.append(_remarks(matrix))
-    groups += [[text] for text in recorded_lines(matrix)]
-    parts: list[RenderableType] = []
-    for group in groups:
-        if group:
-            parts += ["", *map(_line, group)]
-    return parts
+    others = say("and {faults} more kinds: --report or --json lists all", faults=more)
+    stale = (
+        say("line {line}: {text}", line=line, text=stale_text(finding))
+        for finding, line in matrix.stale().items()
+    )
+    groups = [
+        [*map(fault_text, faults[:SHOWN_FAULTS]), *([others] if more > 0 else [])],
+        [*difference_lines(matrix, ["bits"]), *timing_lines(matrix)][:SHOWN_FAULTS],
+        [baseline_text(matrix), *stale] if matrix.baseline else [],
+        _remarks(matrix),
+        *([text] for text in recorded_lines(matrix)),
+    ]
+    return [
+        stack("", *(Paragraph(text, is_line=True) for text in group)) for group in groups if group
+    ]
 
 
 def remark_lines(matrix: Matrix) -> list[str]:
@@ -166,14 +194,17 @@ def remark_lines(matrix: Matrix) -> list[str]:
 
 def _remarks(matrix: Matrix) -> list[str]:
     """Return the remarks of a kind, or which lines have them where they are many."""
-    caveats: dict[str, dict[int, Row]] = {}
-    for row, _, checked in matrix.cells():
-        for code in checked.facts.get("caveats", ()):
-            caveats.setdefault(Verbatim(code), {})[row.line] = row
-    differences: dict[str, dict[int, Row]] = {}
-    for found in matrix.differences():
-        if name := DIFFERENT.get(found.fact):
-            differences.setdefault(name, {}).update((row.line, row) for row in found.rows)
+    caveats = grouped_cells(
+        (Verbatim(code), row, label)
+        for row, label, checked in matrix.cells()
+        for code in checked.facts.get("caveats", ())
+    )
+    differences = grouped_cells(
+        (DIFFERENT[found.fact], row, "")
+        for found in matrix.differences()
+        if found.fact in DIFFERENT
+        for row in found.rows
+    )
     lines: list[str] = []
     are_named = False
     for sentences, kinds in (
@@ -185,8 +216,8 @@ def _remarks(matrix: Matrix) -> list[str]:
             continue
         are_named = True
         names = (
-            Text("{name} ({lines})", name=name, lines=lines_text(rows.values()))
-            for name, rows in kinds.items()
+            Text("{name} ({lines})", name=name, lines=lines_text(rows))
+            for name, (rows, _) in kinds.items()
         )
         lines.append(joined(names, ", "))
     return [*lines, say("sentences: --lines or --report")] if are_named else lines
@@ -200,67 +231,59 @@ def _operators(names: Sequence[str]) -> str:
     return ", ".join(distinct)
 
 
-def _line_of(row: Row) -> int:
-    return row.line
-
-
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
     """Join the faults of several operators that have one reason."""
-    groups: dict[tuple[str, ...], list[Fault]] = {}
-    for fault in faults:
-        groups.setdefault((fault.level, fault.word, fault.reason, *fault.labels), []).append(fault)
+    groups = grouped(
+        ((fault.level, fault.word, fault.reason, *fault.labels), fault) for fault in faults
+    )
     return [
         replace(
             alike[0],
             op=_operators([fault.op for fault in alike]),
-            rows=tuple(sorted((row for fault in alike for row in fault.rows), key=_line_of)),
+            rows=tuple(
+                sorted((row for fault in alike for row in fault.rows), key=attrgetter("line"))
+            ),
         )
         for alike in groups.values()
     ]
 
 
-def _line(text: str) -> Paragraph:
-    return Paragraph(text, is_line=True)
-
-
 def _counts(matrix: Matrix) -> Table:
-    lines = []
     summaries = matrix.summaries()
-    if len(summaries) > 1:
-        lines.append(("all", _count_text(matrix.summary()), ""))
-    for label, summary in summaries.items():
-        peak, place = summary.peak, ""
-        if peak:
-            size = bytes_text(peak.workspace_bytes)
-            place = say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
-        lines.append((label, _count_text(summary), place))
-    return lines_table(lines)
+    every = [("all", _count_text(matrix.summary()), "")] if len(summaries) > 1 else []
+    lines = (
+        (label, _count_text(found), _peak_text(found.peak)) for label, found in summaries.items()
+    )
+    return lines_table([*every, *lines])
+
+
+def _peak_text(peak: Checked | None) -> str:
+    if peak is None:
+        return ""
+    size = bytes_text(peak.workspace_bytes)
+    return say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
 
 
 def _count_text(summary: Summary) -> str:
     names = ("runs", "overflows", "refused", "failed", "malformed", "unknown")
     shown = ((name, getattr(summary, name)) for name in names)
-    counts = joined(
-        (
-            Text("{count} {name}", count=count, name=name)
-            for name, count in shown
-            if count or name == "runs"
-        ),
-        ", ",
-    )
-    over = say(", {count} over budget", count=summary.over_budget) if summary.over_budget else ""
     differs = summary.count != summary.lines
-    weighted = say(" ({count} with their counts)", summary) if differs else ""
-    expected = ""
-    if summary.as_expected or summary.differ:
-        expected = say("; {as_expected} match expect, {differ} do not", summary)
     return say(
         "calls {lines}{weighted}: {counts}{over}{expected}",
         summary,
-        weighted=weighted,
-        counts=counts,
-        over=over,
-        expected=expected,
+        weighted=say(" ({count} with their counts)", summary) if differs else "",
+        counts=joined(
+            (
+                Text("{count} {name}", count=count, name=name)
+                for name, count in shown
+                if count or name == "runs"
+            ),
+            ", ",
+        ),
+        over=say(", {count} over budget", count=summary.over_budget) if summary.over_budget else "",
+        expected=say("; {as_expected} match expect, {differ} do not", summary)
+        if summary.as_expected or summary.differ
+        else "",
     )
 
 
@@ -281,20 +304,21 @@ def _calls(matrix: Matrix) -> Table:
         )
         for row in shown
     ]
-    blocks = Group(*(line for row in shown for line in _block(row, budget)))
-    return Table(columns, rows, narrow=blocks)
+    return Table(
+        columns, rows, narrow=Group(*(line for row in shown for line in _block(row, budget)))
+    )
 
 
 def _block(row: Row, budget: int | None) -> Iterator[RenderableType]:
     """Yield a call and its results for narrow terminals; targets with equal results are joined."""
-    answers: dict[str, list[str]] = {}
-    for label, checked in row.cells.items():
-        answers.setdefault(cell_text(checked, budget), []).append(label)
-    head = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
-    yield Paragraph(head, hanging=4, is_line=True)
+    answers = grouped((cell_text(checked, budget), label) for label, checked in row.cells.items())
+    yield Paragraph(
+        f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}", hanging=4, is_line=True
+    )
     for text, labels in answers.items():
-        line = Text("{text}  {labels}", text=text, labels=labels_text(labels))
-        yield Paragraph(line, indent=4, hanging=4)
+        yield Paragraph(
+            Text("{text}  {labels}", text=text, labels=labels_text(labels)), indent=4, hanging=4
+        )
 
 
 def legend_text(matrix: Matrix) -> str:
@@ -309,17 +333,18 @@ def legend_text(matrix: Matrix) -> str:
 
 def caveat_lines(matrix: Matrix) -> Iterator[str]:
     """Return the caveats of the calls as sentences, each once."""
-    groups: dict[tuple[str, str], tuple[dict[int, Row], dict[str, None]]] = {}
-    for row, label, checked in matrix.cells():
-        codes, messages = (checked.facts.get(key, ()) for key in ("caveats", "caveat_messages"))
-        for code, message in zip(codes, messages, strict=True):
-            rows, labels = groups.setdefault((code, message), ({}, {}))
-            rows[row.line], labels[label] = row, None
+    groups = grouped_cells(
+        (caveat, row, label)
+        for row, label, checked in matrix.cells()
+        for caveat in zip(
+            checked.facts.get("caveats", ()), checked.facts.get("caveat_messages", ()), strict=True
+        )
+    )
     for (code, message), (rows, labels) in groups.items():
         yield say(
             "{code}, {lines}, {labels}: {message}",
             code=Verbatim(code),
-            lines=lines_text(rows.values()),
+            lines=lines_text(rows),
             labels=labels_text(labels),
             message=message,
         )
@@ -340,7 +365,11 @@ def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)
     for found in matrix.differences():
         if found.fact in DIFFERENCES and found.fact in facts:
             parts = (
-                Text("{value} on {labels}", value=value, labels=labels_text(labels))
+                Text(
+                    "{value} on {labels}",
+                    value=value,
+                    labels=labels[0] if found.fact == "bits" else labels_text(labels),
+                )
                 for value, labels in found.values
             )
             yield say(DIFFERENCES[found.fact], lines=lines_text(found.rows), values=joined(parts))
@@ -348,13 +377,8 @@ def difference_lines(matrix: Matrix, facts: Collection[str] = tuple(DIFFERENCES)
 
 def labels_text(labels: Iterable[str]) -> str:
     """Return targets, those that differ in the release alone together: ``A2, A3 (8.3, 9.1)``."""
-    releases: dict[str, list[str]] = {}
-    for label in labels:
-        head, _, release = label.rpartition(" ")
-        releases.setdefault(head, []).append(release)
-    heads: dict[tuple[str, ...], list[str]] = {}
-    for head, names in releases.items():
-        heads.setdefault(tuple(names), []).append(head)
+    releases = grouped(label.rpartition(" ")[::2] for label in labels)
+    heads = grouped((tuple(names), head) for head, names in releases.items())
     groups: list[str] = []
     for found, alike in heads.items():
         if len(found) * len(alike) == 1 or alike == [""]:
@@ -378,8 +402,7 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
     for (op, outputs, switched), (calls, labels, more) in groups.items():
         workspace = ""
         if max(more) > 0:
-            size = bytes_text(max(more))
-            workspace = say(", up to {size} of additional workspace", size=size)
+            workspace = say(", up to {size} of additional workspace", size=bytes_text(max(more)))
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             count=sum(calls.values()),
@@ -400,15 +423,13 @@ def _switch_text(switch: dict[str, object] | None) -> str:
             status=switch["status"],
             reason=switch["message"],
         )
-    still = ""
-    if isinstance(switch["timing"], list) and switch["timing"]:
-        still = say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
-    unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
     return say(
         "; with deterministic computation: path '{switch}'{still}{unknown}",
         switch=switch["path"],
-        still=still,
-        unknown=unknown,
+        still=say(", {outputs} still can", outputs=", ".join(map(str, switch["timing"])))
+        if isinstance(switch["timing"], list) and switch["timing"]
+        else "",
+        unknown=", unpublished parts" if switch["workspace_unknown"] else "",
     )
 
 
@@ -461,35 +482,36 @@ NOTE = (
 def totals_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     """Return one row per target, under ``TOTALS``; counts are weighted."""
     summaries = matrix.summaries()
-    rows: list[tuple[str, ...]] = []
-    for label, sums in matrix.totals().items():
-        summary = summaries[label]
-        bound = _sums_text(sums)
-        if sums.unbounded:
-            bound = say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
-        rows.append(
-            (
-                label,
-                f"{summary.count:,}",
-                f"{sums.calls:,}",
-                f"{sums.launches:,}",
-                bound,
-                _estimate_text(sums.estimates),
-                bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
-            )
+    return [
+        (
+            label,
+            f"{summaries[label].count:,}",
+            f"{sums.calls:,}",
+            f"{sums.launches:,}",
+            _sums_text(sums),
+            _estimate_text(sums.estimates),
+            bytes_text(summaries[label].peak_bytes) if summaries[label].peak else "",
         )
-    return rows
+        for label, sums in matrix.totals().items()
+    ]
 
 
 def _sums_text(sums: Totals) -> str:
     """Return the sums of bounds, each of calls with bounds that cover the same work."""
-    if len(sums.bounds) < 2:
-        return bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
-    parts = []
-    for coverage, found in sums.bounds.items():
-        time = bound_cell(found.bound_us, coverage)
-        parts.append(say("{calls}: {time}", calls=calls_text(found.calls), time=time))
-    return joined(parts)
+    bound = bound_cell(sums.bound_us, next(iter(sums.bounds), ""))
+    if len(sums.bounds) > 1:
+        parts = (
+            say(
+                "{calls}: {time}",
+                calls=calls_text(found.calls),
+                time=bound_cell(found.bound_us, coverage),
+            )
+            for coverage, found in sums.bounds.items()
+        )
+        bound = joined(parts)
+    if not sums.unbounded:
+        return bound
+    return say("{time}, {count} calls have none", time=bound, count=sums.unbounded)
 
 
 def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
@@ -501,13 +523,10 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     sums = matrix.totals()
     rows: list[tuple[str, ...]] = []
     for row in sorted(matrix.rows, key=_place):
-        labels: dict[tuple[str, ...], list[str]] = {}
-        for label, checked in row.cells.items():
-            labels.setdefault(_cells(row, checked), []).append(label)
+        labels = grouped((_cells(row, checked), label) for label, checked in row.cells.items())
         for (*cells, estimate), alike in labels.items():
             share = _share(row, alike[0], sums[alike[0]].bounds)
-            target = ", ".join(alike)
-            rows.append((f"{row.count:,}x", row.title, target, *cells, share, estimate))
+            rows.append((f"{row.count:,}x", row.title, ", ".join(alike), *cells, share, estimate))
     return rows
 
 
@@ -556,33 +575,35 @@ def _cells(row: Row, checked: Checked) -> tuple[str, ...]:
 
 def _estimate_text(estimates: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the sums of the estimates: ``V 36.0 us to 44.0 us of 5 launches``."""
-    parts = [
-        Text(
-            "{kind}{low} to {high}{launches}",
-            kind="V " if kind == "vector pipe" else "",
-            low=time_text(part["low_us"]),
-            high=time_text(part["high_us"]),
-            launches=say(" of {count} launches", count=part["launches"])
-            if part["launches"] > 1
-            else "",
-        )
-        for kind, part in estimates.items()
-    ]
-    return joined(parts)
+    return joined(
+        [
+            Text(
+                "{kind}{low} to {high}{launches}",
+                kind="V " if kind == "vector pipe" else "",
+                low=time_text(part["low_us"]),
+                high=time_text(part["high_us"]),
+                launches=say(" of {count} launches", count=part["launches"])
+                if part["launches"] > 1
+                else "",
+            )
+            for kind, part in estimates.items()
+        ]
+    )
 
 
 def call_times_view(matrix: Matrix) -> Group:
     """Return the times of a file of calls as a rich renderable."""
-    head = Paragraph(headline(matrix), "bold")
-    return stack(head, *times_parts(matrix), *notes(matrix))
+    return stack(Paragraph(headline(matrix), "bold"), *times_parts(matrix), *notes(matrix))
 
 
 def time_notes(matrix: Matrix) -> list[str]:
     """Return the meaning of the times, and why bounds that cover less are apart."""
     if not matrix.timed:
         return []
-    coverages = (coverage for sums in matrix.totals().values() for coverage in sums.bounds)
-    return [NOTE, *coverage_lines(coverages)]
+    return [
+        NOTE,
+        *coverage_lines(coverage for sums in matrix.totals().values() for coverage in sums.bounds),
+    ]
 
 
 def headline(matrix: Matrix) -> str:
@@ -590,12 +611,16 @@ def headline(matrix: Matrix) -> str:
     calls = calls_text(sum(row.count for row in matrix.rows), len(matrix.rows))
     if any(len(_coverages(row)) > 1 for row in matrix.rows):
         return say("{calls}: bounds cover different work, not compared", calls=calls)
-    bounds = []
-    for label, sums in matrix.totals().items():
-        times = [covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items()]
-        time = joined(times, " and ") if times else time_text(0.0)
-        bounds.append(Text("{time} on {label}", time=time, label=label))
+    bounds = (
+        Text("{time} on {label}", time=_covered_times(sums), label=label)
+        for label, sums in matrix.totals().items()
+    )
     return say("{calls}: at least {bounds}", calls=calls, bounds=joined(bounds, ", "))
+
+
+def _covered_times(sums: Totals) -> str:
+    times = (covered_time(found.bound_us, coverage) for coverage, found in sums.bounds.items())
+    return joined(times, " and ") or time_text(0.0)
 
 
 def times_parts(matrix: Matrix) -> list[RenderableType]:
@@ -603,29 +628,30 @@ def times_parts(matrix: Matrix) -> list[RenderableType]:
     if not matrix.timed:
         return []
     rows = call_rows(matrix)
-    parts: list[RenderableType] = [
+    return [
         "",
         _table(TOTALS, totals_rows(matrix)),
         "",
         _table(CALLS, rows[:SHOWN_ROWS]),
+        *_more_calls(len(rows)),
+        "",
+        *(Paragraph(line, "dim") for line in time_notes(matrix)),
     ]
-    if len(rows) > SHOWN_ROWS:
-        more = len(rows) - SHOWN_ROWS
-        parts.append(say("and {rows} more calls: --report or --json lists all", rows=more))
-    return [*parts, "", *(Paragraph(line, "dim") for line in time_notes(matrix))]
 
 
 def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    columns = [
-        Column(
-            name,
-            right=name in _RIGHT,
-            wraps=name in ("call", "path", "estimate", "peak workspace", "product"),
-            key=name in ("product", "call", ""),
-        )
-        for name in names
-    ]
-    return Table(columns, rows)
+    return Table(
+        [
+            Column(
+                name,
+                right=name in _RIGHT,
+                wraps=name in ("call", "path", "estimate", "peak workspace", "product"),
+                key=name in ("product", "call", ""),
+            )
+            for name in names
+        ],
+        rows,
+    )
 
 
 def preflight_view(matrix: Matrix) -> Group:
@@ -634,66 +660,73 @@ def preflight_view(matrix: Matrix) -> Group:
 
 
 RECORDED_KERNELS = 12
-_COUNTED = (Column("count", right=True, key=True),)
 
 
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     """Return a recording as a rich renderable; ``file`` is where its calls were written."""
-    calls, lost, kernels = (
-        recording["calls"],
-        recording["not_recognised"],
-        recording["not_modelled"],
+    calls, kernels = recording["calls"], recording["not_modelled"]
+    rows = [
+        (
+            f"{call['count']}x",
+            call["op"],
+            ", ".join(f"{name} {value}" for name, value in call["inputs"].items()),
+            call.get("name", ""),
+        )
+        for call in calls
+    ]
+    shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
+    more = (
+        say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
+        if len(kernels) > RECORDED_KERNELS
+        else ""
     )
-    parts: list[RenderableType] = [
+    texts = (
+        ("forked processes made calls that are not recorded: {processes}", "processes"),
+        ("started processes are not recorded: {processes}", "spawned"),
+    )
+    unrecorded = (
+        after_gap(say(text, processes=", ".join(recording[name])))
+        for text, name in texts
+        if recording.get(name)
+    )
+    return stack(
         say(
             "{calls}, in {file}",
             calls=calls_text(sum(call["count"] for call in calls), len(calls)),
             file=visible(str(file)),
-        )
-    ]
-    if calls:
-        rows = []
-        for call in calls:
-            inputs = ", ".join(f"{name} {value}" for name, value in call["inputs"].items())
-            rows.append((f"{call['count']}x", call["op"], inputs, call.get("name", "")))
-        columns = (
-            *_COUNTED,
-            Column("op", key=True),
-            Column("inputs", wraps=True, plain=True),
-            Column("called from", wraps=True),
-        )
-        parts += ["", Table(columns, rows)]
-    for title, listed in (("not recognised", lost), ("remark on", recording.get("remarks", ()))):
-        if listed:
-            parts += ["", _listed(title, listed)]
-    if processes := recording.get("processes"):
-        names = ", ".join(processes)
-        text = say(
-            "forked processes made calls that are not recorded: {processes}", processes=names
-        )
-        parts += ["", text]
-    if spawned := recording.get("spawned"):
-        names = ", ".join(spawned)
-        parts += ["", say("started processes are not recorded: {processes}", processes=names)]
-    if kernels:
-        shown = [f"{name} {count}" for name, count in list(kernels.items())[:RECORDED_KERNELS]]
-        more = ""
-        if len(kernels) > RECORDED_KERNELS:
-            more = say(", and {kernels} more kinds", kernels=len(kernels) - RECORDED_KERNELS)
-        parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
-    return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))
+        ),
+        *after_gap(_counted("op", "inputs", rows)),
+        *after_gap(_listed("not recognised", recording["not_recognised"])),
+        *after_gap(_listed("remark on", recording.get("remarks", ()))),
+        *(part for parts in unrecorded for part in parts),
+        *after_gap(
+            say("not modelled: {shown}{more}", shown=", ".join(shown), more=more) if shown else ""
+        ),
+        "",
+        say("next: npu-sim preflight {file} --products all", file=file),
+    )
 
 
-def _listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
+def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
     """Return a table of code with a reason and a place."""
-    rows = []
-    for entry in entries:
-        place = entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else "")
-        rows.append((f"{entry['count']}x", entry["what"], entry["why"], place))
+    rows = [
+        (
+            f"{entry['count']}x",
+            entry["what"],
+            entry["why"],
+            entry.get("name") or (f"{entry['file']}:{entry['line']}" if "file" in entry else ""),
+        )
+        for entry in entries
+    ]
+    return _counted(title, "why", rows)
+
+
+def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of what a recording counts, with its facts and its place."""
     columns = (
-        *_COUNTED,
+        Column("count", right=True, key=True),
         Column(title, key=True),
-        Column("why", wraps=True, plain=True),
+        Column(facts, wraps=True, plain=True),
         Column("called from", wraps=True),
     )
     return Table(columns, rows)
@@ -715,11 +748,12 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
     """
     file = file or say("calls")
     bad = sum(summary.not_fine for summary in matrix.summaries().values())
-    lines = sum(row.count if matrix.timed else row.lines for row in matrix.rows)
     sentence = say(
         "{file}: {calls}, on {labels}: ",
         file=file,
-        calls=calls_text(lines, len(matrix.rows)),
+        calls=calls_text(
+            sum(row.count if matrix.timed else row.lines for row in matrix.rows), len(matrix.rows)
+        ),
         labels=labels_text(matrix.labels),
     )
     sentence += say("{bad} not accepted", bad=bad) if bad else say("all accepted")
@@ -737,9 +771,12 @@ def preflight_report(matrix: Matrix, file: str = "", call: str = "") -> Document
         *timing_lines(matrix),
         *recorded_lines(matrix),
     ]
-    title = say("preflight of {file}", file=file)
-    document = table_report(title, sentence, tables, notes=notes, call=call)
-    return replace(document, outcome="bad" if bad else "good")
+    return replace(
+        table_report(
+            say("preflight of {file}", file=file), sentence, tables, notes=notes, call=call
+        ),
+        outcome="bad" if bad else "good",
+    )
 
 
 def _time_tables(matrix: Matrix) -> tuple[Table, ...]:
@@ -763,7 +800,7 @@ def _targets_table(matrix: Matrix) -> Table:
             summary.malformed,
             summary.unknown,
             summary.not_fine,
-            short_bytes_text(summary.peak.workspace_bytes) if summary.peak else "",
+            short_bytes_text(summary.peak_bytes) if summary.peak else "",
         )
         for label, summary in matrix.summaries().items()
     )
@@ -800,5 +837,4 @@ def _faults_table(matrix: Matrix) -> Table:
         for level in LEVELS
         for fault in matrix.faults(level)
     )
-    headings = ("level", "fault", "operator", "where", "targets", "why")
-    return Table(headings, rows, "Not accepted")
+    return Table(("level", "fault", "operator", "where", "targets", "why"), rows, "Not accepted")

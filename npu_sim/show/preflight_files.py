@@ -21,7 +21,14 @@ from npu_sim.questions.preflight import (
     Matrix,
     Row,
 )
-from npu_sim.show.preflight import cell_text, count_text, fault_text, remark_lines, stale_text
+from npu_sim.show.preflight import (
+    cell_text,
+    count_text,
+    fault_text,
+    in_a_line,
+    remark_lines,
+    stale_text,
+)
 
 SHOWN_ANNOTATIONS = 10
 """Maximum number of annotations of one kind per step."""
@@ -80,9 +87,10 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = [finding for finding, level in matrix.findings(row, label) if level == ERROR]
     if faults:
-        kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
         fault = ElementTree.SubElement(
-            case, kind, message=_printable(", ".join(finding.kind for finding in faults))
+            case,
+            "error" if row.cells[label].outcome == MALFORMED else "failure",
+            message=_printable(", ".join(finding.kind for finding in faults)),
         )
         fault.text = _printable("\n".join(finding.reason for finding in faults))
 
@@ -113,7 +121,7 @@ def error_lines(matrix: Matrix, file: str, baseline: str) -> Iterator[str]:
     for level in (ERROR, INFORMATIONAL):
         for fault in matrix.faults(level, by_line=True):
             place = f"{file}:{fault.rows[0].line}: {SARIF_LEVELS[level]}: "
-            yield visible(place + translated(finding_text(fault)))
+            yield visible(place + in_a_line(finding_text(fault)))
     for finding, line in matrix.stale().items():
         yield visible(f"{baseline}:{line}: warning: {translated(stale_text(finding))}")
     for text in remark_lines(matrix):

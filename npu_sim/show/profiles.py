@@ -3,7 +3,7 @@
 Measured times stand beside their lower bounds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,25 @@ import yaml
 from markupsafe import Markup
 from rich.console import RenderableType
 
-from npu_sim.language import Text, say
-from npu_sim.language.quantities import percent_text, time_text
+from npu_sim.language import Text, percent_text, say, time_text
+from npu_sim.plans.model import Plan
 from npu_sim.questions.calibrate import CalibrationAnswer
-from npu_sim.questions.measured_calls import CallGroup, MeasuredGroup
+from npu_sim.questions.measured_calls import CallGroup, MeasuredDevice, MeasuredGroup
 from npu_sim.questions.measured_profile import KernelChange, MeasuredProfile, ProfileComparison
 from npu_sim.show.comparisons import nearby_text
-from npu_sim.show.document import Block, Document, Drawing, Picture, Section
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Drawing,
+    Paragraph,
+    Picture,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.show.plans import PERFETTO
 from npu_sim.show.svg import WIDTH, bar, caption, picture
 from npu_sim.show.text import Line, plan_command
@@ -30,7 +41,7 @@ from npu_sim.show.timelines import (
     estimate_note,
     estimate_text,
 )
-from npu_sim.timelines.estimates import Calibration, Ceiling
+from npu_sim.timelines.model import Calibration, Ceiling
 
 SHOWN_KERNELS = 6
 """Number of unmodelled kernels shown by name; the rest are counted."""
@@ -58,38 +69,36 @@ def measured_profile_view(
     - ``pattern``: kernels that are shown; see :func:`is_chosen`.
     """
     groups = [group for group in answer.groups if is_chosen(group.launches[0].kernel, pattern)]
-    parts: list[RenderableType] = [
-        Paragraph(headline(answer), "bold green", is_line=True),
-        "",
-        lines_table(file_lines(answer, pattern)),
-    ]
-    columns = [
-        Column(name, right=position > 0, key=position == 0)
-        for position, name in enumerate(LAUNCHED)
-    ]
-    for calls in answer.calls:
-        plan = calls.calls[0].possible.plan
-        if not any(is_chosen(launch.kernel, pattern) for launch in plan.launches):
-            continue
-        parts += [
-            "",
-            Paragraph(_call_title(calls), "bold", is_line=True),
-            Paragraph(plan_command(plan, plan.product), "dim", is_line=True),
-            Table(columns, call_rows(calls)),
-        ]
-        if calls.assumptions:
-            parts.append(lines_table(call_assumption_lines(calls)))
-    if groups:
-        parts += ["", _groups_table(groups, sum(launch.duration_us for launch in answer.launches))]
     chosen = [
         group for group in groups if details.lower() in ("all", group.launches[0].kernel.lower())
     ]
+    parts: list[RenderableType] = []
+    for calls in answer.calls:
+        if any(is_chosen(launch.kernel, pattern) for launch in calls.plan.launches):
+            parts += _call_parts(calls)
+    parts += after_gap(_groups_table(groups, answer.total_us))
     for group in chosen:
-        title = Paragraph(_group_title(group), "bold", is_line=True)
-        parts += ["", title, lines_table(group_lines(group))]
+        parts += after_gap(lines_table(group_lines(group)), _group_title(group))
     if groups and not chosen:
         parts += ["", Paragraph("--details KERNEL or --details all: plan and counters", "dim")]
-    return stack(*parts)
+    return stack(
+        Paragraph(headline(answer), "bold green", is_line=True),
+        "",
+        lines_table(file_lines(answer, pattern)),
+        *parts,
+    )
+
+
+def _call_parts(calls: CallGroup) -> tuple[RenderableType, ...]:
+    """Return a call with the command of its plan, its launches, and what its bound assumes."""
+    columns = [Column(name, right=name != "launch", key=name == "launch") for name in LAUNCHED]
+    return (
+        "",
+        Paragraph(_call_title(calls), "bold", is_line=True),
+        Paragraph(plan_command(calls.plan, calls.plan.product), "dim", is_line=True),
+        Table(columns, call_rows(calls)),
+        lines_table(call_assumption_lines(calls)),
+    )
 
 
 def whole_profile_view(answer: MeasuredProfile) -> RenderableType:
@@ -127,29 +136,31 @@ def _group_cells(group: MeasuredGroup, whole_us: float) -> tuple[str, ...]:
 
 def file_lines(answer: MeasuredProfile, pattern: str = "") -> list[Line]:
     """Return the device and the unmodelled kernels of the file."""
-    lines: list[Line] = []
-    if answer.device is not None:
-        others = ""
-        if answer.device.others:
-            others = say(
-                "; also consistent with {others}: set --soc to choose",
-                others=", ".join(answer.device.others),
-            )
-        lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
-        lines.append(("release", answer.release, answer.release_found_by))
     shown = [
         f"{kernel} {time_text(time)}"
         for kernel, time in answer.not_modelled.items()
         if is_chosen(kernel, pattern)
     ]
-    if shown:
-        rest = ""
-        if len(shown) > SHOWN_KERNELS:
-            rest = say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
-        lines.append(
-            ("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total")
-        )
-    return [*lines, ("note", NOTE, "")] if answer.groups else lines
+    more = len(shown) - SHOWN_KERNELS
+    kernels = ", ".join(shown[:SHOWN_KERNELS]) + (
+        say(" and {shown} more", shown=more) if more > 0 else ""
+    )
+    return [
+        *(_device_lines(answer, answer.device) if answer.device is not None else []),
+        *([("not modelled", kernels, "measured time in total")] if shown else []),
+        *([("note", NOTE, "")] if answer.groups else []),
+    ]
+
+
+def _device_lines(answer: MeasuredProfile, device: MeasuredDevice) -> list[Line]:
+    others = ""
+    if device.others:
+        names = ", ".join(device.others)
+        others = say("; also consistent with {others}: set --soc to choose", others=names)
+    return [
+        ("SoC", device.profile.soc, device.found_by + others),
+        ("release", answer.release, answer.release_found_by),
+    ]
 
 
 def _call_title(calls: CallGroup) -> str:
@@ -166,35 +177,31 @@ def _call_title(calls: CallGroup) -> str:
 
 def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
     """Return one row per launch of a call, under ``LAUNCHED``; unknown cells are empty."""
-    rows: list[tuple[str, ...]] = []
-    for call in calls.as_dict()["launches"]:
-        bound = "" if call["bound_us"] is None else time_text(call["bound_us"])
-        blocks = "" if call["measured_block_dim"] is None else str(call["measured_block_dim"])
-        rows.append(
-            (
-                call["kernel"],
-                time_text(call["median_us"]),
-                percent_text(call["share"]),
-                bound,
-                blocks,
-            )
+    return [
+        (
+            call["kernel"],
+            time_text(call["median_us"]),
+            percent_text(call["share"]),
+            "" if call["bound_us"] is None else time_text(call["bound_us"]),
+            "" if call["measured_block_dim"] is None else str(call["measured_block_dim"]),
         )
-    return rows
+        for call in calls.as_dict()["launches"]
+    ]
 
 
 def call_assumption_lines(calls: CallGroup) -> list[Line]:
     """Return what the bound of a call assumes."""
-    others = [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
-    return assumption_lines(calls.assumptions, others)
+    return assumption_lines(
+        calls.assumptions, [(launch.assumption, launch.bound_us) for launch in calls.otherwise]
+    )
 
 
 def _group_title(group: MeasuredGroup) -> str:
     facts = group.as_dict()
-    inputs = ", ".join(facts["inputs"] or ["shapes unknown"])
     return say(
         "{kernel} {inputs}: {times}x, {measured}",
         kernel=facts["kernel"],
-        inputs=inputs,
+        inputs=", ".join(facts["inputs"] or ["shapes unknown"]),
         times=facts["count"],
         measured=time_text(facts["median_us"]),
     )
@@ -209,32 +216,33 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         slowest=time_text(facts["max_us"]),
         total=time_text(facts["total_us"]),
     )
-    lines: list[Line] = [
-        ("measured", time_text(facts["median_us"]), say("median; {spread}", spread=spread))
-    ]
+    measured = say("median; {spread}", spread=spread)
+    return [("measured", time_text(facts["median_us"]), measured), *_planned_lines(group, facts)]
+
+
+def _planned_lines(group: MeasuredGroup, facts: Mapping[str, Any]) -> list[Line]:
+    """Return the plan of equal launches as labelled lines, or why there is none."""
     if group.refusal is not None:
-        status = int(group.refusal.status)
-        why = say("{count}: no call of this operator starts such a kernel", count=status)
-        return [*lines, ("refused", group.refusal.message, why)]
+        why = say(
+            "{count}: no call of this operator starts such a kernel",
+            count=int(group.refusal.status),
+        )
+        return [("refused", group.refusal.message, why)]
     if group.unidentified_argument:
-        return [*lines, ("unknown", group.unidentified_argument, "")]
+        return [("unknown", group.unidentified_argument, "")]
     if not group.possible_calls:
-        return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
+        return [("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
-    busy = "the file has no counters"
-    if facts["busiest_pipe"]:
-        busy = say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
+    busy = (
+        say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
+        if facts["busiest_pipe"]
+        else "the file has no counters"
+    )
     note = say(
         "{percent} of the median, {fastest} of the fastest",
         percent=percent_text(share or 0.0),
         fastest=percent_text(facts["bound_over_fastest"] or 0.0),
     )
-    lines.append(("bound", bound_cell(facts["bound_us"], group.coverage), note))
-    others = [(other.assumption, other.kernel_us) for other in group.otherwise]
-    lines += assumption_lines(group.assumptions, others)
-    lines.append(("limited by", facts["binding_pipe"], busy))
-    lines += _estimate_lines(group)
-    lines += _gap_lines(group)
     measured = facts["measured_block_dim"]
     agree = "as planned" if measured == facts["planned_block_dim"] else "not as planned"
     if measured is None:
@@ -244,33 +252,40 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         planned=facts["planned_block_dim"],
         measured="?" if measured is None else measured,
     )
-    lines.append(("cores", cores, agree))
-    key = ""
-    if facts["tiling_key"] is not None:
-        key = say(", tiling key {facts}", facts=facts["tiling_key"])
-    lines.append(("path", Text("{path}{key}", path=facts["path"], key=key), ""))
-    for case in group.possible_calls[1:]:
-        differences = ", ".join(
-            f"{name} {value}"
-            for name, value in case.plan.arguments.items()
-            if value != facts["arguments"].get(name)
-        )
-        mode = "deterministic" if case.plan.deterministic else differences
-        note = say("{mode}: not stated in the file", mode=mode)
-        lines.append(("or", say("{path}, tiling key {tiling_key}", case.plan), note))
-    return lines + [("changes", nearby_text(change), "") for change in group.nearby[:1]]
+    key = facts["tiling_key"]
+    key_text = "" if key is None else say(", tiling key {facts}", facts=key)
+    others = [(other.assumption, other.kernel_us) for other in group.otherwise]
+    return [
+        ("bound", bound_cell(facts["bound_us"], group.coverage), note),
+        *assumption_lines(group.assumptions, others),
+        ("limited by", facts["binding_pipe"], busy),
+        *_estimate_lines(group),
+        *_gap_lines(group),
+        ("cores", cores, agree),
+        ("path", Text("{path}{key}", path=facts["path"], key=key_text), ""),
+        *(_other_line(call.plan, facts["arguments"]) for call in group.possible_calls[1:]),
+        *(("changes", nearby_text(change), "") for change in group.nearby[:1]),
+    ]
+
+
+def _other_line(plan: Plan, arguments: Mapping[str, Any]) -> Line:
+    """Return another call that launches may belong to, and what differs from the first one's."""
+    differences = ", ".join(
+        f"{name} {value}" for name, value in plan.arguments.items() if value != arguments.get(name)
+    )
+    mode = "deterministic" if plan.deterministic else differences
+    note = say("{mode}: not stated in the file", mode=mode)
+    return ("or", say("{path}, tiling key {tiling_key}", plan), note)
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     """Return the estimate and its counter, with a warning if they differ by more than the band."""
     if group.estimate is None:
         return []
-    lines: list[Line] = [("estimate", estimate_text(group.estimate), estimate_note(group.estimate))]
-    if not group.measured_us:
-        return lines
     verdict = "outside the estimate" if group.is_outside_estimate else "within the estimate"
     label = "vector time" if group.estimate.of == "vector pipe" else "measured"
-    return [*lines, (label, time_text(group.measured_us), verdict)]
+    measured = [(label, time_text(group.measured_us), verdict)] if group.measured_us else []
+    return [("estimate", estimate_text(group.estimate), estimate_note(group.estimate)), *measured]
 
 
 def _gap_lines(group: MeasuredGroup) -> list[Line]:
@@ -321,9 +336,8 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     begin = min((measured.start_us for measured in answer.launches), default=0.0)
     events: list[dict[str, Any]] = []
     for stream, process in streams.items():
-        title = say("device/stream {stream}", stream=stream)
         events += [
-            _name("process_name", process, 0, title),
+            _name("process_name", process, 0, say("device/stream {stream}", stream=stream)),
             _name("thread_name", process, MEASURED, "measured"),
             _name("thread_name", process, BOUND, "lower bound"),
         ]
@@ -344,11 +358,13 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
             bound, binding = bounds[measured.line]
             facts = {"line": measured.line, "binds": binding}
             events.append({**place, "tid": BOUND, "dur": bound, "args": facts})
-    label = "measured launches as the file has them; lower bounds from published rates"
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
-        "otherData": {"label": label, "file": answer.file},
+        "otherData": {
+            "label": "measured launches as the file has them; lower bounds from published rates",
+            "file": answer.file,
+        },
     }
 
 
@@ -369,36 +385,34 @@ ORIGIN = "Times were measured on a device; bounds and estimates are from publish
 
 def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     """Return the report of a profile; ``call`` is the command that reproduces it."""
-    sections = [Section("The file", (lines_table(file_lines(answer)),))]
-    bars = [(group, group.as_dict()) for group in answer.groups if group.possible_calls]
-    if bars:
-        named = [
-            (
-                say("{kernel}, {times}x", kernel=facts["kernel"], times=facts["count"]),
-                facts["median_us"],
-                facts["bound_us"],
-            )
-            for _, facts in bars
-        ]
-        note = "Median measured time; the pink part is the lower bound from published rates."
-        sections.append(Section("Measured beside bound", (Picture(time_bars(named), note),)))
-    sections += [
-        Section(
-            say("Call {operator}", calls.calls[0].possible.plan),
-            (
-                _call_picture(calls),
-                *_call_over_time(calls),
-                Table(LAUNCHED, tuple(call_rows(calls))),
-                lines_table(call_assumption_lines(calls)),
-            ),
+    bars = [
+        (
+            say("{kernel}, {times}x", kernel=facts["kernel"], times=facts["count"]),
+            facts["median_us"],
+            facts["bound_us"],
         )
-        for calls in answer.calls
+        for facts in (group.as_dict() for group in answer.groups if group.possible_calls)
     ]
-    sections += [
-        Section(_title(group), (lines_table(group_lines(group)),)) for group in answer.groups
-    ]
+    note = "Median measured time; the pink part is the lower bound from published rates."
+    sections = filled(
+        ("The file", [lines_table(file_lines(answer))]),
+        ("Measured beside bound", [Picture(time_bars(bars), note)] if bars else []),
+        *(
+            (
+                say("Call {operator}", calls.plan),
+                (
+                    _call_picture(calls),
+                    *_call_over_time(calls),
+                    Table(LAUNCHED, call_rows(calls)),
+                    lines_table(call_assumption_lines(calls)),
+                ),
+            )
+            for calls in answer.calls
+        ),
+        *((_title(group), [lines_table(group_lines(group))]) for group in answer.groups),
+    )
     sentence = headline(answer)
-    return Document(sentence, sentence, tuple(sections), call, origin=ORIGIN)
+    return Document(sentence, sentence, sections, call, origin=ORIGIN)
 
 
 def _title(group: MeasuredGroup) -> str:
@@ -407,10 +421,12 @@ def _title(group: MeasuredGroup) -> str:
 
 
 def _call_picture(calls: CallGroup) -> Picture:
-    launches = calls.as_dict()["launches"]
     return Picture(
         time_bars(
-            [(launch["kernel"], launch["median_us"], launch["bound_us"]) for launch in launches]
+            [
+                (launch["kernel"], launch["median_us"], launch["bound_us"])
+                for launch in calls.as_dict()["launches"]
+            ]
         ),
         "Launches in launch order.",
     )
@@ -418,7 +434,7 @@ def _call_picture(calls: CallGroup) -> Picture:
 
 def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     """Draw the launches of a call in order, with measured times and bounds."""
-    facts, plan = calls.as_dict(), calls.calls[0].possible.plan
+    facts, plan = calls.as_dict(), calls.plan
     launches, start = [], 0.0
     for launch in facts["launches"]:
         bound = launch["bound_us"] or 0.0
@@ -438,8 +454,9 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
 
     - ``rows``: name, measured time and bound in microseconds; the bound is None if unknown.
     """
-    longest = max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0)
-    scale = WIDTH / (longest or 1.0)
+    scale = WIDTH / (
+        max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0
+    )
     parts = []
     for position, (name, measured, bound) in enumerate(rows):
         y = position * ROW
@@ -473,28 +490,28 @@ def calibration_yaml(calibration: Calibration) -> str:
 def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return a calibration as a rich renderable."""
     calibration = answer.calibration
+    factor = (
+        say("factor {vector_factor:.3f}", calibration) if calibration.vector_factor else "no factor"
+    )
     lines: list[Line] = [
         ("read as", say("{soc}, release {release}", calibration), "--soc and --release choose"),
         ("clock", say("{clock_mhz:.0f} MHz", calibration), "vector cores"),
+        *(
+            (say("ceiling, {kind}", kind=kind), f"{found.tb_per_s:.3f} TB/s", _ceiling_note(found))
+            for kind, found in calibration.ceilings.items()
+        ),
+        ("vector pipe", factor, answer.factor_reason),
+        *(
+            ("skipped", say("{count} launches", count=count), reason)
+            for reason, count in answer.skipped.items()
+        ),
+        *(("warning", warning, "") for warning in answer.warnings),
     ]
-    lines += [
-        (say("ceiling, {kind}", kind=kind), f"{ceiling.tb_per_s:.3f} TB/s", _ceiling_note(ceiling))
-        for kind, ceiling in calibration.ceilings.items()
-    ]
-    value = (
-        say("factor {vector_factor:.3f}", calibration) if calibration.vector_factor else "no factor"
-    )
-    lines.append(("vector pipe", value, answer.factor_reason))
-    lines += [
-        ("skipped", say("{count} launches", count=count), reason)
-        for reason, count in answer.skipped.items()
-    ]
-    lines += [("warning", warning, "") for warning in answer.warnings]
     return stack(
         Paragraph(say("calibration from {source}", calibration), "bold green"),
         "",
         lines_table(lines),
-        *_shapes(answer),
+        *after_gap(_shapes(answer)),
     )
 
 
@@ -506,22 +523,23 @@ def _ceiling_note(ceiling: Ceiling) -> str:
     )
 
 
-def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
-    if not answer.shapes:
-        return ()
+def _shapes(answer: CalibrationAnswer) -> Table:
     columns = (
         Column("vector pipe of", key=True),
         Column("launches", right=True),
         *(Column(name) for name in ("measured", "estimate", "ratio")),
     )
-    rows = []
-    for shape in answer.shapes:
-        used = "" if shape.used else ", not used"
-        ratio = Text("{ratio}{value}", ratio=f"{shape.ratio:.3f}", value=used)
-        name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
-        measured, estimate = say("{measured_us:.2f} us", shape), say("{estimate_us:.2f} us", shape)
-        rows.append((name, str(shape.count), measured, estimate, ratio))
-    return "", Table(columns, rows)
+    rows = [
+        (
+            f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}",
+            str(shape.count),
+            say("{measured_us:.2f} us", shape),
+            say("{estimate_us:.2f} us", shape),
+            f"{shape.ratio:.3f}" + ("" if shape.used else Text(", not used")),
+        )
+        for shape in answer.shapes
+    ]
+    return Table(columns, rows)
 
 
 CHANGED = ("kernel", "launches", "time before", "time after", "ratio", "share")

@@ -3,7 +3,7 @@
 The rows are a table of text and report, and CSV.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -12,11 +12,22 @@ from rich.console import RenderableType
 
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import ulp_text
+from npu_sim.language import Text, joined, say, ulp_text
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import Block, Document, Drawing, Figure, Picture, Section
-from npu_sim.show.layout import Column, Paragraph, Table, csv_text, lines_table, stack
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Drawing,
+    Figure,
+    Paragraph,
+    Picture,
+    Table,
+    csv_text,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
@@ -45,47 +56,45 @@ SHOWN_TREE = 400
 """Number of characters shown of a tree; ``--json`` has all of it."""
 
 
-def determinism_lines(study: DeterminismStudy) -> list[Line]:
-    """Return a determinism study as lines."""
-    lines: list[Line] = [("path", study.path, "")]
+def determinism_lines(study: DeterminismStudy) -> Iterator[Line]:
+    """Yield a determinism study as lines."""
+    yield ("path", study.path, "")
     for output in study.outputs:
-        lines += _output_lines(output)
-    return lines
+        if output.order_dependent:
+            yield from _output_lines(output)
+        else:
+            yield (output.output, "one result", "its accumulation order is fixed")
 
 
-def _output_lines(output: OutputStudy) -> list[Line]:
-    if output.order_dependent == 0:
-        return [(output.output, "one result", "its accumulation order is fixed")]
-    orders = say("{orders} orders", orders=len(output.orders))
-    results = say("{distinct_results} different results from {orders}", output, orders=orders)
+def _output_lines(output: OutputStudy) -> Iterator[Line]:
+    results = say(
+        "{distinct_results} different results from {orders}",
+        output,
+        orders=say("{orders} orders", orders=len(output.orders)),
+    )
     differing = say("{moved} of {elements} elements differ", output)
     spread = "between two legal orders, of the element that differs most in value"
-    shown_orders = joined(output.orders[:SHOWN_STEPS], ", ")
-    if len(output.orders) > SHOWN_STEPS:
-        shown_orders = joined((*output.orders[:SHOWN_STEPS], "..."), ", ")
+    more_orders = ["..."] if len(output.orders) > SHOWN_STEPS else []
     different = say("{differs_from_deterministic} elements differ", output)
-    lines: list[Line] = [
-        (output.output, results, shown_orders),
-        ("", differing, say("{order_dependent} can, by plan and indices", output)),
-        ("", say("spread up to {max_spread:.3g}", output), spread),
-        ("", different, "between the sequential and the deterministic result"),
-    ]
+    yield (output.output, results, joined((*output.orders[:SHOWN_STEPS], *more_orders), ", "))
+    yield ("", differing, say("{order_dependent} can, by plan and indices", output))
+    yield ("", say("spread up to {max_spread:.3g}", output), spread)
+    yield ("", different, "between the sequential and the deterministic result")
     worst = output.worst
     if worst is None:
-        return lines
-    index = ", ".join(map(str, worst.index))
+        return
     value = say(
         "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
         worst,
         output=output.output,
-        index=index,
+        index=", ".join(map(str, worst.index)),
     )
     note = say(
         "the element that differs most in ulp; with deterministic computation "
         "{deterministic_result:.9g}",
         worst,
     )
-    lines.append(("worst", value, note))
+    yield ("worst", value, note)
     for extreme, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
@@ -93,30 +102,28 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         shown = joined(
             say("core {core} {value:+.6g} -> {sum_after:.9g}", step) for step in steps[:SHOWN_STEPS]
         )
-        more = ""
-        if len(steps) > SHOWN_STEPS:
-            more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
+        more = (
+            say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
+            if len(steps) > SHOWN_STEPS
+            else ""
+        )
         scaled = say("; times {factor:.6g}", worst) if worst.factor != 1 else ""
-        note = shown + more + scaled
-        lines.append(("", Text("{value} ({order})", value=f"{extreme:.9g}", order=order), note))
-    return lines
+        value = Text("{value} ({order})", value=f"{extreme:.9g}", order=order)
+        yield ("", value, shown + more + scaled)
 
 
-def precision_lines(study: PrecisionStudy) -> list[Line]:
-    """Return a precision study as lines."""
-    lines: list[Line] = []
+def precision_lines(study: PrecisionStudy) -> Iterator[Line]:
+    """Yield a precision study as lines."""
     for output in study.outputs:
-        verdicts = joined(map(_verdict_text, output.verdicts), ", ")
         value = say(
             "{output} {dtype}: max {most}, mean {mean}",
             output,
             most=ulp_text(output.max_ulp),
             mean=ulp_text(output.mean_ulp),
         )
-        lines.append((output.variant, value, verdicts))
+        yield (output.variant, value, joined(map(_verdict_text, output.verdicts), ", "))
         value = say("of given inputs: max {most}", most=ulp_text(output.max_ulp_of_given))
-        lines.append(("", value, "the rounding of the inputs included"))
-        index = ", ".join(map(str, output.worst_index))
+        yield ("", value, "the rounding of the inputs included")
         terms = joined(
             (
                 Text("{name} {value:.4g}", name=term.name, value=term.value)
@@ -125,16 +132,20 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
             ", ",
         )
         value = say(
-            "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}", output, index=index
+            "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}",
+            output,
+            index=", ".join(map(str, output.worst_index)),
         )
-        lines.append(("", value, say("largest terms: {terms}", terms=terms) if terms else ""))
+        yield ("", value, say("largest terms: {terms}", terms=terms) if terms else "")
         causes = (
             Text("{name} {error}", cause, error=ulp_text(cause.max_ulp).removesuffix(" ulp"))
             for cause in output.causes
         )
-        lines.append(("", "each cause alone, in ulp", joined(causes, ", ")))
-    lines += [(label, "refused", message) for label, message in study.refused.items()]
-    return [*lines, *precision_meanings()]
+        yield ("", "each cause alone, in ulp", joined(causes, ", "))
+        with_numbers = (cause for cause in output.causes if isinstance(cause.note, Text))
+        yield from (("", cause.name, cause.note) for cause in with_numbers)
+    yield from ((label, "refused", message) for label, message in study.refused.items())
+    yield from precision_meanings()
 
 
 def _verdict_text(verdict: Verdict) -> str:
@@ -150,44 +161,44 @@ def precision_meanings() -> list[Line]:
     ]
 
 
-def invariance_lines(study: InvarianceStudy) -> list[Line]:
-    """Return an invariance study as lines."""
-    lines: list[Line] = []
+EFFECTS = {
+    None: "{change}: not applicable",
+    True: "{change}: changes",
+    False: "{change}: same bits",
+}
+"""Sentence of a change by whether it alters bits."""
+
+
+def invariance_lines(study: InvarianceStudy) -> Iterator[Line]:
+    """Yield an invariance study as lines."""
     for row in study.rows:
-        if row.changes is None:
-            lines.append((row.output, say("{change}: not applicable", row), row.note))
-            continue
         note = row.note
         if row.first is not None:
-            index = ", ".join(map(str, row.first))
-            note = say("first at [{index}]: {before:.9g} becomes {after:.9g}", row, index=index)
-        effect = say("{change}: changes", row) if row.changes else say("{change}: same bits", row)
-        lines.append((row.output, effect, note))
-    return lines
+            note = say(
+                "first at [{index}]: {before:.9g} becomes {after:.9g}",
+                row,
+                index=", ".join(map(str, row.first)),
+            )
+        yield (row.output, say(EFFECTS[row.changes], row), note)
 
 
-def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
-    """Return certificates as lines."""
-    lines: list[Line] = []
+def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:
+    """Yield certificates as lines."""
     for certificate in certificates:
-        index = ", ".join(map(str, certificate.element))
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
             certificate.agrees
         ]
         value = say(
             "{output}[{index}], {elements} elements alike, {terms} terms",
             certificate,
-            index=index,
+            index=", ".join(map(str, certificate.element)),
             terms=len(certificate.terms),
         )
-        lines.append(
-            (certificate.hash, value, Text("{agreed} ({probe})", certificate, agreed=agreed))
-        )
+        yield (certificate.hash, value, Text("{agreed} ({probe})", certificate, agreed=agreed))
         formula = certificate.text
-        if len(formula) > SHOWN_TREE:
-            formula = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
-        lines.append(("", formula, f"t0 = {certificate.terms[0]}, ..."))
-    return lines
+        cut = formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
+        first = f"t0 = {certificate.terms[0]}, ..."
+        yield ("", cut if len(formula) > SHOWN_TREE else formula, first)
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
@@ -202,7 +213,7 @@ def study_view(study: Study) -> RenderableType:
     )
 
 
-def study_lines(study: Study) -> list[Line]:
+def study_lines(study: Study) -> Iterator[Line]:
     """Return a study as lines."""
     if isinstance(study, DeterminismStudy):
         return determinism_lines(study)
@@ -222,22 +233,27 @@ def _result(study: Study) -> str:
         moved = [output for output in study.outputs if output.order_dependent]
         if not moved:
             return say("every order gives the same bits")
-        parts = (
-            say("{moved} of {elements} elements of {output} differ between orders", output)
-            for output in moved
+        return joined(
+            (
+                say("{moved} of {elements} elements of {output} differ between orders", output)
+                for output in moved
+            ),
+            ", ",
         )
-        return joined(parts, ", ")
     if isinstance(study, PrecisionStudy):
         worst = max(study.outputs, key=lambda output: output.max_ulp, default=None)
         if worst is None:
             return say("refused")
-        most = ulp_text(worst.max_ulp)
-        return say("error up to {most} ({output} {dtype})", worst, most=most)
+        return say("error up to {most} ({output} {dtype})", worst, most=ulp_text(worst.max_ulp))
     rows = [row for row in study.rows if row.changes is not None]
-    changed = sum(bool(row.changes) for row in rows)
-    return say("{changed} of {count} changes alter bits", changed=changed, count=len(rows))
+    return say(
+        "{changed} of {count} changes alter bits",
+        changed=sum(bool(row.changes) for row in rows),
+        count=len(rows),
+    )
 
 
+ROWS_TITLE = "Rows that can differ"
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "relative spread", "element")
 POSITIONS = {"row": "row {number}", "column": "column {number}", "element": "element {number}"}
 """Name of a row, column or element."""
@@ -293,14 +309,9 @@ def rows_view(every: Sequence[VariableRows]) -> RenderableType:
         Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0)
         for number, name in enumerate(HEADINGS)
     ]
-    parts: list[RenderableType] = []
-    for rows in every:
-        parts += [
-            "",
-            rows_title(rows),
-            *([Table(columns, row_cells(rows))] if len(rows.table) else []),
-        ]
-    return stack(*parts, *(["", NOTE] if any(len(rows.table) for rows in every) else []))
+    tables = [("", rows_title(rows), Table(columns, row_cells(rows))) for rows in every]
+    note = ["", NOTE] if any(len(rows.table) for rows in every) else []
+    return stack(*(part for parts in tables for part in parts), *note)
 
 
 MOST_TERMS = 10_000
@@ -310,19 +321,23 @@ MOST_TERMS = 10_000
 def study_document(study: Study) -> Document:
     """Return the report of a study."""
     outputs = study.outputs if isinstance(study, DeterminismStudy) else ()
-    rows = [output.rows for output in outputs]
-    return study_report(study_headline(study), study_lines(study), study.as_dict(), rows=rows)
+    return study_report(
+        study_headline(study),
+        study_lines(study),
+        study.as_dict(),
+        rows=[output.rows for output in outputs],
+    )
 
 
 def certificate_document(certificate: Certificate) -> Document:
     """Return the report of one certificate."""
-    lines = certificate_lines([certificate])
+    lines = list(certificate_lines([certificate]))
     return study_report(lines[0][1], lines, {"certificates": [certificate.as_dict()]})
 
 
 def study_report(
     headline: str,
-    lines: list[tuple[str, str, str]],
+    lines: Iterable[Line],
     data: dict[str, Any],
     call: str = "",
     rows: Sequence[VariableRows] = (),
@@ -334,25 +349,19 @@ def study_report(
     - ``call``: command that reproduces the report.
     - ``rows``: rows that can differ between runs.
     """
-    sections = [Section("Result", (lines_table(lines),))]
-    if "certificates" in data:
-        sections = [Section("Result: summation trees", _trees(data["certificates"]))]
-    sections += [*_maps(rows), *rows_sections(rows)]
-    figures = [*_running_errors(data), *_histograms(data)]
-    if figures:
-        sections.append(Section("Curves", tuple(figures)))
-    return Document(headline, headline, tuple(sections), call)
-
-
-def _maps(rows_by_output: Sequence[VariableRows]) -> tuple[Section, ...]:
-    """Draw the positions of the rows that can differ, per output."""
-    strips = [
-        order_strip_data(rows.output, OrderMask(rows.axis, rows.mask()))
-        for rows in rows_by_output
-        if len(rows.table)
-    ]
-    pictures = tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips)
-    return (Section("Where", pictures),) if pictures else ()
+    trees = data.get("certificates")
+    strips = (
+        order_strip_data(output.output, OrderMask(output.axis, output.mask()))
+        for output in rows
+        if len(output.table)
+    )
+    sections = filled(
+        ("Result: summation trees", _trees(trees)) if trees else ("Result", [lines_table(lines)]),
+        ("Where", (Picture(order_strip(strip), "solid: depends on timing") for strip in strips)),
+        (ROWS_TITLE, rows_blocks(rows)),
+        ("Curves", (*_running_errors(data), *_histograms(data))),
+    )
+    return Document(headline, headline, sections, call)
 
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
@@ -363,18 +372,21 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
         {name: value for name, value in certificate.items() if name != "text"}
         for certificate in certificates[:shown]
     ]
-    caption = (
+    trees = Drawing(
+        "drawTrees",
+        {"certificates": drawn},
         "Open a node to see what is added; t0 .. t31 are terms added one after the "
-        "other. Every addition is one fp32 addition."
+        "other. Every addition is one fp32 addition.",
     )
-    trees = Drawing("drawTrees", {"certificates": drawn}, caption)
     rest = len(certificates) - shown
     if not rest:
         return (trees,)
-    more = say(
-        "{certificates} more classes are in the JSON of the same call (--json).", certificates=rest
+    return trees, Paragraph(
+        say(
+            "{certificates} more classes are in the JSON of the same call (--json).",
+            certificates=rest,
+        )
     )
-    return trees, Paragraph(more)
 
 
 def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
@@ -396,14 +408,12 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 )
             ]
             exact = sum(step["value"] for step in worst["steps_to_lowest"])
-            bounds = (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),)
-            index = ", ".join(map(str, worst["index"]))
             caption = say(
                 "{output}[{index}] in the orders of its lowest and highest result: running fp32 "
                 "sum less the exact sum of the same contributions. Their ends lie {spread_ulp} ulp "
                 "apart. 1 ulp of the deterministic result is {ulp:.3g}.",
                 output=output["output"],
-                index=index,
+                index=", ".join(map(str, worst["index"])),
                 spread_ulp=worst["spread_ulp"],
                 ulp=ulp,
             )
@@ -411,7 +421,7 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 Axis("contributions added"),
                 Axis("off the exact sum, ulp of the result"),
                 curves,
-                bounds,
+                (Bound(say("deterministic result"), (reference - factor * exact) / ulp, "y"),),
                 caption=caption,
             )
 
@@ -431,16 +441,6 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 for bar in output["histogram"]
             ]
             counts = [bar["elements"] for bar in output["histogram"]]
-            labels = [str(count) if count else "" for count in counts]
-            bars = {
-                "type": "bar",
-                "x": edges,
-                "y": counts,
-                "name": output["output"],
-                "text": labels,
-                "textposition": "outside",
-                "cliponaxis": False,
-            }
             top = np.log10(max(max(counts), 1)) + 0.6
             axis = {
                 "title": {"text": "elements, logarithmic"},
@@ -448,13 +448,19 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 "range": [-0.3, float(top)],
                 "dtick": 1,
             }
-            layout = {
-                "xaxis": {"title": {"text": "error in ulp"}, "type": "category"},
-                "yaxis": axis,
-            }
             yield Figure(
-                (bars,),
-                layout,
+                (
+                    {
+                        "type": "bar",
+                        "x": edges,
+                        "y": counts,
+                        "name": output["output"],
+                        "text": [str(count) if count else "" for count in counts],
+                        "textposition": "outside",
+                        "cliponaxis": False,
+                    },
+                ),
+                {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis},
                 say(
                     "{variant}: {output} against float64; above each bar, its number of elements",
                     variant=output["variant"],
@@ -463,11 +469,9 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
             )
 
 
-def rows_sections(every: Sequence[VariableRows]) -> tuple[Section, ...]:
-    """Return the section of rows that can differ between runs, if any are given."""
+def rows_blocks(every: Sequence[VariableRows]) -> tuple[Block, ...]:
+    """Return the rows that can differ between runs as tables; nothing if there are none."""
     tables = tuple(
-        Table(HEADINGS, tuple(row_cells(rows)), rows_title(rows))
-        for rows in every
-        if len(rows.table)
+        Table(HEADINGS, row_cells(rows), rows_title(rows)) for rows in every if len(rows.table)
     )
-    return (Section("Rows that can differ", (*tables, Paragraph(NOTE))),) if tables else ()
+    return (*tables, Paragraph(NOTE)) if tables else ()

@@ -143,8 +143,11 @@ class Figure:
 def require_ending(file: Path) -> None:
     """Raise UsageError when the ending of a file is neither ``.svg`` nor ``.png``."""
     if file.suffix.lower() not in (SVG, PNG):
-        message = Text("figure = {file}: the ending is neither .svg nor .png", file=file)
-        raise UsageError("figure", message, "cores.svg")
+        raise UsageError(
+            "figure",
+            Text("figure = {file}: the ending is neither .svg nor .png", file=file),
+            "cores.svg",
+        )
 
 
 def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
@@ -153,13 +156,20 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
     Raises UsageError with the names of all pictures for an unknown one.
     """
     if name not in pictures:
-        kind = type(answer).__name__
-        message = Text("figure = {name}: {kind} has no such picture", name=repr(name), kind=kind)
         hint = "it has none"
         if pictures:
-            near = closest(name, pictures)
-            hint = Text("pictures: {names}{near}", names=", ".join(pictures), near=near)
-        raise UsageError("figure", message, hint)
+            hint = Text(
+                "pictures: {names}{near}", names=", ".join(pictures), near=closest(name, pictures)
+            )
+        raise UsageError(
+            "figure",
+            Text(
+                "figure = {name}: {kind} has no such picture",
+                name=repr(name),
+                kind=type(answer).__name__,
+            ),
+            hint,
+        )
     return Figure(name, standalone(pictures[name]()))
 
 

@@ -1,6 +1,6 @@
 """The report of a sweep: counts, its map, and a cut through it as curves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -9,14 +9,12 @@ import numpy as np
 from npu_sim.framework.axes import Number
 from npu_sim.framework.planning import fixed_call
 from npu_sim.framework.target import LIMITS
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import calls_text
+from npu_sim.language import Text, calls_text, joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.show.comparisons import operator_title
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import Block, Document, Drawing, Figure, table_report
-from npu_sim.show.layout import Table
+from npu_sim.show.layout import Block, Document, Drawing, Figure, Table, table_report
 from npu_sim.sweeps.maps import (
     Area,
     ascending,
@@ -83,16 +81,16 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     planned = spread_positions(
         cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas)
     )
-    series = [
-        {**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas
-    ]
     return {
         "axis": cut.name,
         **ends,
         "with": areas[0].fixed,
         "logarithmic": is_logarithmic(cut),
         **bounds,
-        "series": series,
+        "series": [
+            {**_series(area, cut, positions), "memory": _memory(area, cut, planned)}
+            for area in areas
+        ],
     }
 
 
@@ -141,12 +139,11 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
         memory = planned.fullest_memory if isinstance(planned, Plan) else None
         if memory is not None:
             used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
-    x, y, binned = list(used), list(used.values()), False
+    steps = {"x": list(used), "y": list(used.values()), "binned": False}
     if used and len(positions) == cut.count:
-        steps = staircase(np.array(x), np.array(y))
-        x, y, binned = steps["x"], steps["y"], steps["binned"]
-    sizes = {"x": x, "used_bytes": y, "capacity_bytes": capacity}
-    return {**sizes, "asked": len(positions), "binned": binned}
+        steps = staircase(np.array(steps["x"]), np.array(steps["y"]))
+    sizes = {"x": steps["x"], "used_bytes": steps["y"], "capacity_bytes": capacity}
+    return {**sizes, "asked": len(positions), "binned": steps["binned"]}
 
 
 def _refused(
@@ -159,9 +156,8 @@ def _refused(
         if not runs[start]:
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
-            reason = error.message if not isinstance(error, Plan) else ""
             ends = {"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1)}
-            ranges.append({**ends, "reason": reason})
+            ranges.append({**ends, "reason": error.message if not isinstance(error, Plan) else ""})
     return ranges
 
 
@@ -184,24 +180,28 @@ def sweep_report(
     - ``call``: command that reproduces the report.
     """
     data = summary.as_dict()
-    title = operator_title(data["sweep"]["operator"])
-    sentence = say("{title}: {calls} planned", title=title, calls=calls_text(data["rows"]))
-    tables = [
-        Table((name, "calls"), tuple(counts.items()), name)
-        for name, counts in data["counts"].items()
-        if counts
-    ]
-    if "peak_workspace" in data:
-        peak = data["peak_workspace"]
-        rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items())
-        tables.append(Table(("what", "value"), rows, "Largest workspace of a kernel"))
+    sentence = say(
+        "{title}: {calls} planned",
+        title=operator_title(data["sweep"]["operator"]),
+        calls=calls_text(data["rows"]),
+    )
+    peak = data.get("peak_workspace")
+    peak_rows = (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()) if peak else ()
     axes = tuple(
         (name, joined((_named(key, value) for key, value in values.items()), ", "))
         for name, values in data["sweep"]["axes"].items()
     )
-    tables.append(Table(("name", "values"), axes, "Varied sizes", folded=True))
-    figures = sweep_figures(area, curves, data["counts"])
-    return table_report(sentence, sentence, tables, figures, call=call)
+    tables = [
+        *(
+            Table((name, "calls"), tuple(counts.items()), name)
+            for name, counts in data["counts"].items()
+        ),
+        Table(("what", "value"), peak_rows, "Largest workspace of a kernel"),
+        Table(("name", "values"), axes, "Varied sizes", folded=True),
+    ]
+    return table_report(
+        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
+    )
 
 
 def sweep_figures(
@@ -225,12 +225,13 @@ def bar_figure(name: str, counts: dict[str, int]) -> Figure:
     """Draw the number of calls per value, in numeric order if possible."""
     numbers = all(value.lstrip("-").isdecimal() for value in counts)
     shown = dict(sorted(counts.items(), key=lambda item: int(item[0]))) if numbers else counts
-    bars = {"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"}
-    layout = {
-        "xaxis": {"title": {"text": name}, "type": "category"},
-        "yaxis": {"title": {"text": "calls"}},
-    }
-    return Figure((bars,), layout)
+    return Figure(
+        ({"type": "bar", "x": list(shown), "y": list(shown.values()), "name": "calls"},),
+        {
+            "xaxis": {"title": {"text": name}, "type": "category"},
+            "yaxis": {"title": {"text": "calls"}},
+        },
+    )
 
 
 def _named(name: str, value: Any) -> Text:
@@ -239,10 +240,10 @@ def _named(name: str, value: Any) -> Text:
     return Text("{name} = {value}", name=name, value=shown)
 
 
-def cut_figures(curves: dict[str, Any]) -> list[Figure]:
+def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
     """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
-        return []
+        return
     with_others = joined((_named(name, value) for name, value in curves["with"].items()), ", ")
     limits = [
         Bound(say("{name} limit", name=name), curves[name])
@@ -253,7 +254,6 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
     refused = [
         {**span, "soc": series["soc"]} for series in curves["series"] for span in series["refused"]
     ]
-    figures = []
     for kind, title in STAIRCASE_TITLES.items():
         staircases = [
             (curve, curve["staircases"][kind])
@@ -265,22 +265,23 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
                 Curve(f"{curve['product']}, {curve['soc']}", steps["x"], steps["y"], stepped=True)
                 for curve, steps in staircases
             ]
-            binned = any(steps["binned"] for _, steps in staircases)
-            caption = _staircase_caption(curves, with_others, binned=binned)
-            y = Axis(title)
-            figures.append(curve_figure(x, y, lines, limits, caption=caption, refused=refused))
+            caption = _staircase_caption(
+                curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
+            )
+            yield curve_figure(x, Axis(title), lines, limits, caption=caption, refused=refused)
     if any(curve["memory"]["x"] for curve in curves["series"]):
-        figures.append(_memory_figure(curves, limits, with_others, x))
-    return figures
+        yield _memory_figure(curves, limits, with_others, x)
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
-    density, planned, total = "every value is planned", curves["asked"], curves["values"]
-    if planned != total:
-        density = say("{planned} of {total} values are planned", planned=planned, total=total)
-    how = say("{density}, every step is drawn", density=density)
-    if binned:
-        how = say("{density}, every bin drawn with its lowest and highest", density=density)
+    planned, total = curves["asked"], curves["values"]
+    some = say("{planned} of {total} values are planned", planned=planned, total=total)
+    how = say(
+        "{density}, every bin drawn with its lowest and highest"
+        if binned
+        else "{density}, every step is drawn",
+        density=some if planned != total else "every value is planned",
+    )
     return say(
         "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
     )
@@ -291,21 +292,25 @@ def _memory_figure(
 ) -> Figure:
     series = [(curve, curve["memory"]) for curve in curves["series"] if curve["memory"]["x"]]
     whole = series[0][1]["asked"] == curves["values"]
-    if whole:
-        binned = any(memory["binned"] for _, memory in series)
-        caption = _staircase_caption(curves, with_others, binned=binned)
-    else:
-        caption = say(
-            "a cut through the sweep with {with_others}; each point is one planned "
-            "call, values between them are not computed",
-            with_others=with_others,
-        )
-    named = ((f"{curve['product']}, {curve['soc']}", memory) for curve, memory in series)
+    caption = _staircase_caption(
+        curves, with_others, binned=any(memory["binned"] for _, memory in series)
+    )
+    points = say(
+        "a cut through the sweep with {with_others}; each point is one planned "
+        "call, values between them are not computed",
+        with_others=with_others,
+    )
     lines = [
-        Curve(name, memory["x"], memory["used_bytes"], stepped=whole, joined=whole)
-        for name, memory in named
+        Curve(
+            f"{curve['product']}, {curve['soc']}",
+            memory["x"],
+            memory["used_bytes"],
+            stepped=whole,
+            joined=whole,
+        )
+        for curve, memory in series
     ]
     capacities = sorted({memory["capacity_bytes"] for _, memory in series})
     bounds = [*limits, *(Bound(say("capacity"), capacity, "y") for capacity in capacities)]
     y = Axis("fullest on-chip memory, bytes")
-    return curve_figure(x, y, lines, bounds, caption=caption)
+    return curve_figure(x, y, lines, bounds, caption=caption if whole else points)

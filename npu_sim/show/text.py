@@ -14,8 +14,7 @@ from rich.console import Group, RenderableType
 from npu_sim.framework.describing import PLURALS
 from npu_sim.framework.execution import OrderMask, Prepared, Result
 from npu_sim.framework.target import Target
-from npu_sim.language import Text, Verbatim, count_text, joined, say, translated
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Text, Verbatim, bytes_text, count_text, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -32,6 +31,7 @@ from npu_sim.plans.model import (
     Workspace,
     WorkspaceArea,
     WorkspaceNode,
+    WorkspacePart,
 )
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release, release_suffix
@@ -84,29 +84,28 @@ def overflow_text(plan: Plan) -> str:
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
     key = say(", tiling key {tiling_key}", plan) if plan.tiling_key is not None else ""
-    overflow = overflow_text(plan)
-    lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
-    lines.append(("path", Text("{path}{key}", plan, key=key), plan.path_reason))
-    if plan.block_dim:
-        idle = say("; {idle_cores} idle", plan) if plan.idle_cores else ""
-        value = say("{block_dim} of {cores_available} {core_kind}", plan)
-        lines.append(("cores", value, plan.cores_note + idle))
-    if plan.per_core:
-        lines.append(("per core", plan.per_core, ""))
-    if plan.launches:
-        several, count = len(plan.launches) > 1, len(plan.launches)
-        note = say("{launches}, one after the other", launches=count) if several else ""
-        lines.append(("launches", launched_text(plan.launches), note))
-    lines += [_memory_line(memory) for memory in plan.memories]
-    lines.append(_workspace_line(plan.workspace))
-    lines += [("order", order.in_words, order.reason) for order in plan.order]
-    lines += [("caveat", caveat.in_words, caveat.code) for caveat in plan.caveats]
-    keys = plan.profile_keys
-    lines += [("profile", f"{key.key} {key.value}", profile_key_text(plan, key)) for key in keys]
-    lines += [("evidence", *cells) for cells in evidence_cells(plan)]
-    if plan.rules_source:
-        lines.append(("rules", plan.rules_source, ""))
-    return lines
+    idle = say("; {idle_cores} idle", plan) if plan.idle_cores else ""
+    cores = say("{block_dim} of {cores_available} {core_kind}", plan)
+    count = len(plan.launches)
+    order = say("{launches}, one after the other", launches=count) if count > 1 else ""
+    overflow, launched = overflow_text(plan), launched_text(plan.launches)
+    return [
+        *([("overflows", "the Unified Buffer", overflow)] if overflow else []),
+        ("path", Text("{path}{key}", plan, key=key), plan.path_reason),
+        *([("cores", cores, plan.cores_note + idle)] if plan.block_dim else []),
+        *([("per core", plan.per_core, "")] if plan.per_core else []),
+        *([("launches", launched, order)] if plan.launches else []),
+        *(_memory_line(memory) for memory in plan.memories),
+        _workspace_line(plan.workspace),
+        *(("order", order.in_words, order.reason) for order in plan.order),
+        *(("caveat", caveat.in_words, caveat.code) for caveat in plan.caveats),
+        *(
+            ("profile", f"{key.key} {key.value}", profile_key_text(plan, key))
+            for key in plan.profile_keys
+        ),
+        *(("evidence", *cells) for cells in evidence_cells(plan)),
+        *([("rules", plan.rules_source, "")] if plan.rules_source else []),
+    ]
 
 
 def evidence_cells(plan: Plan) -> list[tuple[str, str]]:
@@ -124,13 +123,12 @@ def profile_key_text(plan: Plan, key: ProfileKey) -> str:
     before = say("{shipped} in {product}; path and tiling unchanged", key)
     if key.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
-    if_read = say(". If it read this key: {if_asked} (model)", key) if key.if_asked else ""
     return say(
         "{before}: {title} assumes {assumed} on every SoC{if_read}",
         key,
         before=before,
         title=plan.title,
-        if_read=if_read,
+        if_read=say(". If it read this key: {if_asked} (model)", key) if key.if_asked else "",
     )
 
 
@@ -148,31 +146,35 @@ def memory_name(memory: Memory) -> str:
 
 
 def _memory_line(memory: Memory) -> Line:
-    label = "buffer" if memory.name == "UB" else memory.name
-    phase = say(", {phase}", memory) if memory.phase else ""
     used = say(
         "{used_bytes} of {capacity_bytes} bytes ({percent:.0f} %){phase}",
         memory,
         percent=100 * memory.used_bytes / memory.capacity_bytes,
-        phase=phase,
+        phase=say(", {phase}", memory) if memory.phase else "",
     )
     note = joined((Text("{name} {bytes}", allocation) for allocation in memory.allocations), ", ")
-    return (label, used, note)
+    return ("buffer" if memory.name == "UB" else memory.name, used, note)
 
 
 def _workspace_line(workspace: Workspace) -> Line:
-    parts = []
-    for part in workspace.parts:
-        if part.evidence is Evidence.UNKNOWN:
-            parts.append(say("{name} unknown", part))
-            continue
-        is_mib = part.kind == "system" and part.bytes % MIB == 0
-        size = say("{bytes} MiB", bytes=part.bytes // MIB) if is_mib else str(part.bytes)
-        model = " (model)" if part.evidence is Evidence.MODEL else ""
-        parts.append(Text("{name} {size}{model}", part, size=size, model=model))
-    unknown = " + unknown" if workspace.unknown else ""
-    value = Text("{size}{unknown}", size=bytes_text(workspace.total_bytes), unknown=unknown)
-    return ("workspace", value, joined(parts, ", "))
+    value = Text(
+        "{size}{unknown}",
+        size=bytes_text(workspace.total_bytes),
+        unknown=" + unknown" if workspace.unknown else "",
+    )
+    return ("workspace", value, joined(map(_part_text, workspace.parts), ", "))
+
+
+def _part_text(part: WorkspacePart) -> str:
+    if part.evidence is Evidence.UNKNOWN:
+        return say("{name} unknown", part)
+    is_mib = part.kind == "system" and part.bytes % MIB == 0
+    return Text(
+        "{name} {size}{model}",
+        part,
+        size=say("{bytes} MiB", bytes=part.bytes // MIB) if is_mib else str(part.bytes),
+        model=" (model)" if part.evidence is Evidence.MODEL else "",
+    )
 
 
 def change_text(plan: Plan, flip: Flip) -> str:
@@ -202,24 +204,31 @@ def change_lines(plan: Plan) -> list[Line]:
     for decision in plan.decisions:
         for flip in decision.flips:
             flips.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
-    lines: list[Line] = []
-    for flip, decisions in flips.values():
-        names = joined((decision.name for decision in decisions), ", ")
-        note = flip.refusal or say(
-            "decision {names}; now {values}", names=names, values=values_text(decisions[0])
+    return [
+        (
+            "change" if flip.outcome in ("", RUNS) else flip.outcome,
+            _flip_text(plan, flip),
+            flip.refusal
+            or say(
+                "decision {names}; now {values}",
+                names=joined((decision.name for decision in decisions), ", "),
+                values=values_text(decisions[0]),
+            ),
         )
-        label = "change" if flip.outcome in ("", RUNS) else flip.outcome
-        lines.append((label, _flip_text(plan, flip), note))
-    return lines
+        for flip, decisions in flips.values()
+    ]
 
 
 def values_text(decision: Decision) -> str:
     """Return the values behind a decision, switches as typed: ``deterministic = false``."""
-    texts = []
-    for name, value in decision.values.items():
-        shown = str(value).lower() if isinstance(value, bool) else value
-        label = name if " " in name else Verbatim(name)
-        texts.append(Text("{name} = {value}", name=label, value=shown))
+    texts = (
+        Text(
+            "{name} = {value}",
+            name=name if " " in name else Verbatim(name),
+            value=str(value).lower() if isinstance(value, bool) else value,
+        )
+        for name, value in decision.values.items()
+    )
     return joined(texts, ", ")
 
 
@@ -256,20 +265,23 @@ def order_mask_text(mask: OrderMask) -> str:
 
 def result_lines(result: Result) -> list[Line]:
     """Return the results of a run as labelled lines."""
-    lines: list[Line] = [
-        ("output", f"{name} {shape_text(array.shape)} {array.dtype}", "")
-        for name, array in result.outputs.items()
-    ]
-    for name, mask in result.order_dependent.items():
-        lines.append(("order", Text("{name}: {order}", name=name, order=order_mask_text(mask)), ""))
-    lines += [("caveat", caveat.in_words, caveat.code) for caveat in result.caveats]
     value = say("{milliseconds:.1f} ms", milliseconds=1000 * sum(result.seconds.values()))
     note = ", ".join(
         say("{stage} {milliseconds:.1f} ms", stage=k, milliseconds=1000 * v)
         for k, v in result.seconds.items()
     )
-    lines.append(("time", value, note))
-    return lines
+    return [
+        *(
+            ("output", f"{name} {shape_text(array.shape)} {array.dtype}", "")
+            for name, array in result.outputs.items()
+        ),
+        *(
+            ("order", Text("{name}: {order}", name=name, order=order_mask_text(mask)), "")
+            for name, mask in result.order_dependent.items()
+        ),
+        *(("caveat", caveat.in_words, caveat.code) for caveat in result.caveats),
+        ("time", value, note),
+    ]
 
 
 LAUNCH_COLUMNS = (
@@ -406,18 +418,25 @@ def _own(node: WorkspaceNode) -> str:
         return ""
     if all(part.evidence.value == "unknown" for part in node.workspace):
         return "unknown, counted as 0"
-    model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
-    size = bytes_text(sum(part.bytes for part in node.workspace))
-    return say("{size}{model}", size=size, model=model)
+    return say(
+        "{size}{model}",
+        size=bytes_text(sum(part.bytes for part in node.workspace)),
+        model=", model" if any(part.evidence.value == "model" for part in node.workspace) else "",
+    )
 
 
 def _area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row per area, under ``AREAS``."""
-    rows: list[tuple[str, ...]] = []
-    for area in workspace.areas:
-        place = (count_text(area.bytes), count_text(area.offset), str(area.bucket))
-        rows.append((area.name, *place, _nodes_text(area)))
-    return rows
+    return [
+        (
+            area.name,
+            count_text(area.bytes),
+            count_text(area.offset),
+            str(area.bucket),
+            _nodes_text(area),
+        )
+        for area in workspace.areas
+    ]
 
 
 def _nodes_text(area: WorkspaceArea) -> str:
@@ -428,19 +447,22 @@ def _nodes_text(area: WorkspaceArea) -> str:
 
 def _bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row per bucket, under ``BUCKETS``."""
-    rows: list[tuple[str, ...]] = []
-    for number, bucket in enumerate(workspace.buckets):
-        areas = joined((area.name for area in workspace.areas if area.bucket == number), ", ")
-        rows.append((str(number), count_text(bucket.bytes), count_text(bucket.offset), areas))
-    return rows
+    return [
+        (
+            str(number),
+            count_text(bucket.bytes),
+            count_text(bucket.offset),
+            joined((area.name for area in workspace.areas if area.bucket == number), ", "),
+        )
+        for number, bucket in enumerate(workspace.buckets)
+    ]
 
 
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that shows a plan; ``product`` is a name or a profile file."""
     device = {"soc": plan.soc, "release": plan.release}
     switches = {"deterministic": plan.deterministic, "limits": plan.limits}
-    options = {"product": product, **device, **switches}
-    return _command(plan.operator, plan.arguments, options)
+    return _command(plan.operator, plan.arguments, {"product": product, **device, **switches})
 
 
 def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 
-from npu_sim.language import Text, Verbatim, joined, say
-from npu_sim.language.quantities import bytes_text, percent_text, time_text
+from npu_sim.language import Text, Verbatim, bytes_text, joined, percent_text, say, time_text
 from npu_sim.plans.answers import Evidence
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import Column, Paragraph, Table, after_gap, lines_table, stack
 from npu_sim.show.text import Line, socs_text
 from npu_sim.status import Unplanned
 from npu_sim.timelines.model import (
@@ -20,7 +19,7 @@ from npu_sim.timelines.model import (
 )
 
 SHOWN_SHARE = 0.05
-"""Minimum share of an estimate from which bank conflicts are reported."""
+"""Minimum fraction of an estimate from which bank conflicts are reported."""
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
 COLUMNS = (
     Column("call", key=True, wraps=True),
@@ -70,15 +69,17 @@ def coverage_lines(coverages: Iterable[str]) -> list[str]:
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
     clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", timeline)
-    bound = bound_cell(timeline.bound_us, timeline.coverage)
-    lines: list[Line] = [("lower bound", bound, clock)]
     estimates = enumerate(_estimates(timeline))
-    lines += [("estimate" if number == 0 else "", *line) for number, line in estimates]
-    lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
-    lines += [_change_line(change, timeline.coverage) for change in timeline.changes]
-    lines += determinism_lines(timeline.determinism)
-    source = [("rules", timeline.rules_source, "")] if timeline.rules_source else []
-    return lines + _kernel_lines(timeline) + caution_lines(timeline) + source
+    return [
+        ("lower bound", bound_cell(timeline.bound_us, timeline.coverage), clock),
+        *(("estimate" if number == 0 else "", *line) for number, line in estimates),
+        *(_launch_line(number, launch) for number, launch in enumerate(timeline.launches)),
+        *(_change_line(change, timeline.coverage) for change in timeline.changes),
+        *determinism_lines(timeline.determinism),
+        *_kernel_lines(timeline),
+        *caution_lines(timeline),
+        *([("rules", timeline.rules_source, "")] if timeline.rules_source else []),
+    ]
 
 
 def about_us(value: float) -> str:
@@ -108,27 +109,27 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
         if estimate.us is None:
             return say("{evidence}, if yours is like one of them", estimate)
         return estimate.evidence
-    conflicts = ""
-    if estimate.conflict_share >= SHOWN_SHARE:
-        conflicts = say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
-    doubt = Text("; {note}", estimate) if estimate.note else ""
     return say(
         "{startup} of it instruction start-up{conflicts}; {evidence}{doubt}",
         estimate,
         startup=percent_text(estimate.startup_share),
-        conflicts=conflicts,
-        doubt=doubt,
+        conflicts=say(", {share} bank conflicts", share=percent_text(estimate.conflict_share))
+        if estimate.conflict_share >= SHOWN_SHARE
+        else "",
+        doubt=Text("; {note}", estimate) if estimate.note else "",
     )
 
 
 def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
     """Return each estimate of a call's launches with its kernel and evidence."""
-    lines: list[tuple[str, str]] = []
-    for launch in launches:
-        if launch.estimate is not None:
-            text = Text("{kernel}: {estimate}", launch, estimate=estimate_text(launch.estimate))
-            lines.append((text, estimate_note(launch.estimate)))
-    return lines
+    return [
+        (
+            Text("{kernel}: {estimate}", launch, estimate=estimate_text(launch.estimate)),
+            estimate_note(launch.estimate),
+        )
+        for launch in launches
+        if launch.estimate is not None
+    ]
 
 
 def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
@@ -199,15 +200,16 @@ def _change_line(change: Change, coverage: str) -> Line:
     without = joined(change.without, ", ")
     gone = say("; without {without}", without=without) if without else ""
     note = Text("; {note}", change) if change.note else ""
-    percent = percent_text(abs(change.saved_share))
-    time = covered_time(change.bound_us, coverage)
-    saved = Text("{percent} less", percent=percent)
-    if change.saved_share < 0:
-        saved = Text("{percent} more", percent=percent)
-    effect = say(
-        "at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone
+    saved = Text(
+        "{percent} less" if change.saved_share >= 0 else "{percent} more",
+        percent=percent_text(abs(change.saved_share)),
     )
-    return "changed", change.change, effect
+    time = covered_time(change.bound_us, coverage)
+    return (
+        "changed",
+        change.change,
+        say("at least {time}, {saved}{note}{gone}", time=time, saved=saved, note=note, gone=gone),
+    )
 
 
 BOUNDS_ONLY = "bounds do not show which mode is faster"
@@ -218,31 +220,25 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    note = BOUNDS_ONLY
-    if unknown:
-        note = say(
-            "only the bytes of {unknown} are counted, so times are not compared",
-            unknown=joined(unknown, ", "),
-        )
+    bytes_only = say(
+        "only the bytes of {unknown} are counted, so times are not compared",
+        unknown=joined(unknown, ", "),
+    )
+    note = bytes_only if unknown else BOUNDS_ONLY
     return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 
 def _price_text(price: ModePrice) -> str:
-    switch = "on" if price.deterministic else "off"
-    launches = say("{launches} launches", price)
-    if price.launches == 1:
-        launches = say("{launches} launch", price)
+    launches = say("{launches} launch" if price.launches == 1 else "{launches} launches", price)
     unknown = (say("unknown {name}", name=name) for name in price.workspace_unknown)
-    workspace = " + ".join((bytes_text(price.workspace_bytes), *unknown))
-    bound = "time not compared"
-    if price.bound_us is not None:
-        bound = say("at least {time}", time=covered_time(price.bound_us, price.coverage))
     return Text(
         "{switch}: {launches}, {workspace}, {bound}",
-        switch=switch,
+        switch="on" if price.deterministic else "off",
         launches=launches,
-        workspace=workspace,
-        bound=bound,
+        workspace=" + ".join((bytes_text(price.workspace_bytes), *unknown)),
+        bound=say("at least {time}", time=covered_time(price.bound_us, price.coverage))
+        if price.bound_us is not None
+        else "time not compared",
     )
 
 
@@ -286,37 +282,35 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     mean = say("slowest over mean of {cores} cores", cores=len(timeline.cores))
     read, written = bytes_text(timeline.read_bytes), bytes_text(timeline.written_bytes)
     traffic = say("{read} read, {written} written", read=read, written=written)
-    lines: list[Line] = [
+    return [
         ("kernel", say("{time}, limited by {pipe}", time=time, pipe=pipe), busy),
         ("copies", percent_text(timeline.copy_share), copies),
         ("imbalance", f"{timeline.imbalance:.3f}", mean),
         ("traffic", traffic, "by the kernel, padded to 32-byte blocks"),
         *_read_again(timeline),
-    ]
-    if len(timeline.phases) > 1:
-        lines += [
+        *(
             (
                 "phase",
                 Text("{name} {time}", phase, time=time_text(phase.us)),
                 say("limited by {binding_pipe} on core {slowest_core}", phase),
             )
             for phase in timeline.phases
-        ]
-    return lines
+            if len(timeline.phases) > 1
+        ),
+    ]
 
 
 def caution_lines(timeline: Timeline) -> list[Line]:
     """Return what the bound omits and assumes."""
-    lines: list[Line] = []
-    if timeline.clock_doubt:
-        lines.append(("clock", "the bound may be too high", timeline.clock_doubt))
-    if timeline.unknown_rates:
-        rates = joined(timeline.unknown_rates, ", ")
-        lines.append(("unknown", rates, "no published rate: counted 0"))
-    if timeline.not_counted:
-        lines.append(("left out", joined(timeline.not_counted, ", "), "not published: counted 0"))
+    doubt = timeline.clock_doubt
+    unknown, left_out = joined(timeline.unknown_rates, ", "), joined(timeline.not_counted, ", ")
     others = [(other.assumption, other.bound_us) for other in timeline.otherwise]
-    return lines + assumption_lines(timeline.assumptions, others)
+    return [
+        *([("clock", "the bound may be too high", doubt)] if doubt else []),
+        *([("unknown", unknown, "no published rate: counted 0")] if unknown else []),
+        *([("left out", left_out, "not published: counted 0")] if left_out else []),
+        *assumption_lines(timeline.assumptions, others),
+    ]
 
 
 def assumption_lines(
@@ -325,12 +319,17 @@ def assumption_lines(
     """Return what a bound assumes about the data, and the bounds in us if it is otherwise."""
     if not assumptions:
         return []
-    note = "depends on data, which a plan does not have"
-    lines: list[Line] = [("assumed", joined(assumptions, ", "), note)]
-    for assumption, us in otherwise:
-        bound, condition = time_text(us), say("if {assumption}", assumption=assumption)
-        lines.append(("otherwise", say("at least {time}", time=bound), condition))
-    return lines
+    return [
+        ("assumed", joined(assumptions, ", "), "depends on data, which a plan does not have"),
+        *(
+            (
+                "otherwise",
+                say("at least {time}", time=time_text(us)),
+                say("if {assumption}", assumption=assumption),
+            )
+            for assumption, us in otherwise
+        ),
+    ]
 
 
 def largest_text(timeline: Timeline) -> str:
@@ -350,20 +349,22 @@ def largest_text(timeline: Timeline) -> str:
 
 def _cells(timeline: Timeline) -> tuple[str, ...]:
     """Return one timeline as cells of a comparison, after call and SoC."""
-    busy = " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
     return (
         f"{timeline.clock_mhz:g}",
         bound_cell(timeline.bound_us, timeline.coverage),
         estimate_cell(timeline),
         largest_text(timeline),
-        busy,
+        " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items()),
         f"{timeline.imbalance:.3f}",
     )
 
 
 def _least(timeline: Timeline) -> str:
-    time = covered_time(timeline.bound_us, timeline.coverage)
-    return say("{title} on {soc}: at least {time}", timeline, time=time)
+    return say(
+        "{title} on {soc}: at least {time}",
+        timeline,
+        time=covered_time(timeline.bound_us, timeline.coverage),
+    )
 
 
 def lowest_text(timelines: Sequence[Timeline]) -> str:
@@ -373,8 +374,11 @@ def lowest_text(timelines: Sequence[Timeline]) -> str:
         return say("{title}: bounds cover different work, not compared", lowest)
     if len(timelines) == 1:
         return _least(lowest)
-    time = covered_time(lowest.bound_us, lowest.coverage)
-    return say("{title}: lowest bound {time} on {soc}", lowest, time=time)
+    return say(
+        "{title}: lowest bound {time} on {soc}",
+        lowest,
+        time=covered_time(lowest.bound_us, lowest.coverage),
+    )
 
 
 def timeline_view(timeline: Timeline) -> Group:
@@ -408,26 +412,25 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | Unplanned]]) ->
             reasons.setdefault(timeline.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
-    headline = Paragraph(lowest_text(shown), "bold green")
-    parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]
-    if reasons:
-        parts += [
-            "",
-            lines_table(("refused", reason, joined(where)) for reason, where in reasons.items()),
-        ]
-    parts += ["", Paragraph(NOT_MEASURED, "dim")]
-    covered = coverage_lines(timeline.coverage for timeline in shown)
-    parts += [Paragraph(line, "dim") for line in covered]
-    evidence = evidence_of_estimates(shown)
-    if evidence:
-        parts.append(Paragraph(evidence, "dim"))
     sources = dict.fromkeys(timeline.rules_source for timeline in shown if timeline.rules_source)
-    parts += [Paragraph(say("rules: {source}", source=source), "dim") for source in sources]
     cautions = dict.fromkeys(line for timeline in shown for line in caution_lines(timeline))
-    return stack(
-        *parts,
+    remarks = (
+        NOT_MEASURED,
+        *coverage_lines(timeline.coverage for timeline in shown),
+        *filter(None, [evidence_of_estimates(shown)]),
+        *(say("rules: {source}", source=source) for source in sources),
         *(
-            Paragraph(Text("{label}: {value} ({note})", label=label, value=value, note=note), "dim")
+            Text("{label}: {value} ({note})", label=label, value=value, note=note)
             for label, value, note in cautions
         ),
+    )
+    return stack(
+        Paragraph(lowest_text(shown), "bold green"),
+        "",
+        Table(COLUMNS, rows),
+        *after_gap(
+            lines_table(("refused", reason, joined(where)) for reason, where in reasons.items())
+        ),
+        "",
+        *(Paragraph(remark, "dim") for remark in remarks),
     )

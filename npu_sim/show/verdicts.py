@@ -11,11 +11,21 @@ from npu_sim.cores import load_profile
 from npu_sim.dumps.causes import RUNS, CallInDump
 from npu_sim.dumps.reading import DumpReading, EntryNote
 from npu_sim.failures.diagnosis import Diagnosis
-from npu_sim.language import Text, joined, say
-from npu_sim.language.quantities import calls_text
+from npu_sim.language import Text, calls_text, grouped, joined, say
 from npu_sim.show import svg
-from npu_sim.show.document import Block, Document, Picture, Section
-from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
+from npu_sim.show.layout import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    after_gap,
+    filled,
+    lines_table,
+    stack,
+)
 from npu_sim.verdicts.answers import (
     STATUSES,
     WORST_ELEMENTS,
@@ -78,8 +88,11 @@ def verdict_lines(verdict: OutputVerdict) -> Iterator[tuple[str, str]]:
     fixed, timing = ~verdict.order_dependent & ~ruled, verdict.order_dependent & ~ruled
     if fixed.any() or not verdict.elements.size:
         different = int((verdict.elements[fixed] > 0).sum())
-        same = Text("equal bits") if not different else Text("{count} differ", count=different)
-        counted = Text("{count} elements: {same}", count=int(fixed.sum()), same=same)
+        counted = Text(
+            "{count} elements: {same}",
+            count=int(fixed.sum()),
+            same=Text("equal bits") if not different else Text("{count} differ", count=different),
+        )
         yield Text("one legal order"), counted
     if timing.any():
         text = (
@@ -175,10 +188,10 @@ def place_lines(answer: Verification) -> Iterator[tuple[str, str]]:
 
 def _places(answer: Verification) -> Iterator[str]:
     """Yield the combinations under which the outputs are possible; of several products, short."""
-    modes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[bool]] = {}
-    for combination in answer.possible:
-        place = combination.socs, combination.releases
-        modes.setdefault(place, []).append(combination.deterministic)
+    modes = grouped(
+        ((combination.socs, combination.releases), combination.deterministic)
+        for combination in answer.possible
+    )
     most = MOST_SOCS if _product(answer) else None
     for (socs, releases), switches in modes.items():
         more = 0 if most is None else max(0, len(socs) - most)
@@ -196,16 +209,11 @@ def verification_view(answer: Verification) -> RenderableType:
     parts: list[RenderableType] = []
     columns = [Column(name, key=name == "element", wraps=name == "reason") for name in HEADINGS]
     for verdict in answer.outputs.values():
-        parts.append(output_verdict_view(verdict, _product(answer)))
-        if verdict.worst:
-            parts += ["", Table(columns, element_rows(verdict, MOST_ROWS), indent=2)]
-        parts.append("")
+        worst = Table(columns, element_rows(verdict, MOST_ROWS), indent=2)
+        parts += [output_verdict_view(verdict, _product(answer)), *after_gap(worst), ""]
     for difference in answer.against.values():
-        parts.append(lines_table(difference_lines(difference)))
-        if difference.rows:
-            rows = difference_rows(difference)[:MOST_ROWS]
-            parts += ["", Table([Column(name) for name in DIFFERENCES], rows, indent=2)]
-        parts.append("")
+        rows = Table(DIFFERENCES, difference_rows(difference)[:MOST_ROWS], indent=2)
+        parts += [lines_table(difference_lines(difference)), *after_gap(rows), ""]
     return stack(*parts, lines_table(place_lines(answer)))
 
 
@@ -246,8 +254,10 @@ def difference_rows(difference: ResultDifference) -> list[tuple[str, ...]]:
 
 def output_verdict_view(verdict: OutputVerdict, product: str = "") -> RenderableType:
     """Return the verdict on one output as a rich renderable."""
-    heading = Paragraph(sentence(verdict, product), STYLES.get(verdict.status, "bold"))
-    return stack(heading, lines_table(verdict_lines(verdict)))
+    return stack(
+        Paragraph(sentence(verdict, product), STYLES.get(verdict.status, "bold")),
+        lines_table(verdict_lines(verdict)),
+    )
 
 
 MAP_CLASSES = {"equal": "c2", "reachable": "c0", "undecided": "c5", "unreachable": "wrong"}
@@ -262,24 +272,34 @@ MEASURED = "Given values are from your files; what the product can produce is si
 
 def verification_report(answer: Verification, call: str = "") -> Document:
     """Return the report of an answer; ``call`` is the command that reproduces it."""
-    sections = []
-    for verdict in answer.outputs.values():
-        blocks: list[Block] = [lines_table(verdict_lines(verdict))]
-        if verdict.elements.size:
-            note = "Elements in the order of memory; darker bars hold more of that verdict."
-            blocks.append(Picture(element_map(verdict), note))
-        if verdict.worst:
-            blocks.append(Table(HEADINGS, tuple(element_rows(verdict)), "Worst elements"))
-        sections.append(Section(sentence(verdict, _product(answer)), tuple(blocks)))
-    for name, difference in answer.against.items():
-        found: list[Block] = [lines_table(difference_lines(difference))]
-        if difference.rows:
-            found.append(Table(DIFFERENCES, tuple(difference_rows(difference)), "Rows"))
-        sections.append(Section(say("{name}: two results", name=name), tuple(found)))
-    sections.append(Section("Device", (lines_table(place_lines(answer)),)))
+    sections = filled(
+        *(
+            (sentence(verdict, _product(answer)), _verdict_blocks(verdict))
+            for verdict in answer.outputs.values()
+        ),
+        *(
+            (
+                say("{name}: two results", name=name),
+                (
+                    lines_table(difference_lines(difference)),
+                    Table(DIFFERENCES, difference_rows(difference), "Rows"),
+                ),
+            )
+            for name, difference in answer.against.items()
+        ),
+        ("Device", [lines_table(place_lines(answer))]),
+    )
     headline = say("{operator}: {status}", operator=answer.operator, status=say(answer.status))
     outcome = "bad" if answer.status == "unreachable" else "good"
-    return Document(headline, headline, tuple(sections), call, outcome, MEASURED)
+    return Document(headline, headline, sections, call, outcome, MEASURED)
+
+
+def _verdict_blocks(verdict: OutputVerdict) -> Iterator[Block]:
+    yield lines_table(verdict_lines(verdict))
+    if verdict.elements.size:
+        note = "Elements in the order of memory; darker bars hold more of that verdict."
+        yield Picture(element_map(verdict), note)
+    yield Table(HEADINGS, element_rows(verdict), "Worst elements")
 
 
 def element_map(verdict: OutputVerdict) -> Markup:
@@ -300,8 +320,9 @@ def element_map(verdict: OutputVerdict) -> Markup:
                 title = say(
                     "elements {first}..{last}: {count}", first=first, last=last - 1, count=count
                 )
-                share = 1.0 if status == "unreachable" else float(count) / (last - first)
-                opacity = max(share, LEAST_OPACITY)
+                opacity = max(
+                    1.0 if status == "unreachable" else float(count) / (last - first), LEAST_OPACITY
+                )
                 parts.append(
                     svg.bar(x, y + 20, width, MAP_CLASSES[status], title, fill_opacity=opacity)
                 )
@@ -321,17 +342,16 @@ CALL_COLUMNS = [
 
 def dump_view(reading: DumpReading) -> RenderableType:
     """Return a dump as a rich renderable: what it has, every call, what deserves a look."""
-    rows = call_rows(reading)
-    parts: list[RenderableType] = [lines_table(head_lines(reading))]
-    if rows:
-        parts += ["", Table(CALL_COLUMNS, rows)]
-    details = [line for call in reading.calls for line in call_lines(call)]
-    details += [line for call in reading.other_calls for line in other_lines(reading, call)]
-    if details:
-        parts += ["", lines_table(details, styles={"impossible": "red", "unreachable": "red"})]
-    if reading.against is not None:
-        parts += ["", lines_table(comparison_lines(reading, MOST_LINES))]
-    return stack(*parts)
+    details = (
+        *(line for call in reading.calls for line in call_lines(call)),
+        *(line for call in reading.other_calls for line in other_lines(reading, call)),
+    )
+    return stack(
+        lines_table(head_lines(reading)),
+        *after_gap(Table(CALL_COLUMNS, call_rows(reading))),
+        *after_gap(lines_table(details, styles={"impossible": "red", "unreachable": "red"})),
+        *after_gap(lines_table(comparison_lines(reading, MOST_LINES))),
+    )
 
 
 def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
@@ -360,46 +380,54 @@ def call_rows(reading: DumpReading) -> list[tuple[str, ...]]:
 def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
     """Yield what the dump contains."""
     yield Text("dump folder"), reading.folder
-    content = Text(
-        "{entries} entries in {places} dump.json, task {tasks}",
-        entries=reading.entries,
-        places=len(reading.places),
-        tasks=", ".join(reading.tasks),
+    yield (
+        Text("contains"),
+        Text(
+            "{entries} entries in {places} dump.json, task {tasks}",
+            entries=reading.entries,
+            places=len(reading.places),
+            tasks=", ".join(reading.tasks),
+        ),
     )
-    yield Text("contains"), content
-    target = Text(
-        "{product}, {soc}, {release}, deterministic computation {mode}",
-        product=reading.product,
-        soc=reading.soc,
-        release=reading.release,
-        mode=Text("on") if reading.deterministic else Text("off"),
+    yield (
+        Text("simulated on"),
+        Text(
+            "{product}, {soc}, {release}, deterministic computation {mode}",
+            product=reading.product,
+            soc=reading.soc,
+            release=reading.release,
+            mode=Text("on") if reading.deterministic else Text("off"),
+        ),
     )
-    yield Text("simulated on"), target
     if reading.other_target:
         yield Text("the other dump on"), reading.other_target
     if reading.not_modelled:
         kinds = sorted(reading.not_modelled.items(), key=lambda kind: -kind[1])
         names = [f"{name} {count}" for name, count in kinds[:MOST_KINDS]]
         more = ["..."] if len(kinds) > MOST_KINDS else []
-        others = Text(
-            "{calls} of {kinds} functions: {names}",
-            calls=calls_text(sum(reading.not_modelled.values())),
-            kinds=len(kinds),
-            names=", ".join(names + more),
+        yield (
+            Text("not modelled"),
+            Text(
+                "{calls} of {kinds} functions: {names}",
+                calls=calls_text(sum(reading.not_modelled.values())),
+                kinds=len(kinds),
+                names=", ".join(names + more),
+            ),
         )
-        yield Text("not modelled"), others
     if reading.unnamed_files:
-        text = Text("{files} tensor files have no entry", files=reading.unnamed_files)
-        yield Text("incomplete"), text
+        yield (
+            Text("incomplete"),
+            Text("{files} tensor files have no entry", files=reading.unnamed_files),
+        )
     yield from _notes(Text("unreadable"), reading.unreadable, MOST_LINES)
 
 
 def _notes(label: str, notes: Sequence[EntryNote], most: int) -> Iterator[tuple[str, str]]:
     """Yield reasons with the entries that they concern, at most ``most`` of each."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        entry = " ".join(filter(None, (note.place, note.entry)))
-        groups.setdefault((note.reason, note.folder), []).append(entry)
+    groups = grouped(
+        ((note.reason, note.folder), " ".join(filter(None, (note.place, note.entry))))
+        for note in notes
+    )
     for (reason, folder), entries in groups.items():
         more = len(entries) - most
         named = joined(entries[:most], ", ")
@@ -422,11 +450,13 @@ def _outcome(call: CallInDump) -> str:
 def _verdict(call: CallInDump) -> str:
     if call.unverified:
         return Text("not verified: {reason}", reason=call.unverified)
-    texts = (
-        Text("{output} {status}", output=output, status=Text(status))
-        for output, status in call.verdicts.items()
+    return joined(
+        (
+            Text("{output} {status}", output=output, status=Text(status))
+            for output, status in call.verdicts.items()
+        ),
+        ", ",
     )
-    return joined(texts, ", ")
 
 
 def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
@@ -435,8 +465,12 @@ def call_lines(call: CallInDump) -> Iterator[tuple[str, str, str]]:
         yield Text("impossible"), text, call.entry
     for output, detail in call.details.items():
         if count := detail["elements"]["unreachable"]:
-            of = sum(detail["elements"].values())
-            text = Text("{output}: {count} of {of} elements", output=output, count=count, of=of)
+            text = Text(
+                "{output}: {count} of {of} elements",
+                output=output,
+                count=count,
+                of=sum(detail["elements"].values()),
+            )
             yield Text("unreachable"), text, call.entry
     for text in call.explanations:
         yield Text("explained by"), text, call.entry
@@ -451,18 +485,24 @@ def other_lines(reading: DumpReading, call: CallInDump) -> Iterator[tuple[str, s
 
 
 def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str]]:
-    """Yield the differences from the other dump, at most ``most``, with their causes."""
-    yield Text("other dump"), reading.against or ""
+    """Yield the differences from the other dump, if any, at most ``most``, with their causes."""
+    if reading.against is None:
+        return
+    yield Text("other dump"), reading.against
     yield Text("compared"), _compared(reading)
     for number, difference in enumerate(reading.differences[:most]):
-        label = Text("difference") if number else Text("first difference")
-        yield label, f"{difference.place} {difference.entry}"
-        outputs = Text(
-            "output {outputs}; inputs {inputs}",
-            outputs=", ".join(difference.outputs),
-            inputs=Text(difference.inputs),
+        yield (
+            Text("difference") if number else Text("first difference"),
+            f"{difference.place} {difference.entry}",
         )
-        yield Text("different"), outputs
+        yield (
+            Text("different"),
+            Text(
+                "output {outputs}; inputs {inputs}",
+                outputs=", ".join(difference.outputs),
+                inputs=Text(difference.inputs),
+            ),
+        )
         if difference.differs:
             yield Text("values"), joined(difference.differs, "; ")
         yield Text("cause"), difference.reason
@@ -501,46 +541,41 @@ def _compared(reading: DumpReading) -> str:
 
 def dump_report(reading: DumpReading, call: str = "") -> Document:
     """Return the report of a dump; ``call`` is the command that reproduces it."""
-    first = {(difference.place, difference.entry): difference for difference in reading.differences}
-    rows = []
-    for described, row in zip(reading.calls, call_rows(reading), strict=True):
-        difference = first.get((described.place, described.entry))
-        mark = "" if difference is None else say("difference")
-        rows.append((*row, mark))
-    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
-    table = Table((*CALL_HEADINGS, "difference"), tuple(rows), colours=colours)
-    sections = [
-        Section("Dump", (lines_table(head_lines(reading)),)),
-        Section("Calls in their order", (table,)),
+    different = {(difference.place, difference.entry) for difference in reading.differences}
+    rows = [
+        (*row, say("difference") if (described.place, described.entry) in different else "")
+        for described, row in zip(reading.calls, call_rows(reading), strict=True)
     ]
-    if reading.against is not None:
-        most = len(reading.differences) + len(reading.unmatched)
-        sections.append(Section("Comparison", (lines_table(comparison_lines(reading, most)),)))
-    for described in reading.calls:
-        sections += _details(described, "")
-    for described in reading.other_calls:
-        sections += _details(described, reading.against or "")
-    impossible = sum(call.impossible for call in (*reading.calls, *reading.other_calls))
+    colours = tuple("c3" if call.impossible else "" for call in reading.calls)
+    most = len(reading.differences) + len(reading.unmatched)
+    sections = (
+        Section("Dump", (lines_table(head_lines(reading)),)),
+        Section(
+            "Calls in their order", (Table((*CALL_HEADINGS, "difference"), rows, colours=colours),)
+        ),
+        *filled(
+            ("Comparison", [lines_table(comparison_lines(reading, most))]),
+            *(_details(described, "") for described in reading.calls),
+            *(_details(described, reading.against or "") for described in reading.other_calls),
+        ),
+    )
     sentence = say(
         "{folder}: {calls}, {impossible} with values that the product cannot have written",
         folder=reading.folder,
         calls=calls_text(len(reading.calls)),
-        impossible=impossible,
+        impossible=sum(call.impossible for call in (*reading.calls, *reading.other_calls)),
     )
-    outcome = "bad" if reading.failed else "good"
-    return Document(sentence, sentence, tuple(sections), call, outcome, MEASURED)
+    return Document(
+        sentence, sentence, sections, call, "bad" if reading.failed else "good", MEASURED
+    )
 
 
-def _details(call: CallInDump, folder: str) -> Iterable[Section]:
-    """Yield a section on a call whose results are not all equal, or that deserves a look."""
-    blocks: list[Block] = []
-    if lines := [(label, text) for label, text, _ in call_lines(call)]:
-        blocks.append(lines_table(lines))
-    for output, detail in call.details.items():
-        blocks += _output(output, detail)
-    if blocks:
-        title = " ".join(filter(None, (folder, call.place, call.entry)))
-        yield Section(f"{title}: {call.operator}", tuple(blocks))
+def _details(call: CallInDump, folder: str) -> tuple[str, Iterable[Block]]:
+    """Return a section: what deserves a look in a call, and its results if not all are equal."""
+    lines = lines_table((label, text) for label, text, _ in call_lines(call))
+    outputs = (_output(output, detail) for output, detail in call.details.items())
+    title = " ".join(filter(None, (folder, call.place, call.entry)))
+    return f"{title}: {call.operator}", (lines, *(block for blocks in outputs for block in blocks))
 
 
 def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
@@ -551,16 +586,14 @@ def _output(output: str, detail: Mapping[str, Any]) -> Iterable[Block]:
         if count
     )
     yield lines_table([(output, joined(counts, ", "))])
-    if detail["worst"]:
-        cells = ("status", "given", "expected", "reason")
-        rows = tuple(
-            (", ".join(map(str, element["index"])), *(element[name] for name in cells))
-            for element in detail["worst"]
-        )
-        yield Table(HEADINGS, rows, "Worst elements")
+    cells = ("status", "given", "expected", "reason")
+    rows = [
+        (", ".join(map(str, element["index"])), *(element[name] for name in cells))
+        for element in detail["worst"]
+    ]
+    yield Table(HEADINGS, rows, "Worst elements")
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
     """Return a diagnosis as a rich renderable."""
-    styles = {"impossible": "red"}
-    return lines_table(diagnosis.lines, styles=styles)
+    return lines_table(diagnosis.lines, styles={"impossible": "red"})

@@ -1,11 +1,18 @@
 """Caveats of the product documents as experiments: ``npu-sim caveats NAME``.
 
 An experiment generates small data, runs the simulator, and returns the numbers that show the
-effect. The experiments of an operator are ``CAVEATS`` in its module ``study``.
+effect. The experiments of an operator are ``CAVEATS`` in its module ``study``. Caveats without an
+experiment are explained by the sentences with which plans and runs state them.
 """
 
+import ast
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from importlib.util import find_spec
+from string import Formatter
+from typing import NamedTuple
 
 from npu_sim.language import Text
 from npu_sim.operators.shared.study import Caveat
@@ -24,22 +31,78 @@ CAVEATS: tuple[Caveat, ...] = tuple(
 )
 
 
-def find_caveat(name: str) -> Caveat:
-    """Return a caveat by its name, or by a code of plans and runs.
+class Statement(NamedTuple):
+    """A sentence that plans or runs state, as it is written in the code that states it."""
+
+    code: str
+    """Code of the caveat; of a family of them with ``*`` for what differs."""
+    argument: str
+    """Argument that causes it; empty when none does, or when the call decides which."""
+    message: Text
+    """The sentence; ``<name>`` stands for a number of the call."""
+    operator: str
+    """Title of the operator; empty for a caveat of several."""
+
+    def is_about(self, code: str) -> bool:
+        """Return whether a code is that of the sentence."""
+        start, star, end = self.code.partition("*")
+        return code.startswith(start) and code.endswith(end) and (star == "*" or code == start)
+
+
+@cache
+def statements() -> tuple[Statement, ...]:
+    """Return the sentences of all caveats that plans and runs can state."""
+    homes = {f"npu_sim.operators.{entry.name}": entry.title for entry in OPERATORS}
+    homes |= {"npu_sim.operators.shared": "", "npu_sim.framework": ""}
+    return tuple(
+        Statement(code, argument, _with_names(template), title)
+        for package, title in homes.items()
+        for code, argument, template in _calls(package)
+    )
+
+
+def _calls(package: str) -> Iterator[tuple[str, str, str]]:
+    """Yield code, argument and template of every call of ``caveat`` in the modules of a package."""
+    for path in sorted(files(package).iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "caveat":
+                    code, argument, template = map(_literal, node.args[:3])
+                    yield code, argument, template
+
+
+def _literal(node: ast.expr) -> str:
+    """Return a text in the code, ``*`` for what is not one."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_literal, node.values))
+    return str(node.value) if isinstance(node, ast.Constant) else "*"
+
+
+def _with_names(template: str) -> Text:
+    fields = (field for _, field, _, _ in Formatter().parse(template) if field)
+    return Text(template, **{field: f"<{field}>" for field in fields})
+
+
+def statements_of(code: str) -> tuple[Statement, ...]:
+    """Return the sentences with which plans and runs state a caveat; empty for an unknown code."""
+    return tuple(statement for statement in statements() if statement.is_about(code))
+
+
+def find_caveat(name: str) -> Caveat | None:
+    """Return a caveat by its name, or by a code of plans and runs; None without an experiment.
 
     Raises UsageError for an unknown name.
     """
     for caveat in CAVEATS:
         if name in (caveat.name, *caveat.codes):
             return caveat
-    codes = [code for caveat in CAVEATS for code in caveat.codes]
+    if statements_of(name):
+        return None
+    codes = [statement.code for statement in statements()]
     names = [caveat.name for caveat in CAVEATS]
-    raise UsageError(
-        "name",
-        Text("name = {name}: no experiment shows such a caveat", name=repr(name)),
-        Text(
-            "experiments: {names}{hint}; the plan that prints another code explains it",
-            names=", ".join(names),
-            hint=closest(name, [*names, *codes]),
-        ),
+    hint = Text(
+        "experiments: {names}; codes of plans and runs as well{hint}",
+        names=", ".join(names),
+        hint=closest(name, [*names, *codes]),
     )
+    raise UsageError("name", Text("name = {name}: no such caveat", name=repr(name)), hint)

@@ -20,12 +20,10 @@ from numba.extending import register_jitable
 from npu_sim.cores import Device
 from npu_sim.framework.checking import row_planner
 from npu_sim.framework.operator import Operator
-from npu_sim.kernels.engine.cache import KernelCache, outside_digest
-from npu_sim.kernels.engine.codegen import DeviceCompiler
+from npu_sim.kernels.engine.codegen import DeviceCompiler, KernelCache, outside_digest
 from npu_sim.kernels.engine.compile import PLAIN
 from npu_sim.sweeps import space
 from npu_sim.sweeps.records import RecordColumn
-from npu_sim.tiling.common import bit_length
 
 LIBRARIES = ("numpy", "math")
 """Modules whose functions Numba supports itself."""
@@ -42,9 +40,6 @@ if not PLAIN:
     # LLVM optimises the loop once, as a whole. Optimising each function before takes twice as long,
     # and some loops are then a fifth slower.
     PLANNER_OPTIONS["pipeline_class"] = DeviceCompiler
-
-STEP, SHIFT_32 = np.uint64(space.STEP), np.uint64(32)
-TWO_TO_32 = 1 << 32
 
 
 @cache
@@ -78,8 +73,8 @@ def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled
         "Device": Device,
         "Rules": planner.rules,
         "random_bits": random_bits,
-        "scaled": scaled,
-        "logarithmic": logarithmic,
+        "scaled": make_jitable(space.scaled),
+        "logarithmic": make_jitable(space.logarithmic),
     }
     exec(source, scope)  # generated above: field names of NamedTuples
     fill: Any = numba.njit(**LOOP_OPTIONS)(scope["fill"])
@@ -177,24 +172,7 @@ def _advance(last: int) -> list[str]:
 @make_jitable
 def random_bits(key: Any, row: Any) -> Any:
     """Return the random 64-bit number of a row under a key."""
-    return space.mix(np.uint64(key) + np.uint64(row) * STEP)
-
-
-@make_jitable
-def scaled(draw: Any, count: Any) -> Any:
-    """Map a random number to ``range(count)``."""
-    if count <= TWO_TO_32:
-        return np.int64(((draw >> SHIFT_32) * np.uint64(count)) >> SHIFT_32)
-    return np.int64(draw % np.uint64(count))
-
-
-@make_jitable
-def logarithmic(draw: Any, low: Any, high: Any) -> Any:
-    """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
-    shortest = bit_length(low)
-    bits = shortest + scaled(draw, bit_length(high) - shortest + 1)
-    least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
-    return least + scaled(random_bits(draw, 1), most - least + 1)
+    return space.mix(np.uint64(key) + np.uint64(row) * np.uint64(space.STEP))
 
 
 COMMA, NEWLINE, MINUS, ZERO = ord(","), ord("\n"), ord("-"), ord("0")

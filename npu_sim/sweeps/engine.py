@@ -15,7 +15,7 @@ import numpy as np
 
 from npu_sim.framework.checking import rules_of
 from npu_sim.framework.checks import require_integer
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError, closest, shown
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space, places_of
@@ -209,7 +209,8 @@ def _result(future: Any) -> np.ndarray:
         raise UsageError(
             "engine",
             "the cluster cannot compute the sweep: {error_type}: {error}",
-            "what is written stays: go on with resume=True",
+            "what is written stays: go on with {resume}",
+            resume=Argument("resume", True),
             error_type=type(error).__name__,
             error=error,
         ) from None

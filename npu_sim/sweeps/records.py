@@ -248,11 +248,17 @@ class SweepSummary:
             {"product": product, "reason": reason} for product, reason in self.space.left_out
         ]
         if self.peak_row >= 0:
+            profile, values = self.space.call_at(self.peak_row)
             data["peak_workspace"] = {
                 "column": workspace_column(words),
                 "bytes": self.peak_bytes,
                 "row": self.peak_row,
-                "call": self.peak_call(),
+                "call": {
+                    "product": profile.name,
+                    "soc": profile.soc,
+                    "release": profile.release,
+                    **values,
+                },
             }
         return data
 
@@ -261,8 +267,3 @@ class SweepSummary:
         """Where the rules of the products come from, as in a plan."""
         sources = dict.fromkeys(profile.product.rules_source for profile in self.space.profiles)
         return "; ".join(filter(None, sources))
-
-    def peak_call(self) -> dict[str, Any]:
-        """Return the call with the largest workspace."""
-        profile, values = self.space.call_at(self.peak_row)
-        return {"product": profile.name, "soc": profile.soc, "release": profile.release, **values}

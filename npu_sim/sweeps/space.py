@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from npu_sim import __version__
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Axis, Number, Values
@@ -20,6 +22,7 @@ from npu_sim.language import Text
 from npu_sim.questions.varied_calls import chosen_profiles, items_of
 from npu_sim.releases import release_suffix
 from npu_sim.status import NotModelledError, UsageError, shown
+from npu_sim.tiling.common import bit_length
 
 
 def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], tuple[int, ...]]]:
@@ -136,12 +139,11 @@ class Space:
                 *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)),
             )
         draws = [mix(key + row * STEP) for key in self.keys]
-        profile = _scaled(draws[0], len(self.profiles))
         codes = [
-            _logarithmic(draw, v.start, v.last) if v.log else v.at(_scaled(draw, v.count))
+            logarithmic(draw, v.start, v.last) if v.log else v.at(scaled(draw, v.count))
             for v, draw in zip(self.axes, draws[1:], strict=True)
         ]
-        return (profile, *codes)
+        return tuple(map(int, (scaled(draws[0], len(self.profiles)), *codes)))
 
     def call_at(self, row: int) -> tuple[Profile, Values]:
         """Return profile and axis values of one row."""
@@ -186,16 +188,19 @@ def mix(state: Any) -> Any:
     return state ^ (state >> 31)
 
 
-def _scaled(draw: int, count: int) -> int:
-    """Map a random number to ``range(count)``."""
-    return (draw >> 32) * count >> 32 if count <= 1 << 32 else draw % count
+def scaled(draw: Any, count: Any) -> Any:
+    """Map a random number to ``range(count)``; sweeps compile this function with uint64."""
+    if count <= 1 << 32:
+        return np.int64(((draw >> 32) * np.uint64(count)) >> 32)
+    return np.int64(draw % np.uint64(count))
 
 
-def _logarithmic(draw: int, low: int, high: int) -> int:
+def logarithmic(draw: Any, low: Any, high: Any) -> Any:
     """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
-    bits = low.bit_length() + _scaled(draw, high.bit_length() - low.bit_length() + 1)
+    shortest = bit_length(low)
+    bits = shortest + scaled(draw, bit_length(high) - shortest + 1)
     least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
-    return least + _scaled(mix(draw + STEP), most - least + 1)
+    return least + scaled(mix(draw + STEP), most - least + 1)
 
 
 def make_space(
@@ -240,7 +245,9 @@ def make_space(
             given=", ".join(given),
         )
     axes = [
-        axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis)
+        axis_values(axis, *chosen[axis.name])
+        if axis.name in chosen
+        else AxisValues(axis, table=(axis.code(axis.default),))
         for axis in declared.all_axes
     ]
     for values in axes:
@@ -295,10 +302,6 @@ def _declaration(operator: Operator, profiles: Sequence[Profile]) -> Operator:
             second=second,
         )
     return next(iter(families), operator)
-
-
-def _single(axis: Axis) -> AxisValues:
-    return AxisValues(axis, table=(axis.code(axis.default),))
 
 
 def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:

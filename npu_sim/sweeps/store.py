@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -29,38 +29,14 @@ from npu_sim.files.writing import (
     require_target,
     write_text,
 )
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.status import UsageError
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
 from npu_sim.sweeps.writers import ColumnsWriter, CsvWriter, ParquetWriter, written_names
 
-
-class Writer(Protocol):
-    """Writes chunks in order to a partial file or folder."""
-
-    least_bytes: int
-    """Lower bound of the size of the whole output."""
-
-    def is_own(self, name: str) -> bool:
-        """Return whether the writer creates a file of this name in a partial folder."""
-
-    def start(self) -> None:
-        """Create an empty partial file or folder."""
-
-    def resume(self, state: dict[str, Any]) -> None:
-        """Truncate the partial file to the chunks in ``state``; ValueError when it is shorter."""
-
-    def write(self, chunk: np.ndarray) -> dict[str, Any]:
-        """Append a chunk of records; return the state that includes it."""
-
-    def finish(self, target: Path) -> None:
-        """Rename the complete file to ``target``."""
-
-    def close(self) -> None:
-        """Release open files."""
-
-
+Writer = ColumnsWriter | CsvWriter | ParquetWriter
+"""What writes chunks in order to a partial file or folder; see `npu_sim.sweeps.writers`."""
 WRITERS: Mapping[str, Callable[[Path, Space, tuple[RecordColumn, ...]], Writer]] = MappingProxyType(
     {"": ColumnsWriter, ".csv": CsvWriter, ".parquet": ParquetWriter}
 )
@@ -152,7 +128,9 @@ class Store:
                     self,
                     chunks=progress["chunks"],
                 ),
-                Text("go on with resume=True, or {again}", again=again),
+                Text(
+                    "go on with {resume}, or {again}", resume=Argument("resume", True), again=again
+                ),
             )
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:

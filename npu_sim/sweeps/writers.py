@@ -1,4 +1,15 @@
-"""Output formats of sweeps: a folder of ``.npy`` columns, CSV, and Parquet (extra ``parquet``)."""
+"""Output formats of sweeps: a folder of ``.npy`` columns, CSV, and Parquet (extra ``parquet``).
+
+A writer of a format writes chunks in order to a partial file or folder. It has ``least_bytes``, a
+lower bound of the size of the whole output, and these methods:
+
+- ``is_own(name)`` returns whether it creates a file of this name in a partial folder.
+- ``start()`` creates an empty partial file or folder.
+- ``resume(state)`` truncates it to the chunks in ``state``; ValueError when it is shorter.
+- ``write(chunk)`` appends a chunk of records, and returns the state that includes it.
+- ``finish(target)`` renames the complete file to ``target``.
+- ``close()`` releases open files.
+"""
 
 import io
 import json

@@ -9,19 +9,27 @@ the planner reads, named as the axes of the operator's declaration, so that a ro
 passed as it is. Where the planner counts otherwise, ``tile_row(row, device, rules)`` converts.
 ``rules`` holds documented limits and the switches of a release, from ``configs/releases.yaml``.
 ``KERNELS`` has the raw planners by kernel: ``problem_of(inputs, rules)`` reads what the product's
-planner gets, :func:`~npu_sim.tiling.fields.raw_planner` does the rest.
+planner gets, :func:`~npu_sim.tiling.common.raw_planner` does the rest.
+
+``STRUCTURES`` has the byte layout of the vendor's tiling structures: order, C type and release of
+every field (specification page ``tiling_bytes``, public headers of 8.3 to 9.1). Planners supply the
+values under the same names (``Field.vendor``); :func:`pack` and :func:`decode_tiling` convert
+between these values and the little-endian bytes that a kernel receives.
 """
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
-from npu_sim.status import NotModelledError, UsageError, closest
-from npu_sim.tiling.fields import RawPlanner
+from npu_sim.releases import default_release, is_older, require_release
+from npu_sim.status import NotModelledError, UsageError, closest, plain_name, shown
+from npu_sim.tiling.common import RawPlanner, Structure, align
 
 
 def plan_kernel(
@@ -103,3 +111,222 @@ def raw_plan(
     rules = SimpleNamespace(**profile.release_switches(entry.name))
     planner: RawPlanner = import_module(f"{family}.{entry.name}").KERNELS[op]
     return planner({**inputs, "deterministic": deterministic}, profile.device, rules)
+
+
+FORMATS = {
+    "uint8_t": "B",
+    "uint32_t": "I",
+    "int32_t": "i",
+    "float": "f",
+    "uint64_t": "Q",
+    "int64_t": "q",
+}
+"""Format characters of :mod:`struct` by C type."""
+WORD_BYTES = 8
+"""Bytes of a word in a log; also the alignment of nested structures and of the whole."""
+ATOMIC_INDEX = 0xA5A5A5A5
+"""Upper half of the word that an exception dump appends to a structure."""
+LARGEST_WORD = 2**64 - 1
+
+
+class Member(NamedTuple):
+    """One field of a structure: its full name, C type and byte offset."""
+
+    name: str
+    c_type: str
+    offset: int
+
+
+class Layout(NamedTuple):
+    """A structure at one release: its fields in order, and its bytes."""
+
+    members: tuple[Member, ...]
+    bytes: int
+
+
+@cache
+def structures() -> tuple[Structure, ...]:
+    """Return the structures of all operators, without those of Ascend 950."""
+    modules = [import_module(f"npu_sim.tiling.{entry.name}") for entry in OPERATORS]
+    return tuple(structure for module in modules for structure in module.STRUCTURES)
+
+
+def find_structure(kernel: str) -> Structure | None:
+    """Return the structure of a kernel by its name here or at the vendor, or None."""
+    wanted = plain_name(kernel)
+    return next(
+        (structure for structure in structures() if plain_name(structure.kernel) == wanted), None
+    )
+
+
+@cache
+def layout(structure: Structure, release: str) -> Layout:
+    """Return a structure at a release.
+
+    A field is aligned to its width and a nested structure to 8 bytes; so is the end (page
+    ``tiling_bytes``, "The rule of BEGIN_TILING_DATA_DEF").
+    """
+    members: list[Member] = []
+    offset, part = 0, ""
+    for run in structure.runs:
+        if is_older(release, run.since):
+            continue
+        if run.part != part:
+            offset, part = align(offset, WORD_BYTES), run.part
+        width = struct.calcsize(FORMATS[run.c_type])
+        for name in run.names.split():
+            offset = align(offset, width)
+            members.append(Member(f"{part}.{name}" if part else name, run.c_type, offset))
+            offset += width
+    return Layout(tuple(members), align(offset, WORD_BYTES))
+
+
+def pack(kernel: str, values: Mapping[str, Any], release: str) -> bytes:
+    """Return the bytes of a tiling structure.
+
+    Parameters
+    ----------
+    kernel
+        Name of the kernel.
+    values
+        Its fields by the vendor's names; those of nested structures as mappings.
+    release
+        Release of the product's software.
+
+    Raises
+    ------
+    UsageError
+        When a field is missing or does not fit its C type.
+    """
+    found, name = _known(kernel, release)
+    given, laid = dict(flattened(values)), layout(found, name)
+    if missing := [member.name for member in laid.members if member.name not in given]:
+        raise UsageError(
+            "tiling",
+            Text(
+                "{kernel}: npu_sim plans {known} of the {fields} fields of its structure; "
+                "{missing} is missing",
+                kernel=found.kernel,
+                known=len(laid.members) - len(missing),
+                fields=len(laid.members),
+                missing=missing[0],
+            ),
+            "the bytes are written for kernels whose whole structure is planned",
+        )
+    data = bytearray(laid.bytes)
+    for member in laid.members:
+        try:
+            struct.pack_into("<" + FORMATS[member.c_type], data, member.offset, given[member.name])
+        except (struct.error, OverflowError):
+            raise UsageError(
+                member.name,
+                Text(
+                    "{name} = {value} does not fit {c_type}",
+                    name=member.name,
+                    value=shown(given[member.name]),
+                    c_type=member.c_type,
+                ),
+                "give a number within the range of its C type",
+            ) from None
+    return bytes(data)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a tiling with their full names, such as ``params.coreNum``."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def decode_tiling(
+    kernel: str,
+    words_or_bytes: bytes | bytearray | memoryview | Sequence[int | str],
+    *,
+    release: str | None = None,
+) -> dict[str, int | float]:
+    """Return the named fields of a tiling structure.
+
+    Parameters
+    ----------
+    kernel
+        Name of the kernel, at the vendor or here.
+    words_or_bytes
+        Little-endian bytes, or words of 8 bytes as integers or hexadecimal texts. What follows
+        the structure (padding, atomic index, sizes) is ignored.
+    release
+        Release of the product's software; the default when None.
+
+    Returns
+    -------
+    dict
+        Values in the order of the structure; fp32 values with the 9 digits that identify them.
+
+    Raises
+    ------
+    UsageError
+        For an unknown kernel or release, a word that is none, and fewer bytes than the structure.
+    """
+    found, name = _known(kernel, release)
+    laid = layout(found, name)
+    data = _bytes_of(words_or_bytes)
+    if len(data) < laid.bytes:
+        raise UsageError(
+            "words_or_bytes",
+            Text(
+                "words_or_bytes has {given} bytes, the structure of {kernel} has {bytes} at "
+                "release {release}",
+                given=len(data),
+                kernel=found.kernel,
+                bytes=laid.bytes,
+                release=name,
+            ),
+            "give the whole structure, or the release that it is from",
+        )
+    return {member.name: _value(member, data) for member in laid.members}
+
+
+def _value(member: Member, data: bytes) -> int | float:
+    (value,) = struct.unpack_from("<" + FORMATS[member.c_type], data, member.offset)
+    return float(f"{value:.9g}") if member.c_type == "float" else int(value)
+
+
+def _known(kernel: str, release: str | None) -> tuple[Structure, str]:
+    found = find_structure(kernel) if isinstance(kernel, str) else None
+    if found is None:
+        names = [structure.kernel for structure in structures()]
+        raise UsageError(
+            "kernel",
+            Text("kernel = {kernel}: its tiling structure is not known", kernel=shown(kernel)),
+            Text("kernels: {kernels}{hint}", kernels=", ".join(names), hint=closest(kernel, names)),
+        )
+    name = default_release() if release is None else require_release(release)
+    if is_older(name, found.since):
+        raise UsageError(
+            "release",
+            Text(
+                "release = {release}: the structure of {kernel} is known since {since}",
+                release=name,
+                kernel=found.kernel,
+                since=found.since,
+            ),
+            Text("name release {since} or a later one", since=found.since),
+        )
+    return found, name
+
+
+def _bytes_of(given: Any) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    try:
+        words = [int(word, 16) if isinstance(word, str) else int(word) for word in given]
+        if all(0 <= word <= LARGEST_WORD for word in words):
+            return struct.pack(f"<{len(words)}Q", *words)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UsageError(
+        "words_or_bytes",
+        Text("words_or_bytes = {given} is not a list of words of 8 bytes", given=shown(given)),
+        "give bytes, or a list of words such as [0x20, '0x40']",
+    )

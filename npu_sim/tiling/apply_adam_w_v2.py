@@ -12,13 +12,18 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import BF16, DTYPE_CODES, FP16, FP32, SYSTEM_WORKSPACE_BYTES, ceil_div
-from npu_sim.tiling.fields import (
+from npu_sim.tiling.common import (
+    BF16,
+    DTYPE_CODES,
+    FP16,
+    FP32,
     SUCCESS,
+    SYSTEM_WORKSPACE_BYTES,
     Field,
     Raw,
     Run,
     Structure,
+    ceil_div,
     nothing,
     raw_planner,
     vendor_fields,

@@ -1,7 +1,27 @@
-"""Integer arithmetic, dtype codes and hardware sizes shared by planners, and the workspace of Sort.
+"""Code common to planners: integer arithmetic, dtype codes, hardware sizes, metadata of fields.
 
-Numba compiles these functions as they are.
+Numba compiles the functions of integers as they are.
+
+A planner's result is a NamedTuple whose fields are annotated with :class:`Field` (numbers) or
+:class:`Part` (a NamedTuple within it)::
+
+    class Tiling(NamedTuple):
+        status: int
+        block_dim: Annotated[int, Field("cores that work", "vector_cores", "blockDim")]
+
+The record of a call without a tiling, the vendor's structure and the columns of sweeps derive from
+these annotations.
 """
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
+
+import numpy as np
+
+from npu_sim.cores import Device
+from npu_sim.language import Text
 
 Shape = tuple[int, ...]
 MAX_RANK = 8
@@ -36,6 +56,13 @@ def ceil_div(a: int, b: int) -> int:
     return (a + b - 1) // b
 
 
+def equal_parts(total: int, cores: int) -> tuple[int, int, int]:
+    """Return how many of the cores get a part of ``total``, the part of each, and of the last."""
+    part = ceil_div(total, cores)
+    used = ceil_div(total, part)
+    return used, part, total - (used - 1) * part
+
+
 def even_range(core: int, size: int, longer: int) -> tuple[int, int]:
     """Return the half-open range of a core: ``size`` items, one more on the first ``longer``."""
     start = core * size + min(core, longer)
@@ -49,14 +76,11 @@ def chunk_range(core: int, size: int, total: int) -> tuple[int, int]:
 
 def largest_power(number: int) -> int:
     """Return the largest power of two that is at most ``number``; 1 for numbers below 2."""
-    power = 1
-    while 2 * power <= number:
-        power *= 2
-    return power
+    return 1 << max(bit_length(number) - 1, 0)
 
 
 def bit_length(number: int) -> int:
-    """Return the bit length of a number that is not negative; Numba has no ``int.bit_length``."""
+    """Return the bit length of a number, 0 for a negative one; Numba has no ``int.bit_length``."""
     bits = 0
     while number > 0:
         number >>= 1
@@ -91,3 +115,250 @@ def sort_workspace_bytes(rows: int) -> int:
     branch. Operators with indices launch Sort before their own kernel.
     """
     return 96 if rows <= ROWS_IN_UB else 16 * align(rows, 8) + 64
+
+
+SUCCESS = 0
+"""``status`` of a planner's result: there is a tiling."""
+FAILED = 1
+"""``status`` of a planner's result: the product returns 561002."""
+FP32_VALUE = "fp32"
+"""Bound of a field that holds an fp32 value instead of an integer."""
+
+
+class Field(NamedTuple):
+    """One number of a tiling.
+
+    Attributes
+    ----------
+    help
+        Description.
+    bound
+        Largest magnitude: an expression over the largest value of every axis and of every field of
+        the devices, for instance ``"max(row, col)"``; ``"fp32"`` for fp32 values. It must cover
+        padding (``"col + 15"``): sweeps store the field in the narrowest dtype. Empty if an axis
+        or another field has the same value: sweeps leave the field out.
+    vendor
+        Names in the vendor's structure, separated by spaces; empty when it is not part of it.
+    words
+        Names of its codes, when it is a code.
+    none
+        Value when there is no tiling.
+    switch
+        Switch of the release that adds the field to the vendor's structure; empty when every
+        release has it.
+    """
+
+    help: str = ""
+    bound: str = ""
+    vendor: str = ""
+    words: tuple[str, ...] = ()
+    none: int = 0
+    switch: str = ""
+
+
+class Part(NamedTuple):
+    """Metadata of a NamedTuple within a tiling.
+
+    Attributes
+    ----------
+    vendor
+        The vendor's name of a field; ``{}`` stands for the name in the part's own annotations.
+    help
+        Text appended to the description of every field.
+    bound
+        Bound of every field, instead of its own.
+    prefix
+        Prefix of the names of its columns in sweeps; the name of the part and an underscore when
+        None.
+    switch
+        Switch of every field, instead of its own.
+    """
+
+    vendor: str = "{}"
+    help: str = ""
+    bound: str = ""
+    prefix: str | None = None
+    switch: str = ""
+
+
+class Run(NamedTuple):
+    """Successive fields of one C type.
+
+    Attributes
+    ----------
+    c_type
+        C type: ``uint8_t``, ``uint32_t``, ``int32_t``, ``float``, ``uint64_t`` or ``int64_t``.
+    names
+        Names in the vendor's structure, separated by spaces.
+    part
+        Name of the nested structure; empty at the top level.
+    since
+        First release that has the fields; empty when every release has them.
+    """
+
+    c_type: str
+    names: str
+    part: str = ""
+    since: str = ""
+
+
+class Structure(NamedTuple):
+    """One tiling structure of the vendor.
+
+    Attributes
+    ----------
+    kernel
+        The vendor's name of the kernel.
+    since
+        First release whose structure is known.
+    runs
+        Fields in the order of the structure.
+    """
+
+    kernel: str
+    since: str
+    runs: tuple[Run, ...]
+
+
+class Column(NamedTuple):
+    """One number of a record or of a part of it: its path, its name, and its field."""
+
+    path: str
+    name: str
+    kind: type
+    field: Field
+
+
+STATUS = Field("aclnn status; 0 when the call runs", "999999", none=FAILED)
+"""Field of every record: the ``status`` of the planner, or in a sweep that of the call."""
+
+
+@cache
+def table(record: type) -> tuple[Column, ...]:
+    """Return every number of a record, including those of its parts.
+
+    Raises
+    ------
+    TypeError
+        For a field of the record that is neither a number nor a NamedTuple.
+    """
+    columns: list[Column] = []
+    for name, kind, notes in _annotations(record):
+        if hasattr(kind, "_fields"):
+            part = next((note for note in notes if isinstance(note, Part)), Part())
+            columns += [_within(name, part, column) for column in table(kind)]
+        elif kind in (int, float):
+            columns.append(Column(name, name, kind, _field(name, notes)))
+        else:
+            message = Text(
+                "{record}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them",
+                record=record.__name__,
+                name=name,
+                hint=kind,
+            )
+            raise TypeError(message)
+    return tuple(columns)
+
+
+def _annotations(record: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Yield name, type and metadata of every field of a record."""
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        notes = getattr(hint, "__metadata__", ())
+        yield name, hint.__origin__ if notes else hint, notes
+
+
+def _field(name: str, notes: tuple[Any, ...]) -> Field:
+    default = STATUS if name == "status" else Field()
+    return next((note for note in notes if isinstance(note, Field)), default)
+
+
+def _within(name: str, part: Part, column: Column) -> Column:
+    field = column.field
+    vendor = " ".join(part.vendor.format(word) for word in field.vendor.split())
+    bound, switch = (part.bound or field.bound) if field.bound else "", part.switch or field.switch
+    field = field._replace(help=field.help + part.help, bound=bound, vendor=vendor, switch=switch)
+    prefix = f"{name}_" if part.prefix is None else part.prefix
+    return Column(f"{name}.{column.path}", f"{prefix}{column.name}", column.kind, field)
+
+
+def nothing(record: Any) -> Any:
+    """Return the record of a call without a tiling: every field is ``none``, ``status`` failed.
+
+    Planners use it as a module constant, which Numba freezes like any number.
+    """
+    values: list[Any] = []
+    for name, kind, notes in _annotations(record):
+        field = _field(name, notes)
+        # fp32 as planners compute it: compiled, both results have one type.
+        number = np.float32 if field.bound == FP32_VALUE else kind
+        values.append(nothing(kind) if hasattr(kind, "_fields") else number(field.none))
+    return record(*values)
+
+
+def vendor_fields(record: Any, rules: Any = None) -> dict[str, int | float]:
+    """Return a tiling under the vendor's names; fp32 values with the 9 digits that identify them.
+
+    A field with a switch is included if that switch of the release (``rules``) is on.
+    """
+    fields: dict[str, int | float] = {}
+    kind: Any = type(record)
+    for column in table(kind):
+        if column.field.switch and not getattr(rules, column.field.switch):
+            continue
+        value = attrgetter(column.path)(record)
+        for name in column.field.vendor.split():
+            fields[name] = float(f"{value:.9g}") if column.kind is float else value
+    return fields
+
+
+def fields_of(record: type, part: str = "") -> Run:
+    """Return the vendor's fields of a record as int64_t, in its order; ``part`` as in Run."""
+    names = (column.field.vendor for column in table(record))
+    return Run("int64_t", " ".join(filter(None, names)), part)
+
+
+Raw = dict[str, Any]
+"""Inputs and results of :func:`npu_sim.tiling.plan_kernel`."""
+RawPlanner = Callable[[Raw, Device, Any], Raw]
+"""``planner(inputs, device, rules)``: the raw planner of one vendor kernel. ``inputs`` are those of
+:func:`npu_sim.tiling.plan_kernel`, and the switch ``deterministic``."""
+REFUSED: Raw = {"status": "failed"}
+"""Result of a raw planner where the product finds no tiling."""
+
+
+def raw_planner(
+    problem_of: Callable[[Raw, Any], Any],
+    tile: Callable[[Any, Device, Any], Any],
+    structure: Callable[[Any, Mapping[str, Any], Any], Raw] | None = None,
+) -> RawPlanner:
+    """Return the raw planner of a kernel, from the functions of its module.
+
+    Parameters
+    ----------
+    problem_of
+        ``problem_of(inputs, rules)``: the call as the planner takes it; None where the product's
+        planner refuses its shapes, dtypes or attributes.
+    tile
+        ``tile(problem, device, rules)``: the planner.
+    structure
+        ``structure(tiling, inputs, rules)``: the tiling data under the vendor's names; those of
+        :func:`vendor_fields` when None.
+    """
+
+    def plan(inputs: Raw, device: Device, rules: Any) -> Raw:
+        problem = problem_of(inputs, rules)
+        tiling = None if problem is None else tile(problem, device, rules)
+        if tiling is None or tiling.status != SUCCESS:
+            return REFUSED
+        mode = getattr(tiling, "schedule_mode", -1)
+        data = structure(tiling, inputs, rules) if structure else vendor_fields(tiling, rules)
+        return {
+            "status": "success",
+            "block_dim": tiling.block_dim,
+            "tiling_key": tiling.tiling_key,
+            "workspace_bytes": tiling.workspace_bytes,
+            "schedule_mode": mode if mode >= 0 else None,
+            "tiling": data,
+        }
+
+    return plan

@@ -15,19 +15,17 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32,
-    align,
-    align_down,
-    ceil_div,
-    element_bytes,
-    even_range,
-)
-from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
     Part,
     Raw,
     Run,
     Structure,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+    even_range,
     nothing,
     raw_planner,
     vendor_fields,
@@ -200,7 +198,6 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         column_loop, column_tail = problem.C // align_columns, problem.C % align_columns
     tiling_key = KEYS[problem.dtype] + (1 if problem.weighted else 0)
     schedule_mode = rules.schedule_mode if problem.reduction == MEAN else -1
-    wraps = 1 if used_bytes > device.ub_bytes else 0
     return Tiling(
         status=SUCCESS,
         block_dim=front_cores + tail_cores,
@@ -215,7 +212,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         front_rows=front_rows,
         tail_rows=tail_rows,
         column_budget=budget,
-        wraps=wraps,
+        wraps=int(used_bytes > device.ub_bytes),
         align_columns=align_columns,
         column_loop=column_loop,
         column_tail=column_tail,

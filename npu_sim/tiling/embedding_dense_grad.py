@@ -13,11 +13,13 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
     FP32_PER_BLOCK,
+    Field,
     align_down,
     ceil_div,
     chunk_range,
+    equal_parts,
+    nothing,
 )
-from npu_sim.tiling.fields import Field, nothing
 
 UB_RESERVED_BYTES = 16384
 """Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""
@@ -107,19 +109,16 @@ def tile(problem: Problem, device: Device) -> Tiling:
     cores = device.vector_cores
     block = indices_per_block(problem.index_bytes)
     if problem.scale_grad_by_freq:
-        share = ceil_div(problem.num_weights, cores)
-        block_dim = ceil_div(problem.num_weights, share)
+        block_dim, share, _ = equal_parts(problem.num_weights, cores)
         counters = counts_size(problem.num_weights, cores)
     else:
-        share = ceil_div(problem.rows, cores)
-        block_dim = ceil_div(problem.rows, share)
+        block_dim, share, _ = equal_parts(problem.rows, cores)
         counters = 0
         if (
             problem.deterministic
             or (problem.rows // block_dim) * problem.dim < SHORT_SHARE_ELEMENTS
         ):
-            share = problem.rows
-            block_dim = 1
+            share, block_dim = problem.rows, 1
     budget = device.ub_bytes - UB_RESERVED_BYTES
     accumulator_bytes = FP32_BYTES * problem.dim if problem.scale_grad_by_freq else 0
     counter_bytes = problem.index_bytes * counters
@@ -127,8 +126,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         block * (FP32_BYTES * FP32_PER_BLOCK + problem.index_bytes) + FP32_BYTES * FP32_PER_BLOCK
     )
     counters_fit = 1 if counter_bytes + smallest <= budget else 0
-    if counters_fit == 1:
-        budget -= counter_bytes
+    budget -= counter_bytes * counters_fit
     row_bytes = FP32_BYTES * problem.dim + problem.index_bytes
     batch_rows = (
         align_down((budget - accumulator_bytes) // row_bytes, block)

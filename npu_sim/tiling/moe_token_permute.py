@@ -7,6 +7,7 @@ Source: specification page ``moe_token_permute``, sections "Tiling" and "Kernel"
 divides by 0, the result is 0.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -15,19 +16,17 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
-    align,
-    align_down,
-    ceil_div,
-    element_bytes,
-    even_range,
-)
-from npu_sim.tiling.fields import (
     SUCCESS,
     Field,
     Part,
     Raw,
     Run,
     Structure,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+    even_range,
     fields_of,
     nothing,
     raw_planner,
@@ -111,28 +110,21 @@ class Problem(NamedTuple):
     indices_dtype: int = 0
 
 
+class Pieces(NamedTuple):
+    """Pieces in which a core takes its entries."""
+
+    entries: Annotated[int, Field("entries", _ENTRIES, "Elements")]
+    loops: Annotated[int, Field("pieces", _ENTRIES, "Loops")]
+    piece: Annotated[int, Field("entries of a piece", _ENTRIES, "PerLoopElements")]
+    last_piece: Annotated[int, Field("entries of the last piece", _ENTRIES, "LastLoopElements")]
+
+
 class Sort(NamedTuple):
-    """Split of a sort: ``last`` fields describe the last core, ``core`` fields every other."""
+    """Split of a sort: the pieces of the last core, and those of every other."""
 
     cores: Annotated[int, Field("cores that sort", "vector_cores", "needCoreNum")]
-    core_entries: Annotated[int, Field("entries that a core sorts", _ENTRIES, "perCoreElements")]
-    core_loops: Annotated[
-        int, Field("pieces that a core sorts by themselves", _ENTRIES, "perCoreLoops")
-    ]
-    core_piece: Annotated[int, Field("entries of a piece", _ENTRIES, "perCorePerLoopElements")]
-    core_last_piece: Annotated[
-        int, Field("entries of a core's last piece", _ENTRIES, "perCoreLastLoopElements")
-    ]
-    last_entries: Annotated[
-        int, Field("entries that the last core sorts", _ENTRIES, "lastCoreElements")
-    ]
-    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, "lastCoreLoops")]
-    last_piece: Annotated[
-        int, Field("entries of a piece of the last core", _ENTRIES, "lastCorePerLoopElements")
-    ]
-    last_last_piece: Annotated[
-        int, Field("entries of the last core's last piece", _ENTRIES, "lastCoreLastLoopElements")
-    ]
+    core: Annotated[Pieces, Part("perCore{}", " of a core")]
+    last: Annotated[Pieces, Part("lastCore{}", " of the last core")]
     most_entries: Annotated[
         int, Field("entries that fit a core at a time", "ub_bytes", "oneLoopMaxElements")
     ]
@@ -167,46 +159,49 @@ def merge_rounds(lists: int) -> int:
     return rounds
 
 
+def sort_cores(entries: int, most: int, cores: int) -> tuple[int, int]:
+    """Return the cores that sort more than ``most`` entries, and the entries of all but the last.
+
+    Cores are a power of four, as far as there are so many; ``most`` entries fit a core at a time.
+    """
+    need = MERGE_WAYS
+    while need < ceil_div(entries, most):
+        need *= MERGE_WAYS
+    need = min(need, cores)
+    entries_per_core = align_down(entries // need, SORT_ENTRIES)
+    if entries - (need - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
+        entries_per_core += SORT_ENTRIES
+        need = ceil_div(entries, entries_per_core)
+    return need, entries_per_core
+
+
+def pieces_of(entries: int, most: int) -> Pieces:
+    """Return pieces of ``most`` entries and a last one; fewer entries are one piece."""
+    loops, piece = max(ceil_div(entries, most), 1), min(entries, most)
+    return Pieces(entries, loops, piece, entries - (loops - 1) * piece)
+
+
 def split_sort(entries: int, device: Device) -> Sort:
     """Split a sort of tokens * experts ids over cores; :func:`most_entries` is above 0."""
     most = most_entries(entries, device)
     if entries <= most:
-        return Sort(1, entries, 1, entries, entries, entries, 1, entries, entries, most, 0)
-    cores = 1
-    while cores < ceil_div(entries, most):
-        cores *= MERGE_WAYS
-    cores = min(cores, device.vector_cores)
-    entries_per_core = align_down(entries // cores, SORT_ENTRIES)
-    if entries - (cores - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
-        entries_per_core += SORT_ENTRIES
-        cores = ceil_div(entries, entries_per_core)
-    last = entries - (cores - 1) * entries_per_core
-    loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
-    piece, last_piece = min(entries_per_core, most), min(last, most)
-    return Sort(
-        cores=cores,
-        core_entries=entries_per_core,
-        core_loops=loops,
-        core_piece=piece,
-        core_last_piece=entries_per_core - (loops - 1) * piece,
-        last_entries=last,
-        last_loops=last_loops,
-        last_piece=last_piece,
-        last_last_piece=last - (last_loops - 1) * last_piece,
-        most_entries=most,
-        last_half=abs(merge_rounds(last_loops) % 2 - merge_rounds(loops) % 2),
-    )
+        return Sort(1, pieces_of(entries, most), pieces_of(entries, most), most, 0)
+    cores, entries_per_core = sort_cores(entries, most, device.vector_cores)
+    core = pieces_of(entries_per_core, most)
+    last = pieces_of(entries - (cores - 1) * entries_per_core, most)
+    last_half = abs(merge_rounds(last.loops) % 2 - merge_rounds(core.loops) % 2)
+    return Sort(cores, core, last, most, last_half)
 
 
 def sorts_at_once(sort: Sort) -> bool:
     """Return whether one core sorts everything in one piece: keys 1, 3, 5 and 7."""
-    return sort.cores == 1 and sort.core_loops == 1
+    return sort.cores == 1 and sort.core.loops == 1
 
 
 def sort_range(sort: Sort, core: int) -> tuple[int, int]:
     """Return the half-open range of entries that a core sorts."""
-    start = core * sort.core_entries
-    return start, start + (sort.last_entries if core == sort.cores - 1 else sort.core_entries)
+    start = core * sort.core.entries
+    return start, start + (sort.last if core == sort.cores - 1 else sort.core).entries
 
 
 def merging_cores(cores: int) -> int:
@@ -214,29 +209,19 @@ def merging_cores(cores: int) -> int:
     return ceil_div(cores, MERGE_WAYS) if cores > MERGE_WAYS else 0
 
 
-class SortBuffers(NamedTuple):
-    """Bytes in the Unified Buffer of a core that sorts."""
-
-    ids: int
-    positions: int
-    result: int
-    sorted: int
+SortBuffers = namedtuple("SortBuffers", ("ids", "positions", "result", "sorted"))
+"""Bytes in the Unified Buffer of a core that sorts."""
 
 
 def sort_buffers(sort: Sort) -> SortBuffers:
     """Return the most bytes in the Unified Buffer of a core that sorts."""
     if sorts_at_once(sort):
-        entries = align(sort.core_entries, SORT_ENTRIES)
-        return SortBuffers(
-            ENTRY_BYTES * entries,
-            POSITION_BYTES * entries,
-            ENTRY_BYTES * entries,
-            ENTRY_BYTES * entries,
-        )
-    entries = ENTRY_BYTES * align(
-        max(MERGE_ENTRIES, sort.core_piece, sort.last_piece), SORT_ENTRIES
-    )
-    return SortBuffers(entries, entries, entries, entries)
+        count = align(sort.core.entries, SORT_ENTRIES)
+        entries, positions = ENTRY_BYTES * count, POSITION_BYTES * count
+    else:
+        longest = max(MERGE_ENTRIES, sort.core.piece, sort.last.piece)
+        entries = positions = ENTRY_BYTES * align(longest, SORT_ENTRIES)
+    return SortBuffers(entries, positions, entries, entries)
 
 
 class CoreLoops(NamedTuple):
@@ -477,7 +462,7 @@ def copy_bytes(tiling: Tiling) -> int:
 
 def sort_bytes(tiling: Tiling) -> int:
     """Return the bytes in the Unified Buffer of a core that sorts, and merges if several sort."""
-    sorting = sum(sort_buffers(tiling.sort))
+    sorting: int = sum(sort_buffers(tiling.sort))
     return sorting if sorts_at_once(tiling.sort) else max(sorting, MERGE_UB_BYTES)
 
 
@@ -528,8 +513,7 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     top_k = indices[1] if len(indices) == 2 else 1
     if top_k > MOST_TOPK or entries > MOST_ENTRIES:
         return None
-    dtype = DTYPE_CODES[inputs["tokens_dtype"]]
-    return Problem(tokens[0], top_k, prod(tokens[1:]), dtype, rows)
+    return Problem(tokens[0], top_k, prod(tokens[1:]), DTYPE_CODES[inputs["tokens_dtype"]], rows)
 
 
 KERNELS = {"moe_token_permute": raw_planner(problem_of, tile, vendor_structure)}

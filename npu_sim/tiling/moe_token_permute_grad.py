@@ -7,8 +7,7 @@ Source: specification page ``moe_token_permute_grad``, section "Tiling". The pla
 from typing import Any
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import DTYPE_CODES, element_bytes
-from npu_sim.tiling.fields import Raw, Structure, fields_of, raw_planner
+from npu_sim.tiling.common import DTYPE_CODES, Raw, Structure, element_bytes, fields_of, raw_planner
 from npu_sim.tiling.moe_token_unpermute import (
     INDEX_BYTES,
     NO_TILING,

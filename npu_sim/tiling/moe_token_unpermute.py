@@ -16,11 +16,17 @@ from npu_sim.tiling.common import (
     FP16,
     FP32,
     FP32_BYTES,
+    SUCCESS,
+    Field,
+    Raw,
+    Structure,
     align,
     element_bytes,
     even_range,
+    fields_of,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, Structure, fields_of, nothing, raw_planner
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""
@@ -207,8 +213,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if length <= 0 < problem.hidden or device.vector_cores <= 0:
         return NO_TILING
     block_dim = min(tokens, device.vector_cores)
-    core_tokens = tokens // block_dim if block_dim > 0 else 0
-    core_remainder = tokens % block_dim if block_dim > 0 else 0
+    core_tokens, core_remainder = tokens // max(block_dim, 1), tokens % max(block_dim, 1)
     left = bytes_for_entries(device.ub_bytes, problem.hidden, size)
     batch_tokens, batches, batch_remainder = core_tokens, 1, 0
     token_bytes = problem.top_k * problem.entry_bytes

@@ -12,13 +12,19 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
+    Field,
+    Raw,
+    Structure,
     align,
     align_down,
     ceil_div,
     element_bytes,
     even_range,
+    fields_of,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, Structure, fields_of, nothing, raw_planner
 from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, MOST_TOPK, NO_PROBS
 
 KEY_COPIES, KEY_PROBS = 0, 1

@@ -26,18 +26,25 @@ from npu_sim.tiling.common import (
     DTYPE_CODES,
     FP32_BYTES,
     MAX_RANK,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Part,
+    Raw,
+    Run,
     Shape,
+    Structure,
     align,
     align_down,
     alignment,
     ceil_div,
     chunk_range,
     element_bytes,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, Run, Structure, nothing, raw_planner
 
 SPLIT_N, SPLIT_D = 1, 2
 """Tiling keys: whole rows in the Unified Buffer; rows in pieces of columns. The vendor's N are
@@ -438,8 +445,9 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     if shape_error(shapes) is not None:
         return None
-    dtype = DTYPE_CODES[inputs["dtype"]]
-    return Problem(shapes.rows, shapes.columns, dtype, inputs["deterministic"])
+    return Problem(
+        shapes.rows, shapes.columns, DTYPE_CODES[inputs["dtype"]], inputs["deterministic"]
+    )
 
 
 KERNELS = {"rms_norm_grad": raw_planner(problem_of, tile)}

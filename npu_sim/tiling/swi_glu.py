@@ -18,14 +18,20 @@ from npu_sim.tiling.common import (
     FP16,
     FP32,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
+    Run,
+    Structure,
     align,
     align_down,
     alignment,
     ceil_div,
     element_bytes,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, Run, Structure, nothing, raw_planner
 
 PACK_BYTES = 512
 """Widths are multiples of this many bytes where a row is cut (page, "pack")."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from npu_sim.cores import Device
 from npu_sim.tiling import swi_glu
-from npu_sim.tiling.common import FP32, FP32_BYTES, element_bytes
-from npu_sim.tiling.fields import Structure, raw_planner
+from npu_sim.tiling.common import FP32, FP32_BYTES, Structure, element_bytes, raw_planner
 
 BACKWARD = swi_glu.ColumnBytes(5, 2, 5)
 """a, b, yGrad and both halves of the result; 1 and s; a, yGrad and a result in fp32."""

@@ -13,8 +13,15 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.language import Text, joined
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
-from npu_sim.timelines.estimates import Estimator, estimate_of_call
-from npu_sim.timelines.model import CoreTime, LaunchTime, OtherBound, PhaseTime, Timeline
+from npu_sim.timelines.model import (
+    CoreTime,
+    Estimator,
+    LaunchTime,
+    OtherBound,
+    PhaseTime,
+    Timeline,
+    estimate_of_call,
+)
 from npu_sim.timelines.program import (
     COPY_PIPES,
     READING_PIPE,
@@ -63,7 +70,6 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
     estimate_us, estimate_without = estimate_of_call(launches)
     slowest = max(cores, key=lambda core: core.us, default=None)
     busy = slowest.busy_us if slowest else {}
-    copying_us = max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
     read, written = _traffic(program)
     rated, unrated = _computation(program, profile)
     mean = sum(core.us for core in cores) / len(cores) if cores else 0.0
@@ -88,7 +94,10 @@ def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimato
         kernel_us=kernel_us,
         binding_pipe=max(busy, key=lambda pipe: busy[pipe], default=""),
         busy_share={pipe: us / kernel_us if kernel_us else 0.0 for pipe, us in busy.items()},
-        copy_share=copying_us / kernel_us if kernel_us else 0.0,
+        copy_share=max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
+        / kernel_us
+        if kernel_us
+        else 0.0,
         imbalance=slowest.us / mean if slowest and mean else 1.0,
         read_bytes=read,
         written_bytes=written,
@@ -109,8 +118,9 @@ def _other_bound(
     assumption: str, phases: tuple[Phase, ...], profile: Profile, besides_us: float
 ) -> OtherBound:
     """Return the bound under another assumption; ``besides_us`` is that of the other launches."""
-    phase_cycles = [_phase_cycles(phase, profile) for phase in phases]
-    times = _phase_times(phases, phase_cycles, clock_mhz(profile))
+    times = _phase_times(
+        phases, [_phase_cycles(phase, profile) for phase in phases], clock_mhz(profile)
+    )
     kernel_us = sum(phase.us for phase in times)
     return OtherBound(assumption=assumption, bound_us=besides_us + kernel_us, kernel_us=kernel_us)
 
@@ -169,14 +179,13 @@ def _moving_cycles(tensors: Sequence[LaunchTensor], profile: Profile, *, writes:
 
 def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
     """Return what the bound omits: launches off the AI cores, and work besides moving bytes."""
-    off = [
-        Text("{kernel} {note}", kernel=launch.kernel, note=launch.note)
-        for launch in plan.launches
-        if launch.block_dim == 0
-    ]
     moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
     return (
-        *off,
+        *(
+            Text("{kernel} {note}", kernel=launch.kernel, note=launch.note)
+            for launch in plan.launches
+            if launch.block_dim == 0
+        ),
         *((Text("all but the bytes of {moving}", moving="/".join(moving)),) if moving else ()),
     )
 
@@ -203,12 +212,11 @@ def _phase_time(
     phase: Phase, ends: dict[int, float], busy: dict[int, np.ndarray], mhz: float
 ) -> PhaseTime:
     slowest = max(ends, key=lambda core: ends[core], default=0)
-    binding = phase.pipes[int(busy[slowest].argmax())] if busy else ""
     return PhaseTime(
         name=phase.name,
         us=ends[slowest] / mhz if ends else 0.0,
         slowest_core=slowest,
-        binding_pipe=binding,
+        binding_pipe=phase.pipes[int(busy[slowest].argmax())] if busy else "",
     )
 
 

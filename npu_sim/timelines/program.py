@@ -229,8 +229,9 @@ def vector_phase(
     memory: str = "",
 ) -> Phase:
     """Return a phase of a vector kernel with the given numbers of input and output buffers."""
-    holds = Hold(0, 1, in_buffers), Hold(1, 2, out_buffers)
-    return Phase(name, VECTOR_PIPES, holds, cores, memory=memory)
+    return Phase(
+        name, VECTOR_PIPES, (Hold(0, 1, in_buffers), Hold(1, 2, out_buffers)), cores, memory=memory
+    )
 
 
 def ranged(

@@ -83,8 +83,11 @@ def rate_name(work: Work, profile: Profile) -> str:
     if isinstance(work, Instruction):
         known = (profile.product.throughput or Throughput()).vector_elements_per_cycle
         parts = {part: name for name in known for part in name.split("_")}
-        similar = "" if work.kind in known else closest(parts.get(work.kind, work.kind), known)
-        return Text("{kind} {dtype}{similar}", work, similar=similar)
+        return Text(
+            "{kind} {dtype}{similar}",
+            work,
+            similar="" if work.kind in known else closest(parts.get(work.kind, work.kind), known),
+        )
     if isinstance(work, Multiply):
         return Text("cube product {dtype}", dtype=work.dtype)
     return work.rate
@@ -114,10 +117,12 @@ def _instruction_cycles(instruction: Instruction, throughput: Throughput) -> flo
     if rate is None:
         return None
     lanes = REPEAT_BYTES // TensorSpec((), instruction.dtype).itemsize
-    padded = align(instruction.elements, lanes)
     return float(
         instruction.times
-        * ceil(padded / _exact(max(rate, MEASURED_ELEMENTS_PER_CYCLE.get(instruction.kind, rate))))
+        * ceil(
+            align(instruction.elements, lanes)
+            / _exact(max(rate, MEASURED_ELEMENTS_PER_CYCLE.get(instruction.kind, rate)))
+        )
     )
 
 
@@ -132,8 +137,9 @@ def _multiply_cycles(multiply: Multiply, throughput: Throughput) -> float | None
     if rate is None:
         return None
     m, n = align(multiply.m, CUBE_BLOCK), align(multiply.n, CUBE_BLOCK)
-    k = align(multiply.k, rate.block_k)
-    return float(multiply.times * ceil_div(m * n * k, rate.m * rate.n * rate.k))
+    return float(
+        multiply.times * ceil_div(m * n * align(multiply.k, rate.block_k), rate.m * rate.n * rate.k)
+    )
 
 
 NEVER = -np.inf
@@ -258,12 +264,11 @@ class Scheduler:
                 state = self.advance(state, node)
 
     def _piece(self, name: str, part: tuple[Node, ...], state: np.ndarray) -> Piece:
-        pipes = len(self.phase.pipes)
         first = _first_tile(part)
         ends, cost = self.advance(state, first), self.cost(first)
         start = tuple(
             float(ends[pipe] - cost[pipe]) if first.work[pipe] else float(state[pipe])
-            for pipe in range(pipes)
+            for pipe in range(len(self.phase.pipes))
         )
         return Piece(name, part, tiles(part), start, tuple(float(busy) for busy in self.busy(part)))
 

@@ -271,8 +271,9 @@ def _launch_event(launch: LaunchTime, process: int, begin: float) -> Event:
         "binds": launch.binds,
         "planned": launch.planned,
     }
-    times = begin, begin + launch.us
-    return _span(launch.kernel, "launch", (process, LAUNCHES), times, arguments)
+    return _span(
+        launch.kernel, "launch", (process, LAUNCHES), (begin, begin + launch.us), arguments
+    )
 
 
 def _metadata(name: str, process: int, thread: int, value: str) -> Event:
@@ -441,11 +442,6 @@ class _Kinds:
 
     def _tile(self, tile: Tile, phase: Phase) -> dict[str, Any]:
         step = tile.step
-        work = {
-            pipe: {"bytes": sum(map(copied_bytes, works)), "elements": sum(map(elements, works))}
-            for pipe, works in zip(phase.pipes, tile.work, strict=True)
-            if works
-        }
         return {
             "note": step.note,
             "says": step.note if step.says is None else step.says,
@@ -454,5 +450,12 @@ class _Kinds:
             "holds": step.holds,
             "by_data": step.by_data,
             "live": self.allocations if step.says is None else step.live,
-            "work": work,
+            "work": {
+                pipe: {
+                    "bytes": sum(map(copied_bytes, works)),
+                    "elements": sum(map(elements, works)),
+                }
+                for pipe, works in zip(phase.pipes, tile.work, strict=True)
+                if works
+            },
         }

@@ -125,8 +125,7 @@ def source_conflict(first: int, second: int) -> float:
     "Bank groups").
     """
     apart = (first // GROUP_BYTES - second // GROUP_BYTES) % BANK_GROUPS
-    nearer = min(apart, BANK_GROUPS - apart)
-    return 1 + max(0, BLOCKS_OF_REPEAT - nearer) / BLOCKS_OF_REPEAT
+    return 1 + max(0, BLOCKS_OF_REPEAT - min(apart, BANK_GROUPS - apart)) / BLOCKS_OF_REPEAT
 
 
 def strided_conflict(stride: int, blocks: int = BLOCKS_OF_REPEAT) -> float:
@@ -150,8 +149,7 @@ def by_rows(
     kind: str, rows: int, first: tuple[int, int], second: tuple[int, int], between: str
 ) -> Issue:
     """Return one instruction with a repeat for every row and the mean conflict of the rows."""
-    counts = row_conflicts(rows, first, second)
-    mean = sum(conflict * count for conflict, count in counts) / rows
+    mean = sum(conflict * count for conflict, count in row_conflicts(rows, first, second)) / rows
     return Issue(kind, rows, mean, between=between)
 
 
@@ -177,8 +175,10 @@ def halving(elements: int) -> Issues:
 
 def spread(rows: int, columns: int) -> Issues:
     """Return the library's broadcast of one value per row to all elements of the padded row."""
-    blocks = Issue("broadcast to blocks", ceil_div(rows, BLOCKS_OF_REPEAT))
-    return (blocks, *(Issue("copy", run * ceil_div(columns, LANES)) for run in _runs(rows)))
+    return (
+        Issue("broadcast to blocks", ceil_div(rows, BLOCKS_OF_REPEAT)),
+        *(Issue("copy", run * ceil_div(columns, LANES)) for run in _runs(rows)),
+    )
 
 
 def copied_rows(rows: int, columns: int, element_bytes: int) -> Issues:

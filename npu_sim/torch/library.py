@@ -186,8 +186,7 @@ def operator_function(name: str) -> Callable[..., Any]:
             return tuple(_written(operator, arguments, results))
         # PyTorch's operators take neither ``out`` nor arguments of other types; the checks of the
         # declaration report those.
-        outputs = compute(operator.name, current_device(), arguments, out)
-        return _unpacked(outputs)
+        return _unpacked(compute(operator.name, current_device(), arguments, out))
 
     function.__name__ = function.__qualname__ = operator.name
     function.__module__ = "npu_sim.torch"
@@ -236,13 +235,11 @@ def operator_of(name: str, gradient: Gradient | None = None) -> Any:
     parameters = parameters_of(declared)
     results = ", ".join("Tensor" for _ in declared.outputs)
     types = ", ".join(_schema_parameter(declared, parameter) for parameter in parameters)
+    defaults = {parameter.name: parameter.default for parameter in parameters}
 
     def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        names = (parameter.name for parameter in parameters)
-        given = dict(zip(names, args, strict=False)) | kwargs
-        values = {
-            parameter.name: given.get(parameter.name, parameter.default) for parameter in parameters
-        }
+        given = dict(zip(defaults, args, strict=False)) | kwargs
+        values = {name: given.get(name, default) for name, default in defaults.items()}
         return {
             name: IntArray(value) if isinstance(value, list) else value
             for name, value in values.items()
@@ -305,16 +302,22 @@ def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _no_gradient(name: str) -> Callable[..., Any]:
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        raise NotImplementedError(
-            Text(
-                "npu_sim::{name} has no gradient: the product has no operator for it (second "
-                "derivatives end here)",
-                name=name,
-            )
+    return _refusing(
+        Text(
+            "npu_sim::{name} has no gradient: the product has no operator for it (second "
+            "derivatives end here)",
+            name=name,
         )
+    )
 
-    return backward
+
+def _refusing(message: str) -> Callable[..., Any]:
+    """Return a function that raises NotImplementedError."""
+
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(message)
+
+    return refuse
 
 
 _libraries: dict[str, Any] = {}
@@ -401,16 +404,13 @@ def _without_tangents(name: str, kernel: Callable[..., Any]) -> Callable[..., An
 
 
 def _no_tangent(name: str) -> Callable[..., Any]:
-    def jvp(*_: Any) -> Any:
-        raise NotImplementedError(
-            Text(
-                "npu_sim::{name} has no forward-mode derivative: use backward, torch.func.grad or "
-                "torch.func.vjp",
-                name=name,
-            )
+    return _refusing(
+        Text(
+            "npu_sim::{name} has no forward-mode derivative: use backward, torch.func.grad or "
+            "torch.func.vjp",
+            name=name,
         )
-
-    return jvp
+    )
 
 
 def define_all() -> None:

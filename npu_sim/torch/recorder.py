@@ -6,7 +6,7 @@ sees all kernels. What is computed by hand is found by the data flow from kernel
 
 import threading
 from bisect import bisect_right, insort
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +26,7 @@ from npu_sim.registry import find_operator
 from npu_sim.torch.flow import Flow, Kernel, Step
 from npu_sim.torch.library import NAMESPACE
 from npu_sim.torch.operators import modules
-from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of
-from npu_sim.torch.torch_npu import torch_npu_importable
+from npu_sim.torch.recording import Forks, Names, Place, Recording, place_of, torch_npu_importable
 
 Inputs = Mapping[str, Any]
 Entry = tuple[str, str, Place]
@@ -200,24 +199,9 @@ class Span:
         return place_of(self.place.name, recorder.names.of(parameter), recorder.directory)
 
 
-class Patterns:
-    """Code that corresponds to operators, from the modules of :mod:`npu_sim.torch.operators`."""
-
-    def __init__(self) -> None:
-        self.functions: dict[Any, Callable[..., None]] = {}
-        self.kernels: dict[str, str] = {}
-        self.follow: list[tuple[str, Callable[[Kernel], list[tuple[torch.Tensor, Any]]]]] = []
-        self.on_optimizer_step: list[Callable[..., None]] = []
-        self.on_module_exit: list[Callable[..., None]] = []
-        for module in modules():
-            self.functions.update(getattr(module, "FUNCTIONS", {}))
-            self.kernels.update(getattr(module, "KERNELS", {}))
-            if hasattr(module, "follow"):
-                self.follow.append((module.TOPIC, module.follow))
-            if hasattr(module, "on_optimizer_step"):
-                self.on_optimizer_step.append(module.on_optimizer_step)
-            if hasattr(module, "on_module_exit"):
-                self.on_module_exit.append(module.on_module_exit)
+def _offered(name: str) -> list[Any]:
+    """Return what the modules of :mod:`npu_sim.torch.operators` define under a name."""
+    return [getattr(module, name) for module in modules() if hasattr(module, name)]
 
 
 class Recorder:
@@ -233,7 +217,12 @@ class Recorder:
         self.names = Names()
         self.flow = Flow()
         self.accounted: Counter[str] = Counter()
-        self._patterns = Patterns()
+        self._functions: Mapping[Any, Callable[..., None]] = dict(ChainMap(*_offered("FUNCTIONS")))
+        self._kernels: Mapping[str, str] = dict(ChainMap(*_offered("KERNELS")))
+        self._followers = list(zip(_offered("TOPIC"), _offered("follow"), strict=True))
+        self._on_module_exit, self._on_optimizer_step = map(
+            _offered, ("on_module_exit", "on_optimizer_step")
+        )
         self._local = threading.local()
         self._threads: list[Thread] = []
 
@@ -276,7 +265,7 @@ class Recorder:
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Let operators read a step of an optimizer."""
-        for on_step in self._patterns.on_optimizer_step:
+        for on_step in self._on_optimizer_step:
             on_step(self.thread.spans[-1], optimizer)
 
     @contextmanager
@@ -327,7 +316,7 @@ class Recorder:
     def _finish(self) -> None:
         for thread in self._threads:
             outermost = thread.spans[0]
-            for on_module_exit in self._patterns.on_module_exit:
+            for on_module_exit in self._on_module_exit:
                 on_module_exit(outermost, None, (), None)
             self.recording.not_modelled.update(outermost.kernels)
         self.recording.not_modelled = +(self.recording.not_modelled - self.accounted)
@@ -356,7 +345,7 @@ class Recorder:
         self, function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Any:
         """Call a PyTorch function, and read the call if it corresponds to an operator."""
-        read = self._patterns.functions.get(function)
+        read = self._functions.get(function)
         thread = self.thread
         if read is None:
             result = function(*arguments, **options)
@@ -409,8 +398,7 @@ class Recorder:
         span.kernels[name] += span.times
         results = _tensors(result)
         short = name.partition("::")[2].removesuffix("_")
-        step = Step(name, None)
-        kernel = Kernel(short, arguments, options, results, self.flow, span, step)
+        kernel = Kernel(short, arguments, options, results, self.flow, span, Step(name, None))
         facts = self._facts(kernel) if span.followed else [{} for _ in results]
         for tensor, known in zip(results, facts, strict=True):
             self.flow.write(tensor, known)
@@ -425,7 +413,7 @@ class Recorder:
         for tensor in kernel.tensors:
             if isinstance(tensor, torch.nn.Parameter):
                 self.flow.add_parameter(tensor)
-        for topic, follow in self._patterns.follow:
+        for topic, follow in self._followers:
             try:
                 found = follow(kernel)
             except ValueError:  # a dtype that no product supports
@@ -438,12 +426,12 @@ class Recorder:
     def _unaccounted(self, name: str, times: int) -> None:
         """Count a kernel of a backward pass that no recorded call accounts for."""
         self.recording.not_modelled[name] += times
-        if name in self._patterns.kernels:
+        if name in self._kernels:
             why = Text(
                 "{name} ran, and no function or module that was seen accounts for it", name=name
             )
             self.recording.not_recognised[
-                self._patterns.kernels[name], why, place_of("", "", self.directory)
+                self._kernels[name], why, place_of("", "", self.directory)
             ] += times
 
     def _operator(
@@ -518,7 +506,7 @@ class Recorder:
         while thread.modules.pop() is not module:
             self._end(thread.spans[-1])
         span = thread.spans[-1]
-        for on_module_exit in self._patterns.on_module_exit:
+        for on_module_exit in self._on_module_exit:
             try:
                 on_module_exit(span, module, (*arguments, *options.values()), result)
             except ValueError as error:
@@ -545,8 +533,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 
 
 def _operator_name(kernel: Any) -> str:
-    name: str = kernel.name().removeprefix(f"{NAMESPACE}::")
-    return name
+    return str(kernel.name()).removeprefix(f"{NAMESPACE}::")
 
 
 class _Functions(TorchFunctionMode):  # type: ignore[misc]

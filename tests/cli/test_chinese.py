@@ -101,3 +101,16 @@ def test_the_two_buffers_of_a_bank_conflict_are_joined_in_chinese(cli, monkeypat
     text = cli("explain", "rms_norm", "--x", "64x512:fp32", "--gamma", "512:fp32").out
     assert "x_fp32 和 x_fp32" in text
     assert " and " not in text
+
+
+def test_reasons_and_pairs_of_a_preflight_are_chinese(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    path = tmp_path / "calls.jsonl"
+    path.write_text(
+        '{"op": "rms_norm", "inputs": {"x": "4096x7168:bf16", "gamma": "7168:bf16"}}\n', "utf-8"
+    )
+    unknown = cli("preflight", str(path), "--product", "950", "--release", "8.3").out
+    assert "的规则从版本 9.1 起才已知" in unknown
+    compared = cli("preflight", str(path), "--products", "A2,950").out
+    assert "atlas_a2 与 ascend_950 上为 rstd 的最后一位" in compared
+    assert not re.search(r"\b(the|and|from)\b", unknown + compared)

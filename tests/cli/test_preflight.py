@@ -407,7 +407,7 @@ def test_sarif_has_what_the_schema_of_2_1_0_requires(cli, calls, tmp_path):
 
 def test_an_interruption_says_which_part_is_done(monkeypatch, capsys):
     from npu_sim.cli import output
-    from npu_sim.cli.interruption import Interruption
+    from npu_sim.cli.output import Interruption
 
     def work(report):
         report("checking calls", 0.62)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_sim.timelines.estimates import load_calibration
+from npu_sim.timelines.model import load_calibration
 from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv
 
 ROWS = (OTHER, *EMBEDDING, GRAD)

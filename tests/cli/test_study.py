@@ -193,6 +193,14 @@ def test_caveats_are_listed_and_run(cli):
     assert "did you mean saturation" in refused.err
 
 
+def test_a_caveat_without_an_experiment_is_explained(cli):
+    shown = " ".join(cli("caveats", "rows_above_int32").out.split())
+    assert "exceeds INT32_MAX (<int32_max>)" in shown
+    assert "no experiment shows it" in shown
+    (statement,) = cli("caveats", "few_cores", "--json").data["statements"]
+    assert (statement["operator"], statement["argument"]) == ("SwiGlu", "x")
+
+
 def test_a_study_of_orders_explains_why_it_refuses_the_determinism_switch(cli):
     refused = cli("study", "determinism", *TOKENS, "--deterministic")
     assert refused.code == 64

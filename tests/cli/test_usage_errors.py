@@ -1,11 +1,13 @@
 """Usage errors: exit code 64 and the outcome ``usage``, with options in command-line form."""
 
+import pickle
 import socket
 
 import pytest
 
 from npu_sim.cli.output import in_shell_form
 from npu_sim.cores import config_directory
+from npu_sim.language import Argument, Text, joined
 
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
 EMBEDDING = ("embedding_dense_backward", "--indices", "4096:int32", "--num-weights", "10")
@@ -215,17 +217,19 @@ def test_messages_on_the_command_line_use_option_syntax(cli):
 
 
 @pytest.mark.parametrize(
-    ("python", "shell"),
+    ("argument", "python", "shell"),
     [
-        ('allowed with limits="hardware" alone', "allowed with --limits hardware alone"),
-        ("go on with resume=True, or not", "go on with --resume, or not"),
-        ('soc="Ascend910B3"', "--soc Ascend910B3"),
-        ("npu_sim.plan needs no memory for it", "npu-sim plan needs no memory for it"),
-        ("rows = 3, num_topk=4", "rows = 3, num_topk=4"),
+        (Argument("limits", "hardware"), 'limits="hardware"', "--limits hardware"),
+        (Argument("core_order", "random"), 'core_order="random"', "--core-order random"),
+        (Argument("resume", True), "resume=True", "--resume"),
     ],
 )
-def test_python_keywords_become_command_line_options(python, shell):
-    assert in_shell_form(python) == shell
+def test_arguments_in_messages_are_options_on_the_command_line(argument, python, shell):
+    nested = Text("allowed with {argument} alone", argument=argument)
+    message = joined((Text("rows = {rows}: {why}", rows=3, why=nested), nested))
+    assert str(message).count(f"allowed with {python} alone") == 2
+    assert in_shell_form(message) == message.replace(python, shell)
+    assert pickle.loads(pickle.dumps(argument)).option == shell
 
 
 def test_the_exit_codes_are_in_the_help(cli):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.device_kit.run_on_device import CALLS as CALLS_OF_TORCH
 from npu_sim.device_kit.run_on_device import checksum, floating, make_input, random_bits
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,17 @@ def test_an_honest_device_is_confirmed(kit):
 
 
 @pytest.mark.long
+def test_every_call_of_a_chosen_kit_is_confirmed(tmp_path):
+    made = npu_sim.kit(soc=SOC, release=RELEASE, out=tmp_path / "kit")
+    assert {*made.calls} == {*CALLS_OF_TORCH}
+    run(tmp_path / "kit", "", 0, "--runs", "1")
+    answer = npu_sim.check_kit(tmp_path / "kit")
+    assert not answer.contradicted, found_in(answer)
+    assert {mode.number for mode in answer.modes} == {*range(1, sum(made.calls.values()) + 1)}
+    assert {mode.outcome for mode in answer.modes} == {"confirmed"}
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lie", "finding"),
     [
@@ -165,6 +177,33 @@ def test_without_torch_npu_the_script_says_what_it_needs(kit):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("python", [sys.executable, os.environ.get("NPU_SIM_PYTHON_3_8")])
+def test_the_script_runs_without_npu_sim(kit, python):
+    """NPU_SIM_PYTHON_3_8 names a Python 3.8 with NumPy."""
+    if python is None:
+        pytest.skip("NPU_SIM_PYTHON_3_8 names no Python")
+    lines = (kit / "calls.jsonl").read_text().splitlines()[:2]
+    refused = json.loads(lines[1])
+    refused["inputs"]["x"]["shape"] = [1, 33]
+    (kit / "calls.jsonl").write_text(f"{lines[0]}\n{json.dumps(refused)}\n")
+    done = subprocess.run(
+        [python, "run_on_device.py", "--no-profile"],
+        cwd=kit,
+        env={"PYTHONPATH": str(Path(__file__).parent / "bare")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (
+        json.loads((kit / "results" / number / "done.json").read_text())
+        for number in ("001", "002")
+    )
+    assert [run["count"] for mode in first["modes"] for run in mode["runs"]] == [3, 2]
+    assert first["modes"][0]["runs"][0]["results"]["y.bfloat16"] == first["inputs"]["x"]
+    assert [mode["error"][-6:] for mode in second["modes"]] == ["561002", "561002"]
+
+
 def test_a_folder_in_use_is_not_written_to(kit):
     with pytest.raises(npu_sim.UsageError, match="not an empty folder"):
         npu_sim.kit(soc=SOC, out=kit)
@@ -181,6 +220,9 @@ def test_calls_that_torch_does_not_reach_are_listed(tmp_path):
 def test_inputs_are_the_same_on_every_machine():
     assert [hex(bits) for bits in random_bits(1, 2)] == ["0x910a2dec89025cc1", "0xbeeb8da1658eec67"]
     tensor = {"shape": [64, 3], "dtype": "float32", "seed": 5, "values": "special"}
-    assert checksum(make_input(tensor))[:16] == "4ae16e1039e3fc0d"
+    assert checksum(make_input(tensor))[:16] == "d1610c3a0e0ec2f7"
+    positive = make_input({**tensor, "values": "positive"})
+    assert np.all(positive > 0)
+    assert checksum(positive)[:16] == "c6d01254ae9c5d5c"
     values = floating(random_bits(3, 4096), "float16", special=False).view(np.float16)
     assert 0.125 <= np.abs(values).min() <= np.abs(values).max() < 2

@@ -10,8 +10,7 @@ import pytest
 
 from npu_sim import diagnose
 from npu_sim.failures.device_exceptions import FACTS, KERNEL_NAME
-from npu_sim.failures.forms import FORMS, PREFIX
-from npu_sim.failures.reader import MOST_CHARACTERS
+from npu_sim.failures.reader import FORMS, MOST_CHARACTERS, PREFIX
 from npu_sim.show.layout import wrapped
 
 PATTERNS = {
@@ -19,7 +18,7 @@ PATTERNS = {
     **{pattern.pattern: pattern for _, pattern in FACTS},
     **{
         value.pattern: value
-        for module in ("device_exceptions", "forms", "reader")
+        for module in ("device_exceptions", "reader")
         for value in vars(importlib.import_module(f"npu_sim.failures.{module}")).values()
         if isinstance(value, re.Pattern)
     },

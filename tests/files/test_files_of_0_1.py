@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from npu_sim.sweeps.writers import open_columns
-from npu_sim.timelines.estimates import load_calibration
+from npu_sim.timelines.model import load_calibration
 from tests.cli.runner import npu_sim as command
 
 FILES = Path(__file__).parents[1] / "data" / "files_0_1"

@@ -85,7 +85,7 @@ for number in range(600):
     if child == 0:
         if number % 20 == 0:
             compute()
-        npu_sim.kernels.engine.threads.threads_for(1 << 20)
+        npu_sim.kernels.engine.compile.threads_for(1 << 20)
         os._exit(0)
     os.waitpid(child, 0)
 print("ended")

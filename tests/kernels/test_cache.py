@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npu_sim import system
-from npu_sim.kernels.engine import cache as kernel_cache
+from npu_sim.kernels.engine import codegen as kernel_cache
 from npu_sim.kernels.engine.compile import PLAIN
 
 pytestmark = pytest.mark.skipif(
@@ -238,8 +238,8 @@ def test_the_key_changes_with_the_source(monkeypatch, tmp_path):
     package = tmp_path / "npu_sim"
     engine = package / "kernels" / "engine"
     engine.mkdir(parents=True)
-    (engine / "cache.py").write_text("changed")
-    monkeypatch.setattr(kernel_cache, "__file__", str(engine / "cache.py"))
+    (engine / "codegen.py").write_text("changed")
+    monkeypatch.setattr(kernel_cache, "__file__", str(engine / "codegen.py"))
     assert kernel_cache.source_digest.__wrapped__() != before
 
 
@@ -280,7 +280,7 @@ def test_what_a_killed_process_leaves_goes_with_the_next_write(tmp_path):
     path = tmp_path / "cache" / "source" / "kernel"
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from npu_sim.kernels.engine import cache\n"
+        "from npu_sim.kernels.engine import codegen as cache\n"
         "cache.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "cache.write_kernel(Path(sys.argv[1]), 'key', b'half')"
     )

@@ -7,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.kernels.engine.threads import aligned
+from npu_sim.kernels.engine.compile import aligned
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
 from tests.golden import DATA
 from tests.kernels.test_moe_token_unpermute import DTYPES, assert_same, bits, case, typed

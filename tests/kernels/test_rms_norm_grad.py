@@ -70,7 +70,8 @@ def golden_split(meta):
 def compute(split, dy, x, rstd, gamma, deterministic=False, order=SEQUENTIAL, seed=0):
     dx, dgamma = np.empty(x.shape, x.dtype), np.empty(x.shape[1], F)
     stored = [storage_view(np.ascontiguousarray(array)) for array in (dy, x, rstd, gamma)]
-    kernels.rms_norm_grad(*stored, split, deterministic, order, seed, storage_view(dx), dgamma)
+    rows = kernels.Rows(*stored, storage_view(dx))
+    kernels.rms_norm_grad(rows, split, deterministic, order, seed, dgamma)
     return dx, dgamma
 
 

@@ -92,9 +92,8 @@ def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns, offset):
     rstd, dgamma = rng.uniform(0.5, 2, 7).astype(F), np.empty(columns, F)
 
     def compute(out):
-        rms_norm_grad.rms_norm_grad(
-            dy, x, rstd, gamma, rms_norm_grad.Split(path, 3, 3), False, 0, 0, out, dgamma
-        )
+        rows = rms_norm_grad.Rows(dy, x, rstd, gamma, out)
+        rms_norm_grad.rms_norm_grad(rows, rms_norm_grad.Split(path, 3, 3), False, 0, 0, dgamma)
 
     through, past = both_ways(monkeypatch, rms_norm_grad, 7, columns, dtype, offset, compute)
     assert np.array_equal(through, past)

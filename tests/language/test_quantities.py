@@ -1,7 +1,6 @@
 import pytest
 
-from npu_sim.language import using_language
-from npu_sim.language.quantities import calls_text, time_text, ulp_text
+from npu_sim.language import calls_text, time_text, ulp_text, using_language
 
 
 @pytest.mark.parametrize(

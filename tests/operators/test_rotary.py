@@ -123,6 +123,13 @@ def test_warnings(operator, x, cos, changed, code):
     assert code in codes(operator, x, cos, **changed)
 
 
+def test_the_state_that_a_3d_gradient_leaves_behind_names_the_mended_software():
+    plan = call(GRADIENT, "57x5x66:fp32", "57x1x66:fp32", release="9.0")
+    (warning,) = (one for one in plan.caveats if one.code == "tnd_flag_stays_set")
+    assert (warning.since, warning.until) == ("8.5", "release 9.1 of 17 July 2026")
+    assert "tnd_flag_stays_set" not in codes(GRADIENT, "57x5x66:fp32", "57x1x66:fp32")
+
+
 def test_plain_calls_have_no_warnings():
     assert codes(FORWARD, "4096x1x16x128:bf16", "4096x1x1x128:bf16") == set()
     dy = "2x8x4x64:bf16"

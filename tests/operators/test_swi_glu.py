@@ -193,6 +193,7 @@ def test_fusing_changes_a_quarter_of_the_elements(dtype, most_ulp):
     cause = next(one for one in fused.causes if one.name == "fused_differs")
     assert 0.2 < float(cause.note.split()[0]) / 100 < 0.35
     assert 1 <= cause.max_ulp <= most_ulp
+    assert cause.note.split(" differ")[0] in " ".join(str(study).split())
     assert "float32, silu rounded before the product" not in by_variant
 
 

@@ -6,7 +6,7 @@ import yaml
 from npu_sim.questions.calibrate import calibrate
 from npu_sim.show.profiles import calibration_yaml
 from npu_sim.status import UsageError
-from npu_sim.timelines.estimates import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, load_calibration
+from npu_sim.timelines.model import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, load_calibration
 from tests.measured import OTHER, Row, write_csv
 
 DEVICE = {"soc": "Ascend910B3", "release": "8.3"}

@@ -6,7 +6,7 @@ from npu_sim.files.device_profile import read_device_profile
 from npu_sim.questions.calibrate import calibrate
 from npu_sim.questions.measured_profile import read_profile
 from npu_sim.status import UsageError
-from npu_sim.timelines.estimates import READS_AND_WRITES
+from npu_sim.timelines.model import READS_AND_WRITES
 from tests.measured import GRAD, Row, write_data_base
 from tests.questions.test_calibrate import CYCLES_1024, DEVICE, forward, stream
 

@@ -13,8 +13,8 @@ from npu_sim.operators.timelines import program_of, timeline, tracks
 from npu_sim.show import document_of
 from npu_sim.show.comparisons import range_bars
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import Document, Drawing, Picture, Section
 from npu_sim.show.html import render
+from npu_sim.show.layout import Document, Drawing, Picture, Section
 from npu_sim.show.pictures import order_strip, order_strip_data
 from npu_sim.show.plans import plan_report
 from npu_sim.show.studies import rounding_errors, study_report
@@ -327,6 +327,18 @@ def test_pictures_that_scroll_have_a_sign_on_narrow_pages(page):
         found = browser.driver.execute_script(signs)
         assert found
         assert all(scrolls == has_sign == is_narrow for scrolls, has_sign in found)
+
+
+def test_labels_of_many_devices_do_not_widen_a_phone_page(browser, tmp_path):
+    report = tmp_path / "diff.html"
+    call = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
+    chip = npu_sim.load_profile("A2").product.model_copy(update={"name": "a_chip_of_our_own"})
+    own = npu_sim.load_profile("A2").model_copy(update={"product": chip})
+    compared = npu_sim.diff("rms_norm_grad", **call, product=["A2", own])
+    report.write_text(render(document_of(compared)), encoding="utf-8")
+    browser.open(report.as_uri())
+    set_width(browser, 375)
+    assert browser.driver.execute_script("return document.scrollingElement.scrollWidth") <= 375
 
 
 def test_wide_tables_take_the_width_of_the_page(browser, tmp_path):

@@ -5,9 +5,8 @@ import re
 import pytest
 
 from npu_sim.show.curves import Axis, Bound, Curve, curve_figure
-from npu_sim.show.document import table_report
 from npu_sim.show.html import render
-from npu_sim.show.layout import Table
+from npu_sim.show.layout import Table, table_report
 from npu_sim.show.plans import plan_report
 from tests.show.test_reports import planned
 

@@ -1,10 +1,15 @@
 """Every caveat experiment compared with a small independent calculation."""
 
+import gzip
+import json
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.studies.caveats import CAVEATS, find_caveat
+from npu_sim.studies.caveats import CAVEATS, find_caveat, statements_of
+from tests.operators.test_recorded_calls import OPERATORS, RECORDED, product
 
 
 def numbers(name):
@@ -133,8 +138,28 @@ def test_gradients_of_probs_differ_where_folds_do():
     assert [columns for columns, count in differing.items() if count] == [300, 2048]
 
 
-def test_a_code_without_an_experiment_is_left_to_its_plan():
-    with pytest.raises(npu_sim.UsageError) as refused:
-        find_caveat("buffers_exceed_unified_buffer")
-    assert "no experiment shows such a caveat" in refused.value.message
-    assert "the plan that prints another code explains it" in refused.value.hint
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_code_of_a_plan_is_explained_by_its_sentence(operator):
+    calls = json.loads(gzip.decompress((RECORDED / f"{operator}.json.gz").read_bytes()))
+    for call, status, _ in calls[:400]:
+        options = {"operator": operator, **call}
+        profile = options.pop("profile", "atlas_a2")
+        device = product(profile) if profile.endswith(".yaml") else profile
+        with suppress(npu_sim.UsageError):  # tensors beyond int64
+            caveats = () if status else npu_sim.plan(product=device, **options).caveats
+            for caveat in caveats:
+                sentences = [one.message.template for one in statements_of(caveat.code)]
+                assert caveat.message.template in sentences, caveat.code
+
+
+def test_codes_of_a_family_are_explained():
+    (limit,) = statements_of("hardware_limit_l0c")
+    assert limit.argument == "deterministic"
+    assert "bytes of <name>, there are <available>" in limit.message
+
+
+def test_a_code_without_an_experiment_has_none_and_an_unknown_one_is_refused():
+    assert find_caveat("buffers_exceed_unified_buffer") is None
+    with pytest.raises(npu_sim.UsageError, match="no such caveat") as refused:
+        find_caveat("buffers_exceed_unified_bufer")
+    assert "did you mean buffers_exceed_unified_buffer" in refused.value.hint

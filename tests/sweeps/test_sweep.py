@@ -16,7 +16,7 @@ from npu_sim.sweeps.engine import LocalEngine, record_dtype
 from npu_sim.sweeps.records import largest_values, record_columns
 from npu_sim.sweeps.runner import planned_record, sampled_rows
 from npu_sim.sweeps.space import make_space
-from npu_sim.tiling.fields import FP32_VALUE, table
+from npu_sim.tiling.common import FP32_VALUE, table
 from tests.sweeps.compared import mismatches
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
@@ -237,6 +237,12 @@ def test_invalid_options_are_named(small, options, texts):
 def test_sizes_beyond_64_bits_are_refused():
     with pytest.raises(npu_sim.UsageError, match="beyond 64 bits"):
         npu_sim.sweep("embedding_dense_backward", {"num_weights": 2**40, "dim": 2**40})
+
+
+def test_tensors_beyond_int64_are_refused_as_by_plan():
+    grid = {"row": [1, 1 << 40], "col": [16, 1 << 40]}
+    with pytest.raises(npu_sim.UsageError, match="as shapes of the product are int64"):
+        npu_sim.sweep("rms_norm", grid)
 
 
 def test_spaces_can_be_pickled(small):

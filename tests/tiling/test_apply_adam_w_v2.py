@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import load_profile
 from npu_sim.tiling import apply_adam_w_v2 as tiler
-from npu_sim.tiling import plan_kernel
+from npu_sim.tiling import decode_tiling, find_structure, layout, pack, plan_kernel
 from npu_sim.tiling.ascend_950 import apply_adam_w_v2 as later
 from npu_sim.tiling.common import BF16, FP32
-from npu_sim.tiling.structures import decode_tiling, find_structure, layout, pack
 from tests.compiled_planners import compiled
 from tests.golden import release_lines, tiling_lines
 from tests.rules import rules_of

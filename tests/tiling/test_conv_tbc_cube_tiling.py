@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import conv_tbc_backward as model
+from npu_sim.tiling.common import FAILED, SUCCESS
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import ConvTbcProblem, output_time
-from npu_sim.tiling.fields import FAILED, SUCCESS
 from tests.compiled_planners import compiled
 
 A2 = load_profile(None, "Ascend910B1").device

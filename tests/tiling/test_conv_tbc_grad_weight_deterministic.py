@@ -5,9 +5,9 @@ import pytest
 from npu_sim.cores import load_profile
 from npu_sim.tiling import conv_tbc_backward as model
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.common import FAILED
 from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as calls
 from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
-from npu_sim.tiling.fields import FAILED
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
 from tests.reference.conv_tbc_grad_weight_deterministic import plan as reference_plan

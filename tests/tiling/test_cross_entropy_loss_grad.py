@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import cross_entropy_loss_grad as ce
 from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.common import BF16, FP16, FP32
-from npu_sim.tiling.fields import FAILED
+from npu_sim.tiling.common import BF16, FAILED, FP16, FP32
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
 from tests.rules import rules_at_any_release, rules_of

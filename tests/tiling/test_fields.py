@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.tiling.fields import (
+from npu_sim.tiling.common import (
     FAILED,
     FP32_VALUE,
     STATUS,

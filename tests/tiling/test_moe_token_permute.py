@@ -8,8 +8,7 @@ from npu_sim.cores import load_profile
 from npu_sim.releases import release_switches
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.common import FP16, FP32, element_bytes
-from npu_sim.tiling.fields import FAILED, SUCCESS, table
+from npu_sim.tiling.common import FAILED, FP16, FP32, SUCCESS, element_bytes, table
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
 
@@ -118,10 +117,7 @@ def test_every_id_is_sorted_by_exactly_one_core(one, device):
     assert all(
         left[1] == right[0] for left, right in pairwise([(None, 0), *ranges, (entries, None)])
     )
-    for share, loops, piece, last in (
-        (sort.core_entries, sort.core_loops, sort.core_piece, sort.core_last_piece),
-        (sort.last_entries, sort.last_loops, sort.last_piece, sort.last_last_piece),
-    ):
+    for share, loops, piece, last in (sort.core, sort.last):
         assert (loops - 1) * piece + last == share
         assert piece <= sort.most_entries
         assert entries == 0 or 0 < last <= piece

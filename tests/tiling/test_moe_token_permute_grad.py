@@ -8,8 +8,7 @@ from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_permute_grad as moe
 from npu_sim.tiling import moe_token_unpermute as token_sums
 from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.common import DTYPE_CODES, align
-from npu_sim.tiling.fields import FAILED, SUCCESS
+from npu_sim.tiling.common import DTYPE_CODES, FAILED, SUCCESS, align
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
 

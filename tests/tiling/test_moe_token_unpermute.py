@@ -9,8 +9,7 @@ from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling import moe_token_unpermute as token_sums
 from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.common import align
-from npu_sim.tiling.fields import SUCCESS
+from npu_sim.tiling.common import SUCCESS, align
 from tests.compiled_planners import compiled
 from tests.golden import release_lines, tiling_lines
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.common import DTYPE_CODES
-from npu_sim.tiling.fields import FAILED, SUCCESS
+from npu_sim.tiling.common import DTYPE_CODES, FAILED, SUCCESS
 from npu_sim.tiling.moe_token_unpermute import NO_PROBS
 from tests.compiled_planners import compiled
 from tests.golden import release_lines, tiling_lines

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling.common import BF16, FP16, FP32
-from npu_sim.tiling.fields import FAILED, SUCCESS, table
+from npu_sim.tiling.common import BF16, FAILED, FP16, FP32, SUCCESS, table
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_NORMAL, KEY_SINGLE_ROW, KEY_SPLIT_D, buffers
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.common import BF16, FP16, FP32, element_bytes
-from npu_sim.tiling.fields import vendor_fields
+from npu_sim.tiling.common import BF16, FP16, FP32, element_bytes, vendor_fields
 from npu_sim.tiling.rms_norm_grad import Shapes, buffers, shape_error
 from tests.compiled_planners import compiled
 from tests.golden import tiling_lines

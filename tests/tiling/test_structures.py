@@ -8,8 +8,7 @@ import pytest
 
 from npu_sim import UsageError, decode_tiling
 from npu_sim.releases import release_names
-from npu_sim.tiling import plan_kernel
-from npu_sim.tiling.structures import find_structure, flattened, layout, pack, structures
+from npu_sim.tiling import find_structure, flattened, layout, pack, plan_kernel, structures
 from tests.cli.runner import npu_sim
 from tests.golden import tiling_lines
 

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.operators.timelines import timeline
-from npu_sim.timelines.estimates import (
+from npu_sim.timelines.model import (
     READS_AND_WRITES,
     WRITES_ONLY,
     Calibration,
     Ceiling,
+    LaunchEstimate,
     estimate_of_call,
 )
-from npu_sim.timelines.model import LaunchEstimate
 from npu_sim.timelines.vector_pipe import halving, row_conflicts, source_conflict, strided_conflict
 from tests.timelines.calls import CALLS
 

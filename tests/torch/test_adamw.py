@@ -64,6 +64,16 @@ def test_a_fused_step_is_recorded_as_a_call_for_each_parameter(amsgrad):
     assert npu_sim.plan(operator, **inputs).launches
 
 
+def test_a_learning_rate_that_is_a_tensor_has_no_call():
+    parameter = torch.nn.Parameter(torch.randn(8))
+    parameter.grad = torch.randn(8)
+    with npu_sim.torch.record() as recording:
+        torch.optim.AdamW([parameter], lr=torch.tensor(0.1), fused=True).step()
+    assert len(recording) == 0
+    (entry,) = recording.not_covered()["not_recognised"]
+    assert "lr is a tensor" in entry["why"]
+
+
 def test_an_unfused_step_is_a_remark():
     parameter = torch.nn.Parameter(torch.randn(8))
     parameter.grad = torch.randn(8)
@@ -95,6 +105,8 @@ def test_a_model_with_an_optimizer_updates_every_parameter(optimizer):
     assert recording.count("apply_adam_w_v2") == (7 if optimizer else 0)
     elements = [line["inputs"]["var"] for line in recording if line["op"] == "apply_adam_w_v2"]
     assert sorted(elements) == (["16:fp32", "4:fp32"] if optimizer else [])
+    names = [line["name"] for line in recording if line["op"] == "apply_adam_w_v2"]
+    assert names == (["layer.weight", "layer.bias and 1 more"] if optimizer else [])
 
 
 def test_another_optimizer_is_an_error():

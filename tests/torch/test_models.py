@@ -49,12 +49,39 @@ def test_a_whole_model_has_an_answer_in_a_minute(name, transformers):
     norms = 4 if config["model_type"] == "qwen3_moe" else 2
     assert counts["rms_norm"] == counts["rms_norm_grad"] == norms * LAYERS[name] + 1
     assert counts["cross_entropy_loss_grad"] == counts["embedding_dense_backward"] == 1
+    for forward, times in (("rotary_position_embedding", 2), ("swi_glu", 1)):
+        assert counts[forward] == counts[f"{forward}_grad"] == times * LAYERS[name]
     experts = 0 if config["model_type"] == "llama" else LAYERS[name]
     for suffix in ("permute", "permute_grad", "unpermute", "unpermute_grad"):
         assert counts.get(f"moe_token_{suffix}", 0) == experts
     assert not matrix.faults()
     assert all(sums.bound_us > 0 for sums in matrix.totals().values())
     assert matrix.recorded["not_modelled"]["aten::mm"] > 0
+
+
+def test_a_dense_step_has_the_launches_of_a_public_profile(transformers):
+    """Specification page dense_step: 4 norms, 2 rotations and 1 SwiGlu in each of 28 layers.
+
+    Its count leaves the last norm out; its 57 updates are of tensors that the trainer joined.
+    """
+    matrix = npu_sim.model(MODELS / "qwen3_0_6b.json", sequence=4096, optimizer="adamw")
+    counts: dict[str, int] = {}
+    for row in matrix.rows:
+        counts[row.op] = counts.get(row.op, 0) + row.count
+    assert counts == {
+        "rms_norm": 4 * 28 + 1,
+        "rms_norm_grad": 4 * 28 + 1,
+        "rotary_position_embedding": 2 * 28,
+        "rotary_position_embedding_grad": 2 * 28,
+        "swi_glu": 28,
+        "swi_glu_grad": 28,
+        "apply_adam_w_v2": 11 * 28 + 2,
+        "cross_entropy_loss_grad": 1,
+        "embedding_dense_backward": 1,
+    }
+    shapes = {row.inputs.partition(",")[0] for row in matrix.rows if row.op != "apply_adam_w_v2"}
+    assert {"x 1x16x4096x128:bf16", "x 1x8x4096x128:bf16", "x 1x4096x6144:bf16"} <= shapes
+    assert not matrix.faults()
 
 
 def test_a_type_takes_sizes(transformers, tmp_path):

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_sim.cli.errors import refusal_in_shell_form
 from npu_sim.cli.operators import named_values, read_arrays, typed_arrays, typed_specs
-from npu_sim.cli.options import BOTH_MODES, WRITES, Option, Options, chosen_release, command
+from npu_sim.cli.options import BOTH_MODES, RUN, WRITES, Option, Options, chosen_release, command
 from npu_sim.cli.output import (
     REFUSED,
     command_on,
@@ -18,6 +17,7 @@ from npu_sim.cli.output import (
     print_csv,
     print_json,
     print_text,
+    refusal_in_shell_form,
     reproducing_command,
     show_answer,
     write_figure,
@@ -74,8 +74,10 @@ def plan_command(operator: str, arguments: Arguments, options: Options) -> None:
     else:
         from npu_sim.show.text import plan_view, workspace_tables
 
-        workspace = ["", workspace_tables(result.workspace)] if options.workspace else []
-        print_text(plan_view(result), *workspace)
+        print_text(
+            plan_view(result),
+            *(["", workspace_tables(result.workspace)] if options.workspace else []),
+        )
     exit_unless_runs(result)
 
 
@@ -93,7 +95,7 @@ def explain_command(operator: str, arguments: Arguments, options: Options) -> No
 
 
 @command(
-    "npu_sim.operators:run",
+    RUN,
     "product soc release deterministic limits core_order seed out rows rows_out threads report "
     "figure trace json",
     out=Option("File for the outputs: .npy for one, .npz for several.", Path | None, more=WRITES),
@@ -104,8 +106,8 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     """
     from npu_sim.files.tensors import write_tensors
     from npu_sim.files.writing import write_text
-    from npu_sim.kernels.engine.threads import limit_threads
-    from npu_sim.show.studies import rows_csv
+    from npu_sim.kernels.engine.compile import limit_threads
+    from npu_sim.show.studies import rows_csv, rows_view
 
     profile = options.profile()
     keywords = options.call | {"product": profile, "soc": None, "release": None, "out": None}
@@ -125,13 +127,14 @@ def run_command(operator: str, arguments: Arguments, options: Options) -> None:
     reproducing = command_on(profile, core_order=options.core_order, seed=options.seed)
     pictures = write_files(result, profile, options, reproducing, variable_rows or ())
     if options.json:
-        outcome = "ran" if result.plan.overflow is None else result.plan.outcome
-        data = {"outcome": outcome, **result.as_dict()}
+        data = {
+            "outcome": "ran" if result.plan.overflow is None else result.plan.outcome,
+            **result.as_dict(),
+        }
         if variable_rows is not None:
             data["rows"] = [row for output in variable_rows for row in output.as_dicts()]
         print_json("run", {**data, **pictures})
     else:
-        from npu_sim.show.studies import rows_view
         from npu_sim.show.text import result_view
 
         print_text(result_view(result))
@@ -153,8 +156,9 @@ def diff_command(operator: str, arguments: Arguments, options: Options) -> None:
     """
     from npu_sim.releases import default_release
 
-    release = chosen_release(options)
-    comparison = options.answer(operator, release=release, **typed_specs(operator, arguments))
+    comparison = options.answer(
+        operator, release=chosen_release(options), **typed_specs(operator, arguments)
+    )
     defaults = DEVICE_OF_REPORT | {("--release", "--releases"): default_release()}
     show_answer("diff", comparison, options, reproducing_command(defaults), csv="rows")
 
@@ -174,8 +178,7 @@ def limits_command(operator: str, arguments: Arguments, options: Options) -> Non
     """Find the documented and the hardware bounds of an argument on every product."""
     from npu_sim.releases import default_release
 
-    reserved = inspect.signature(options.function).parameters
-    natural = named_values("set", options.set or (), reserved)
+    natural = named_values("set", options.set or (), inspect.signature(options.function).parameters)
     table = options.answer(operator, **{**typed_specs(operator, arguments), **natural})
     defaults = DEVICE_OF_REPORT | {("--release",): default_release()}
     show_answer("limits", table, options, reproducing_command(defaults), csv="rows")
@@ -198,7 +201,7 @@ def verify_command(operator: str, arguments: Arguments, options: Options) -> Non
     """Test whether a product can have produced measured outputs (.npy files under the names of the
     results) from the inputs, bit by bit. SoC, release and determinism are optional.
     """
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
 
     arrays = read_arrays(operator, arguments)
     if options.against is not None:
@@ -266,12 +269,16 @@ def timeline_command(operator: str, arguments: Arguments, options: Options) -> N
         _write_report(options, chosen, timed)
     if options.figure is not None:
         if len(timed) != 1:
-            message = Text("figure = {figure}: a picture shows one call on one SoC", options)
-            raise UsageError("figure", message, "--report shows several")
+            raise UsageError(
+                "figure",
+                Text("figure = {figure}: a picture shows one call on one SoC", options),
+                "--report shows several",
+            )
         write_figure(options.figure, timed[0][2])
     if options.json:
-        records = [row.as_dict() for row in rows]
-        print_json("timeline", {"label": "lower bound", "timelines": records})
+        print_json(
+            "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
+        )
     else:
         _print_timelines(rows)
     if len(rows) == 1:
@@ -285,7 +292,7 @@ def _rows(
     from npu_sim.operators import plan
     from npu_sim.operators.timelines import timeline
     from npu_sim.questions.preflight import chosen_columns
-    from npu_sim.timelines.estimates import load_calibration
+    from npu_sim.timelines.model import load_calibration
 
     calibration = options.calibration and load_calibration(options.calibration)
     profiles, products, socs = [chosen], options.products, options.socs
@@ -324,11 +331,14 @@ def _calls(operator: str, specs: Arguments, vary: str | None) -> Iterator[tuple[
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
         message = Text("vary = {vary} is not of the form name=values", vary=repr(vary))
-        names = ", ".join(axis.name for axis in declared.axes)
-        hint = Text(
-            "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}", names=names
+        raise UsageError(
+            "vary",
+            message,
+            Text(
+                "write AXIS=VALUE,VALUE or AXIS=FIRST..LAST:+STEP with one of: {names}",
+                names=", ".join(axis.name for axis in declared.axes),
+            ),
         )
-        raise UsageError("vary", message, hint)
     values = axis_values(axis, axis.name, listed)
     if values.count > MOST_VARIED:
         message = Text("vary = {vary}: {count} values", vary=repr(vary), count=values.count)
@@ -356,8 +366,10 @@ def _write_report(
     drawn = timed[:MOST_DRAWN]
     events = EVENTS_OF_A_PIPE // len(drawn)
     works = [tracks(plan, row.profile, timeline, events) for row, plan, timeline in drawn]
-    bounds = [(row.name, timeline) for row, _, timeline in timed]
-    write_report(options.report, timeline_report(bounds, works, reproducing))
+    write_report(
+        options.report,
+        timeline_report([(row.name, timeline) for row, _, timeline in timed], works, reproducing),
+    )
 
 
 def _print_timelines(rows: list[Row]) -> None:
@@ -366,8 +378,7 @@ def _print_timelines(rows: list[Row]) -> None:
 
     if len(rows) == 1 and isinstance(rows[0].found, tuple):
         plan, timeline = rows[0].found
-        overflow = [overflow_text(plan), ""] if plan.overflow else []
-        print_text(*overflow, timeline_view(timeline))
+        print_text(*([overflow_text(plan), ""] if plan.overflow else []), timeline_view(timeline))
         return
     print_text(
         timelines_view(

@@ -25,7 +25,7 @@ def demo_command(options: Options) -> None:
     import time
 
     from npu_sim.framework.inference import arguments_of
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
     from npu_sim.operators import run
     from npu_sim.operators.shared.generate import generate
     from npu_sim.registry import load_operator
@@ -47,9 +47,13 @@ def demo_command(options: Options) -> None:
     first = run(operator, core_order="sequential", **call_options, **inputs)
     cold_seconds = time.perf_counter() - start
     second = run(operator, core_order="random", seed=options.seed + 1, **call_options, **inputs)
-    out = second.outputs["grad_weight"]
     warm = run(
-        operator, core_order="random", seed=options.seed + 1, out=out, **call_options, **inputs
+        operator,
+        core_order="random",
+        seed=options.seed + 1,
+        out=second.outputs["grad_weight"],
+        **call_options,
+        **inputs,
     )
     check = compare(first, second, data)
     if options.json:
@@ -183,9 +187,11 @@ def new_operator_command(name: Name, out: Folder = Path()) -> None:
 
     is_name = name.isidentifier() and not iskeyword(name) and name == name.lower()
     if not is_name or name in OPERATOR_NAMES or find_spec(name) is not None:
-        message = Text("name = {name} cannot be used", name=shown(name))
-        hint = "a Python name in lower case that neither an operator nor an installed module has"
-        raise UsageError("name", message, hint)
+        raise UsageError(
+            "name",
+            Text("name = {name} cannot be used", name=shown(name)),
+            "a Python name in lower case that neither an operator nor an installed module has",
+        )
     folder = out / name
     try:
         folder.mkdir(parents=True)

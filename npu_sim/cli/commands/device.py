@@ -1,4 +1,4 @@
-"""Commands on what a device left: ``profile``, ``diagnose`` and ``dump``."""
+"""Commands on what a device left: ``profile``, ``diagnose``, ``dump``, and ``kit``."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from npu_sim.cli.output import (
     print_text,
     reproducing_command,
     show_answer,
+    with_progress,
     write_report,
 )
 from npu_sim.language import Text
@@ -81,35 +82,41 @@ def profile_command(file: ProfileFile, options: Options) -> None:
         _calibrate(file, options)
         return
     if options.out is not None:
-        text = "out = {out}: there is nothing to write without --calibrate"
-        message = Text(text, out=options.out)
-        raise UsageError("out", message, "--calibrate --out FILE, or --report")
+        raise UsageError(
+            "out",
+            Text("out = {out}: there is nothing to write without --calibrate", out=options.out),
+            "--calibrate --out FILE, or --report",
+        )
     if options.against is not None:
         _compare(file, options.against, options)
         return
-    from npu_sim.show.profiles import is_chosen, measured_profile_view
+    from npu_sim.files.writing import write_text
+    from npu_sim.show.profiles import (
+        is_chosen,
+        measured_profile_view,
+        measured_report,
+        measured_trace,
+    )
 
     answer = options.answer(file)
     _require_kernel((launch.kernel for launch in answer.launches), options.kernel)
     if options.report is not None:
-        from npu_sim.show.profiles import measured_report
-
-        reproducing = reproducing_command(_device_of(answer))
-        write_report(options.report, measured_report(answer, reproducing))
+        write_report(
+            options.report, measured_report(answer, reproducing_command(_device_of(answer)))
+        )
     if options.trace is not None:
-        from npu_sim.files.writing import write_text
-        from npu_sim.show.profiles import measured_trace
-
-        trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
-        write_text(options.trace, trace)
+        write_text(
+            options.trace,
+            json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")),
+        )
     if options.csv:
-        facts = answer.group_facts()
-        print_csv(group for group in facts if is_chosen(group["kernel"], options.kernel))
-        return
-    if options.json:
+        print_csv(
+            group for group in answer.group_facts() if is_chosen(group["kernel"], options.kernel)
+        )
+    elif options.json:
         print_json("profile", answer.as_dict())
-        return
-    print_text(measured_profile_view(answer, options.details, options.kernel))
+    else:
+        print_text(measured_profile_view(answer, options.details, options.kernel))
 
 
 def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
@@ -118,8 +125,11 @@ def _require_kernel(kernels: Iterable[str], pattern: str) -> None:
 
     names = sorted(set(kernels))
     if not any(is_chosen(name, pattern) for name in names):
-        message = Text("kernel = {pattern}: no kernel has such a name", pattern=pattern)
-        raise UsageError("kernel", message, Text("kernels: {names}", names=", ".join(names)))
+        raise UsageError(
+            "kernel",
+            Text("kernel = {pattern}: no kernel has such a name", pattern=pattern),
+            Text("kernels: {names}", names=", ".join(names)),
+        )
 
 
 def _compare(file: Path, against: Path, options: Options) -> None:
@@ -132,16 +142,20 @@ def _compare(file: Path, against: Path, options: Options) -> None:
     _require_kernel((change.kernel for change in answer.kernels), options.kernel)
     kernels = (change for change in answer.kernels if is_chosen(change.kernel, options.kernel))
     answer = replace(answer, kernels=tuple(kernels))
-    csv = "kernels" if options.csv else ""
-    print_answer("profile_comparison", answer, as_json=options.json, csv=csv)
+    print_answer(
+        "profile_comparison", answer, as_json=options.json, csv="kernels" if options.csv else ""
+    )
 
 
 def _refuse(options: Options, names: Iterable[str], mode: str) -> None:
     """Raise UsageError for an option that another one excludes."""
     for name in names:
         if getattr(options, name):
-            message = Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode)
-            raise UsageError(name, message, "leave one of the two out")
+            raise UsageError(
+                name,
+                Text("{name} and {mode} exclude each other", name=f"--{name}", mode=mode),
+                "leave one of the two out",
+            )
 
 
 def _device_of(answer: "MeasuredProfile") -> dict[tuple[str, ...], str]:
@@ -227,8 +241,11 @@ def _call(text: str | None) -> tuple[str | None, dict[str, Any]]:
             return operator, inputs
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         pass
-    hint = "write a JSON object with op and inputs, as a line of a file of calls"
-    raise UsageError("call", Text("call = {call} is not a call", call=shown(text)), hint)
+    raise UsageError(
+        "call",
+        Text("call = {call} is not a call", call=shown(text)),
+        "write a JSON object with op and inputs, as a line of a file of calls",
+    )
 
 
 @command(
@@ -245,3 +262,47 @@ def dump_command(folder: Folder, options: Options) -> None:
     show_answer("dump", reading, options, reproducing_command({}))
     if reading.failed:
         sys.exit(DIFFERENT)
+
+
+CONTRADICTED = 1
+"""Exit code if anything that a device did is not as planned."""
+Calls = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[CALLS]",
+        help="File of calls, such as npu-sim record writes; without it, small calls that take "
+        "every path of every operator that the SoC has and torch_npu reaches.",
+    ),
+]
+EPILOGS = {
+    "kit": "Copy the folder to the machine with the device, run python run_on_device.py there, "
+    "copy it back, then npu-sim kit --check FOLDER. Exit code 1: something is not as planned."
+}
+
+
+@command(
+    "npu_sim.device_kit.folder:kit",
+    "soc release out check report json",
+    out=Option(kind=str, default="kit"),
+    check=Option(
+        "Judge the results that a device wrote into this folder, and write evidence.jsonl there.",
+        Path | None,
+    ),
+)
+def kit_command(calls: Calls = None, *, options: Options) -> None:
+    """Write calls for your device, with a script that runs them, and judge its results."""
+    if options.check is None:
+        if options.report is not None:
+            raise UsageError(
+                "report", "--report shows the results of a device", "add --check FOLDER"
+            )
+        print_answer("kit", options.answer(calls), as_json=options.json)
+        return
+    if calls is not None:
+        raise UsageError("calls", "CALLS and --check exclude each other", "leave one of them out")
+    from npu_sim.device_kit.check import check_kit
+
+    answer = with_progress(lambda report: check_kit(options.check, progress=report))
+    show_answer("kit_check", answer, options, reproducing_command({}))
+    if answer.contradicted:
+        sys.exit(CONTRADICTED)

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import WRITES, Option, Options, chosen_release, command
-from npu_sim.cli.output import print_json, print_text, reproducing_command, write_report
-from npu_sim.language import Text, Verbatim, say, translated
+from npu_sim.cli.output import (
+    INTERRUPTION,
+    print_json,
+    print_text,
+    reproducing_command,
+    write_report,
+)
+from npu_sim.language import Text, Verbatim, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -96,9 +101,12 @@ def preflight_command(calls: Calls, options: Options) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
     without data.
     """
-    whole = options.out is not None
-    release = chosen_release(options)
-    matrix = options.answer(calls, release=release, timed=options.timeline, whole=whole)
+    matrix = options.answer(
+        calls,
+        release=chosen_release(options),
+        timed=options.timeline,
+        whole=options.out is not None,
+    )
     _write(matrix, calls, options)
     _print(matrix, calls, options)
     if matrix.faults():
@@ -132,22 +140,17 @@ def _print(matrix: "Matrix", calls: Path, options: Options) -> None:
     if options.json:
         print_json("preflight", {"file": str(calls), **matrix.as_dict()})
         return
-    from npu_sim.show.preflight import matrix_view, times_parts
+    from npu_sim.show.preflight import in_a_line, matrix_view, times_parts
     from npu_sim.show.preflight_files import annotations, error_lines
 
     if options.lines:
         for line in error_lines(matrix, str(calls), str(options.baseline)):
-            print(_as_in_a_line(line))
+            print(line)
         return
-    print_text(matrix_view(matrix), *times_parts(matrix), wording=_as_in_a_line)
+    print_text(matrix_view(matrix), *times_parts(matrix), wording=in_a_line)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):
             print(line)
-
-
-def _as_in_a_line(text: str) -> str:
-    """Return a text with the hardware limits as a line of calls states them."""
-    return translated(text).replace('limits="hardware"', '"limits": "hardware"')
 
 
 def _write_report(matrix: "Matrix", name: str, options: Options) -> None:
@@ -181,8 +184,7 @@ def model_command(config: Config, options: Options) -> None:
     """Show the calls of a step of training of a model: outcome, path, launches, workspace, lower
     bound and estimate of each and in total, and where products differ.
     """
-    reserved = inspect.signature(options.function).parameters
-    sizes = named_values("set", options.set or (), reserved)
+    sizes = named_values("set", options.set or (), inspect.signature(options.function).parameters)
     values = {name: _json_or_text(text) for name, text in sizes.items()}
     matrix = options.answer(config, release=chosen_release(options), **values)
     _write_report(matrix, config, options)

@@ -7,7 +7,7 @@ import typer
 from npu_sim.cli.operators import Action, NpuSimGroup, add_action, typed_arrays
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import command_on, print_json, print_text, show_answer, write_report
-from npu_sim.language import Text, Verbatim, say
+from npu_sim.language import Text, Verbatim, joined, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -84,12 +84,14 @@ def certificate_command(operator: str, arguments: dict[str, Any], options: Optio
     call = _call(operator, arguments, options)
     order = {"core_order": options.core_order, "seed": options.seed}
     certificates = options.answer(operator, **call, **order)
-    found, lines = len(certificates), certificate_lines(certificates)
+    found, lines = len(certificates), list(certificate_lines(certificates))
     headline = say("{operator}: {found} classes of elements", operator=operator, found=found)
     data = {"certificates": [certificate.as_dict() for certificate in certificates]}
     if options.report is not None:
-        reproducing = command_on(call["product"], **order)
-        write_report(options.report, study_report(headline, lines, data, reproducing))
+        write_report(
+            options.report,
+            study_report(headline, lines, data, command_on(call["product"], **order)),
+        )
     if options.json:
         print_json("study", {"operator": operator, **data})
     else:
@@ -117,7 +119,7 @@ for _action in (
 
 def _call(operator: str, arguments: dict[str, Any], options: Options) -> dict[str, Any]:
     """Return the keywords of a study: arrays from files, or generated where shapes were typed."""
-    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.kernels.engine.compile import limit_threads
 
     profile = options.profile()
     limit_threads(options.threads)
@@ -146,6 +148,9 @@ def caveats_command(options: Options, name: Name = None) -> None:
         )
         return
     caveat = find_caveat(name)
+    if caveat is None:
+        _print_statements(name, options.json)
+        return
     numbers = caveat.experiment()
     if options.json:
         print_json("caveat", {**_data(caveat), "numbers": numbers})
@@ -153,6 +158,25 @@ def caveats_command(options: Options, name: Name = None) -> None:
     print_text(Text("{title} ({source})", caveat), "", *caveat.explain(numbers))
 
 
+def _print_statements(code: str, as_json: bool) -> None:
+    """Print how plans and runs state a caveat that no experiment shows."""
+    from npu_sim.studies.caveats import statements_of
+
+    found = statements_of(code)
+    if as_json:
+        print_json("caveat", {"codes": [code], "statements": [item._asdict() for item in found]})
+        return
+    for statement in found:
+        place = (statement.operator or "several operators", statement.argument.strip("*"))
+        print_text(Text("{message} ({place})", statement, place=joined(filter(None, place), ", ")))
+    print_text(
+        "",
+        Text(
+            "no experiment shows it: npu-sim plan and run state it with the numbers of the call, "
+            "npu-sim preflight FILE --fail-on caveat finds the calls that have it"
+        ),
+    )
+
+
 def _data(caveat: "Caveat") -> dict[str, Any]:
-    names = ("name", "title", "source", "codes")
-    return {name: getattr(caveat, name) for name in names}
+    return {name: getattr(caveat, name) for name in ("name", "title", "source", "codes")}

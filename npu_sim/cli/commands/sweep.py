@@ -6,18 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.cli.interruption import INTERRUPTION
 from npu_sim.cli.operators import named_values
 from npu_sim.cli.options import Option, Options, command
 from npu_sim.cli.output import (
+    INTERRUPTION,
     print_json,
     print_text,
     reproducing_command,
     with_progress,
     write_report,
 )
-from npu_sim.language import Text, Verbatim, joined, say
-from npu_sim.language.quantities import bytes_text
+from npu_sim.language import Text, Verbatim, bytes_text, joined, say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -134,15 +133,19 @@ def _swept(
     try:
         return options.function(operator, **keywords, progress=progress)
     except KeyboardInterrupt:
-        kept = "nothing is kept without --out"
-        if options.out:
-            kept = say(
-                "{done} of {total} rows are in {out}.partial; go on with --resume",
-                done=done,
-                total=total,
-                out=options.out,
+        INTERRUPTION.report(
+            say(
+                "interrupted: {kept}",
+                kept=say(
+                    "{done} of {total} rows are in {out}.partial; go on with --resume",
+                    done=done,
+                    total=total,
+                    out=options.out,
+                )
+                if options.out
+                else "nothing is kept without --out",
             )
-        INTERRUPTION.report(say("interrupted: {kept}", kept=kept))
+        )
         raise
 
 
@@ -166,8 +169,10 @@ def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
     from npu_sim.sweeps.maps import sweep_map
 
     area, curves = sweep_map(summary.space), sweep_curves(summary.space)
-    reproducing = _reproducing_command(options.seed, options.grid)
-    write_report(options.report, sweep_report(summary, area, curves, reproducing))
+    write_report(
+        options.report,
+        sweep_report(summary, area, curves, _reproducing_command(options.seed, options.grid)),
+    )
     return {"map": area, "curves": curves}
 
 
@@ -185,8 +190,11 @@ def _print_summary(
     from npu_sim.sweeps.records import SHOWN_VALUES
 
     data = summary.as_dict()
-    rate = _rate_text(summary.rows_now / max(summary.seconds, 1e-9))
-    pace = say("{rate}; {seconds:.1f} s in all", rate=rate, seconds=seconds)
+    pace = say(
+        "{rate}; {seconds:.1f} s in all",
+        rate=_rate_text(summary.rows_now / max(summary.seconds, 1e-9)),
+        seconds=seconds,
+    )
     lines = [("plans", str(summary.rows), pace)]
     for name, counts in data["counts"].items():
         most = sorted(counts.items(), key=lambda item: -item[1])
@@ -199,21 +207,22 @@ def _print_summary(
         lines.append((name, joined(shown, ", ") + more, ""))
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
-        size = bytes_text(peak["bytes"])
-        most_bytes = say("at most {size} ({column})", size=size, column=peak["column"])
+        most_bytes = say(
+            "at most {size} ({column})", size=bytes_text(peak["bytes"]), column=peak["column"]
+        )
         call = ", ".join(f"{name} {value}" for name, value in peak["call"].items())
         lines.append(("workspace", most_bytes, call))
     lines += [("left out", product, reason) for product, reason in summary.space.left_out]
     if summary.rules_source:
         lines.append(("rules", summary.rules_source, ""))
     if check:
-        rows = say("{rows} rows one by one", rows=min(check, summary.rows))
         found = say("{count} values differ", count=len(different)) if different else "all equal"
-        lines.append(("checked", rows, found))
+        lines.append(
+            ("checked", say("{rows} rows one by one", rows=min(check, summary.rows)), found)
+        )
         for difference in different[:SHOWN_VALUES]:
-            place = say("row {row}: {field}", difference)
             values = say("swept {swept}, planned {planned}", difference)
-            lines.append(("different", place, values))
+            lines.append(("different", say("row {row}: {field}", difference), values))
     if out is not None:
         lines.append(("written", str(out), ""))
     print_text(lines_table(lines))

@@ -1,7 +1,7 @@
 """Kernels of ConvTbcBackward: gradInput, gradWeight and gradBias."""
 
 from npu_sim.kernels.conv_tbc_backward.input import grad_input
-from npu_sim.kernels.conv_tbc_backward.operands import (
+from npu_sim.kernels.conv_tbc_backward.tile import (
     EXACT,
     TO_FP16,
     TO_FP16_SATURATED,

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_sim.kernels.conv_tbc_backward.operands import Packing, channel_block, pack_tiles, round_row
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
     PANELS,
@@ -30,13 +29,22 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
+    Packing,
     Walk,
+    channel_block,
     multiply_row,
     multiply_rows,
+    pack_tiles,
+    round_row,
     take,
 )
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import aligned, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    aligned,
+    device_function,
+    long_kernel,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import clear
 from npu_sim.numbers.scalars import narrow
@@ -215,29 +223,24 @@ def steps_at_a_time(taps: int, block: int) -> Steps:
     return Steps(block, channels, min(taps, PACKED_STEPS // channels))
 
 
-class Roundings(NamedTuple):
-    """Codes of the roundings to the compute dtype; see `operands`."""
-
-    operands: int
-    result: int
-
-
 @long_kernel
 def _grad_input(
     thread: int,
     grad: Stored,
     weight: Floats,
     out: Stored,
-    settings: tuple[Reach, Steps, Roundings],
+    settings: tuple[Reach, Steps, tuple[int, int]],
     queue: Integers,
     scratch: tuple[Floats, Floats],
 ) -> None:
     """Take blocks of the output from the queue.
 
+    ``settings`` end with the codes of the roundings of operands and of results; see `tile`.
+
     ``scratch`` has a row for every thread: packed rows of grad, after a row of the result, and
     sums.
     """
-    reach, steps, roundings = settings
+    reach, steps, (rounding, result_rounding) = settings
     channels = grad.shape[1]
     all_panels = (out.shape[1] + TILE_COLUMNS - 1) // TILE_COLUMNS
     column_blocks = (all_panels + PANELS - 1) // PANELS
@@ -258,7 +261,7 @@ def _grad_input(
                 window = Window(
                     begin, channel, stop_channel, high_tap, low_tap, steps.block, distance
                 )
-                _pack_window(grad, reach, window, stop, roundings.operands, packed.rows)
+                _pack_window(grad, reach, window, stop, rounding, packed.rows)
                 for panel in range(panels):
                     panel_start = (first_panel + panel) * channels * reach.taps * TILE_COLUMNS
                     for row_tile in range(row_tiles):
@@ -267,7 +270,7 @@ def _grad_input(
                         place = (panel * row_tiles + row_tile) * TILE_SIZE
                         _multiply_tile(packed, window, reach, first, last, panel_start, place)
         block = OutputBlock(begin, stop, first_panel, panels)
-        _store_block(packed.sums, block, roundings.result, row, out)
+        _store_block(packed.sums, block, result_rounding, row, out)
         number = take(queue)
 
 
@@ -298,7 +301,7 @@ def grad_input(
     pad : int
         Zeros at both ends of the time axis.
     rounding, result_rounding : int
-        Codes of the rounding of operands and of finished sums to the compute dtype; see `operands`.
+        Codes of the rounding of operands and of finished sums to the compute dtype; see `tile`.
     """
     taps, in_channels, out_channels = weight.shape
     block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)
@@ -320,7 +323,7 @@ def grad_input(
         grad.reshape(rows, out_channels),
         packed.reshape(-1),
         out.reshape(-1, in_channels),
-        (Reach(rows, batch, pad, taps), steps, Roundings(rounding, result_rounding)),
+        (Reach(rows, batch, pad, taps), steps, (rounding, result_rounding)),
         np.zeros(1, np.int64),
         (window, thread_scratch(threads, ROW_TILES * PANELS * TILE_SIZE)),
     )

@@ -34,21 +34,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.arrival_orders import RANDOM, SEQUENTIAL, arrival, arrivals, seed_words
-from npu_sim.kernels.conv_tbc_backward.operands import START, STOP, Packing, pack_tiles
 from npu_sim.kernels.conv_tbc_backward.tile import (
     PACKED_STEPS,
+    START,
+    STOP,
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
     TILE_STRIDE,
     TIME_BLOCK,
+    Packing,
     Walk,
     multiply_channels,
+    pack_tiles,
     take,
 )
 from npu_sim.kernels.elementwise import narrow_array
-from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.threads import aligned, thread_count, thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import (
+    aligned,
+    device_function,
+    long_kernel,
+    thread_count,
+    thread_scratch,
+    threads_for,
+)
 from npu_sim.kernels.vectors.lane_type import Floats, Integers, Stored
 from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
@@ -102,8 +111,7 @@ def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[
     n = np.arange(in_channels)[:, None] // tiles.n_edge
     m = np.arange(out_channels)[None, :] // tiles.m_edge
     number = n * tiles.m_tiles + m if tiles.m_fastest else m * tiles.n_tiles + n
-    mask: NDArray[np.bool_] = number >= tiles.first
-    return mask
+    return number >= tiles.first
 
 
 def visits_by_core(split: ReductionSplit) -> list[list[tuple[int, int, int]]]:
@@ -594,7 +602,7 @@ def grad_weight(
     pad, tap_stride : int
         Zeros at both ends of the time axis; distance of adjacent taps in the input.
     rounding : int
-        Code of the rounding of operands to the compute dtype; see `operands`.
+        Code of the rounding of operands to the compute dtype; see `tile`.
     out : (K, Cin, Cout)
         Result, C-contiguous.
     split : ReductionSplit

@@ -80,8 +80,7 @@ def sum_v2(call: Call, core_rows: int, batch_rows: int) -> NDArray[np.int64]:
     mark_slots(borders_of(rows, batch_rows), GROUP_OF_V2, starts, marked)
     staged = _staged_of_v2(call, starts, borders_of(rows, core_rows))
     _sum(call, starts, marked, staged)
-    left_out: NDArray[np.int64] = staged.indices[staged.begins != starts[staged.indices]]
-    return left_out
+    return staged.indices[staged.begins != starts[staged.indices]]
 
 
 def _staged_of_v2(call: Call, starts: Integers, core_starts: NDArray[np.int64]) -> Staged:
@@ -169,8 +168,7 @@ def _ends(
 
 def _reciprocals(counts: NDArray[Any]) -> NDArray[np.float32]:
     """Return 1 / count in fp32, 1 where it is 0."""
-    values: NDArray[np.float32] = np.float32(1) / np.maximum(counts, 1).astype(np.float32)
-    return values
+    return np.float32(1) / np.maximum(counts, 1).astype(np.float32)
 
 
 def _sum(call: Call, starts: Integers, marked: Integers, staged: Staged) -> None:

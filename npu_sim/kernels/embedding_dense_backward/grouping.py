@@ -20,7 +20,6 @@ order".
 """
 
 from bisect import bisect_left
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,12 +173,6 @@ class Division(NamedTuple):
     columns over all threads, ~r for a row that is skipped."""
 
 
-@lru_cache(maxsize=64)
-def _one_thread_bounds(runs: int) -> NDArray[np.int64]:
-    """Return the bounds for one thread; shared between calls, so they must not be modified."""
-    return np.array([0, runs, 0], np.int64)
-
-
 def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> Division:
     """Divide the runs evenly over threads.
 
@@ -194,7 +187,7 @@ def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> Divisi
     """
     runs = starts.size - 1
     if threads == 1:
-        return Division(_one_thread_bounds(runs), ~skipped if skipped.size else skipped)
+        return Division(np.array([0, runs, 0], np.int64), ~skipped if skipped.size else skipped)
     rows = int(starts[-1])
     limit = rows // (threads * HOT_FRACTION)
     long_runs = [
@@ -419,12 +412,10 @@ def _additions(starts: Integers, marked: Integers, rows: NDArray[np.int64]) -> N
     first = begins[0]
     is_last_slot = np.append(marked[first : stops[-1]] < 0, False)
     bounds = np.stack((begins - first, stops - first), axis=1).reshape(-1)
-    counts: NDArray[np.int64] = np.add.reduceat(is_last_slot, bounds, dtype=np.int64)[::2]
-    return counts
+    return np.add.reduceat(is_last_slot, bounds, dtype=np.int64)[::2]
 
 
 def _core_of(cut: Cut, slots: Integers) -> Integers:
     """Return the core of each marked slot for paths that divide the rows of grad."""
     # Only the last core may have a different number of rows.
-    cores: Integers = np.minimum(np.maximum(slots, ~slots) // cut.former_rows, cut.cores - 1)
-    return cores
+    return np.minimum(np.maximum(slots, ~slots) // cut.former_rows, cut.cores - 1)

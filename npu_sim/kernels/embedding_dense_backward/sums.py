@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward.grouping import Division, Integers, divide
-from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.threads import thread_scratch, threads_for
+from npu_sim.kernels.engine.compile import device_function, kernel, thread_scratch, threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES, ONE, ZERO, Floats, Lanes, Stored
 from npu_sim.kernels.vectors.lanes import (
     end_streams,

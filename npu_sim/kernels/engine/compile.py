@@ -1,9 +1,13 @@
 """Kernels: functions that compute one chunk of the work, compiled, and run on all host threads.
 
 All kernels share one compiled parallel loop, which calls them through their address. Numba's plain
-``njit(parallel=True)`` for each kernel would replace `npu_sim.kernels.engine.codegen` and
-`npu_sim.kernels.engine.codegen`, but compiling takes three times as long: on two cores the first
-calls of five operators take 22 s instead of 7 s.
+``njit(parallel=True)`` for each kernel would replace `npu_sim.kernels.engine.codegen`, but
+compiling takes three times as long: on two cores the first calls of five operators take 22 s
+instead of 7 s.
+
+Numba's threads do not survive a fork: GNU OpenMP ends a child process that uses them, and PyTorch's
+data loaders fork. After parallel loops in the parent, a forked child computes on Python threads
+instead. Results do not depend on which thread computes a chunk.
 
 ``fastmath`` is never on: the order of additions, signed zeros, inf and nan are part of the
 simulation.
@@ -11,21 +15,25 @@ simulation.
 
 import gc
 import re
+import threading
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, update_wrapper
+from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import config, njit, prange
+from numba import config, get_num_threads, njit, prange, set_num_threads, threading_layer
 from numba.core.errors import NumbaError
 from numba.core.event import trigger_event
+from numpy.typing import DTypeLike, NDArray
 
 from npu_sim.kernels.engine import codegen
-from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.codegen import call_entry, compile_entry, lay_out, type_of
+from npu_sim.kernels.engine.codegen import KernelCache, call_entry, compile_entry, lay_out, type_of
 from npu_sim.kernels.engine.numba_inside import (
     CHECKED,
     UNCOUNTED,
@@ -34,14 +42,143 @@ from npu_sim.kernels.engine.numba_inside import (
     load_openmp,
     require_numba,
 )
-from npu_sim.kernels.engine.threads import (
-    ALONE_BYTES,
-    on_python_threads,
-    parallel_loop,
-    use_numba_threads,
-)
 from npu_sim.language import Text
+from npu_sim.numbers.arrays import address_of
 from npu_sim.status import UsageError
+from npu_sim.system import at_fork
+
+ALONE_BYTES = 1 << 19
+"""The calling thread alone processes arrays of fewer bytes: waking other threads gains little."""
+ALONE_OPERATIONS = 1 << 20
+"""The calling thread alone computes fewer multiplications than this."""
+
+
+@cache
+def thread_count() -> int:
+    """Return the number of threads of parallel loops.
+
+    Numba is queried once per process: the query takes a lock that processes share, and a child
+    forked while another thread holds it would wait forever. A later ``numba.set_num_threads`` still
+    limits how many threads compute, but not into how many chunks work is split. The query starts
+    the threads.
+    """
+    use_numba_threads()
+    return int(get_num_threads())
+
+
+def threads_for(byte_count: int = 0, operations: int = 0) -> int:
+    """Return the number of threads for work of a size.
+
+    Parameters
+    ----------
+    byte_count
+        Size of the arrays that are read and written once.
+    operations
+        Number of multiplications.
+    """
+    if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS:
+        return 1
+    return thread_count()
+
+
+def limit_threads(threads: int | None) -> None:
+    """Set the number of threads of all kernels.
+
+    None keeps Numba's choice: ``NUMBA_NUM_THREADS``, or every core.
+
+    Raises
+    ------
+    UsageError
+        When there are not that many.
+    """
+    if threads is None:
+        return
+    most = config.NUMBA_NUM_THREADS
+    if not 1 <= threads <= most:
+        raise UsageError(
+            "threads",
+            Text("threads = {threads} is out of range", threads=threads),
+            Text("1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more", most=most),
+        )
+    use_numba_threads()  # the call starts them
+    set_num_threads(threads)
+    thread_count.cache_clear()
+
+
+class _NumbaThreads:
+    """State of Numba's threads: whether this process has used them, and lost them in a fork."""
+
+    def __init__(self) -> None:
+        self._used = self._lost = False
+        at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._lost = self._used
+
+    def use(self) -> bool:
+        """Return whether Numba's threads work in this process; from now on they count as used."""
+        self._used = True
+        return not self._lost
+
+
+use_numba_threads = _NumbaThreads().use
+
+_one_loop_at_a_time = threading.Lock()
+
+
+def parallel_loop() -> AbstractContextManager[Any]:
+    """Return the context of a loop on Numba's threads.
+
+    With the threading layer ``workqueue``, two loops at the same time end the process.
+    """
+    return _one_loop_at_a_time if _is_workqueue() else nullcontext()
+
+
+@cache
+def _is_workqueue() -> bool:
+    thread_count()  # Numba chooses the layer here
+    return bool(threading_layer() == "workqueue")
+
+
+def on_python_threads(run: Callable[..., None], chunks: int, *arguments: Any) -> None:
+    """Compute the chunks 0..chunks-1 on Python threads.
+
+    ``run(first, stop, *arguments)`` computes a range of chunks and releases the interpreter lock.
+    """
+    threads = min(thread_count(), chunks)
+    if threads <= 1:
+        run(0, chunks, *arguments)
+        return
+    ends = [chunks * part // threads for part in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(run, *ends_of, *arguments) for ends_of in pairwise(ends)]:
+            future.result()
+
+
+LINE_BYTES = 64
+"""Size of a cache line. A vector store that crosses the end of a line takes twice as long."""
+APART_BYTES = 2 * LINE_BYTES
+"""Least distance of data that two threads write: processors prefetch pairs of cache lines."""
+
+
+def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an uninitialised array that starts on a cache line."""
+    kind = np.dtype(dtype)
+    memory = np.empty(prod(shape) * kind.itemsize + LINE_BYTES, np.uint8)
+    start = -address_of(memory) % LINE_BYTES
+    return np.ndarray(shape, kind, memory, start)
+
+
+def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an uninitialised array (threads, *sizes) whose rows share no cache line.
+
+    The last axis is longer than requested, and rows start on a cache line: threads that write to
+    the same line wait for each other.
+    """
+    size = np.dtype(dtype).itemsize
+    last = -(-(sizes[-1] * size + APART_BYTES) // LINE_BYTES) * LINE_BYTES // size
+    return aligned(threads, *sizes[:-1], last, dtype=dtype)
+
 
 PLAIN_OPTIONS: dict[str, Any] = {
     "nogil": True,
@@ -176,7 +313,7 @@ def _collection_paused() -> Iterator[None]:
 
 def kernel(function: Callable[..., None]) -> Kernel:
     """Return the kernel of a function of a chunk and arguments; see :class:`Kernel`."""
-    return Kernel(function)
+    return Kernel(function, ALONE_BYTES)
 
 
 def long_kernel(function: Callable[..., None]) -> Kernel:
@@ -260,5 +397,3 @@ if PLAIN and holds(_probe_uncounted):
     # counts: MoeTokenUnpermuteGrad took 4 to 6 times as long.
     PLAIN_OPTIONS |= UNCOUNTED
 device_function = _plain_device_function if PLAIN else codegen.device_function
-
-__all__ = ["Kernel", "device_function", "inlined_function", "kernel", "long_kernel"]

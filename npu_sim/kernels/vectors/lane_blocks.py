@@ -13,13 +13,13 @@ count elements.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from llvmlite.ir import FunctionType as Signature
 from numba import types
-from numba.core import config
 from numba.core.datamodel import models
 from numba.extending import register_model
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ from npu_sim.kernels.vectors.lane_type import (
     multiply_add,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import emit_load, mark_streamed, store_at
+from npu_sim.kernels.vectors.lanes import emit_load, emit_store
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
 from npu_sim.numbers.scalars import has_features, has_half_conversions, narrow, widen
 
@@ -60,61 +60,7 @@ BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
 """Bytes of the stored elements of a block: as many as fit the registers during a polynomial."""
 
 
-# --- Reference implementations ---
-
-
-def block_length(array: Stored) -> int:
-    """Return the number of elements of a block of an array."""
-    return BLOCK_BYTES // array.itemsize
-
-
-def load_block(array: Stored, index: int) -> Floats:
-    """Return the block of elements from ``index`` on, widened to fp32."""
-    block = array[index : index + block_length(array)]
-    return np.array([widen(element) for element in block], np.float32)
-
-
-def store_numbers(array: Stored, index: int, values: Floats) -> None:
-    """Round a block, or the lanes of a line, to the storage type and store it; nan not allowed."""
-    for lane, value in enumerate(values):
-        array[index + lane] = narrow(value, array)
-
-
-def stream_numbers(array: Stored, index: int, values: Floats) -> None:
-    """Like `store_numbers`, with non-temporal stores.
-
-    ``index`` must start a cache line, and `npu_sim.kernels.vectors.lanes.end_streams` must follow.
-    """
-    store_numbers(array, index, values)
-
-
-def power_of_two(shifted: Any) -> Any:
-    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number.
-
-    Of a fp64 number from 1.5 * 2^52 + 1023 + n.
-    """
-    if shifted.dtype == np.float64:
-        return (shifted.view(np.uint64) << np.uint64(FP64_MANTISSA_BITS)).view(np.float64)
-    return (shifted.view(np.uint32) << np.uint32(FP32_MANTISSA_BITS)).view(np.float32)
-
-
-def patterns_at(array: Stored, index: int) -> Patterns:
-    """Return the bit patterns of the block from ``index`` on, as signed integers."""
-    signed = np.int32 if array.itemsize == 4 else np.int16
-    return array[index : index + block_length(array)].view(signed)
-
-
-def larger(a: Patterns, b: Patterns) -> Patterns:
-    """Return the larger pattern of every lane."""
-    return np.maximum(a, b)
-
-
-def largest(patterns: Patterns) -> int:
-    """Return the largest pattern of all lanes."""
-    return int(patterns.max())
-
-
-# --- Compiled versions ---
+# --- Operations: what emits the instructions, then the reference implementation ---
 
 
 class PatternsType(types.Type):  # type: ignore[misc]
@@ -160,13 +106,17 @@ def _block_of(array: Any, *_others: Any) -> LanesType | None:
     return LanesType(count) if count else None
 
 
-@instruction("array", always(types.intp))
 def _block_length(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any) -> ir.Value:
     can_convert = has_half_conversions() or kinds[0].dtype != types.int16
     return I64(_lane_count(kinds[0]) if can_convert else NO_BLOCK)
 
 
-@instruction("array,index", _block_of)
+@instruction(always(types.intp), _block_length)
+def block_length(array: Stored) -> int:
+    """Return the number of elements of a block of an array."""
+    return BLOCK_BYTES // array.itemsize
+
+
 def _load_block(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     dtype, count = kinds[0].dtype, _lane_count(kinds[0])
     address = element_address(context, builder, kinds[0], count, *values)
@@ -175,19 +125,31 @@ def _load_block(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -
     return emit_load(context, builder, kinds[0], address, count)
 
 
+@instruction(_block_of, _load_block)
+def load_block(array: Stored, index: int) -> Floats:
+    """Return the block of elements from ``index`` on, widened to fp32."""
+    block = array[index : index + block_length(array)]
+    return np.array([widen(element) for element in block], np.float32)
+
+
 def _stored_block(array: Any, _index: Any, values: Any) -> Any:
     return types.void if values in (LanesType(_lane_count(array)), lanes_of(array)) else None
 
 
-@instruction("array,index,values", _stored_block)
-def _store_numbers(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    store_at(context, builder, kinds, _rounded_to_bfloat, *values)
+@instruction(_stored_block, partial(emit_store, _rounded_to_bfloat, False))
+def store_numbers(array: Stored, index: int, values: Floats) -> None:
+    """Round a block, or the lanes of a line, to the storage type and store it; nan not allowed."""
+    for lane, value in enumerate(values):
+        array[index + lane] = narrow(value, array)
 
 
-@instruction("array,index,values", _stored_block)
-def _stream_numbers(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    stored = store_at(context, builder, kinds, _rounded_to_bfloat, *values)
-    mark_streamed(builder, stored)
+@instruction(_stored_block, partial(emit_store, _rounded_to_bfloat, True))
+def stream_numbers(array: Stored, index: int, values: Floats) -> None:
+    """Like `store_numbers`, with non-temporal stores.
+
+    ``index`` must start a cache line, and `npu_sim.kernels.vectors.lanes.end_streams` must follow.
+    """
+    store_numbers(array, index, values)
 
 
 def _same_type(shifted: Any) -> Any:
@@ -195,7 +157,6 @@ def _same_type(shifted: Any) -> Any:
     return shifted if known else None
 
 
-@instruction("shifted", _same_type)
 def _power_of_two(context: Any, builder: ir.IRBuilder, kinds: Any, shifted: Any) -> ir.Value:
     integer, places = I32, I32(FP32_MANTISSA_BITS)
     if kinds[0] == types.float64:
@@ -206,25 +167,47 @@ def _power_of_two(context: Any, builder: ir.IRBuilder, kinds: Any, shifted: Any)
     return builder.bitcast(builder.shl(builder.bitcast(shifted, integer), places), shifted.type)
 
 
+@instruction(_same_type, _power_of_two)
+def power_of_two(shifted: Any) -> Any:
+    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number.
+
+    Of a fp64 number from 1.5 * 2^52 + 1023 + n.
+    """
+    if shifted.dtype == np.float64:
+        return (shifted.view(np.uint64) << np.uint64(FP64_MANTISSA_BITS)).view(np.float64)
+    return (shifted.view(np.uint32) << np.uint32(FP32_MANTISSA_BITS)).view(np.float32)
+
+
 def _patterns_of(array: Any, _index: Any) -> PatternsType | None:
     count = _lane_count(array)
     return PatternsType(array.dtype.bitwidth, count) if count else None
 
 
-@instruction("array,index", _patterns_of)
 def _patterns_at(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     count, width = _lane_count(kinds[0]), kinds[0].dtype.bitwidth
     address = element_address(context, builder, kinds[0], count, *values)
     return load_vector(builder, address, ir.IntType(width), count, width // 8)
 
 
+@instruction(_patterns_of, _patterns_at)
+def patterns_at(array: Stored, index: int) -> Patterns:
+    """Return the bit patterns of the block from ``index`` on, as signed integers."""
+    signed = np.int32 if array.itemsize == 4 else np.int16
+    return array[index : index + block_length(array)].view(signed)
+
+
 def _same_patterns(a: Any, b: Any) -> PatternsType | None:
     return a if isinstance(a, PatternsType) and a == b else None
 
 
-@instruction("a,b", _same_patterns)
 def _larger(context: Any, builder: ir.IRBuilder, kinds: Any, a: Any, b: Any) -> ir.Value:
     return builder.select(builder.icmp_signed(">", a, b), a, b)
+
+
+@instruction(_same_patterns, _larger)
+def larger(a: Patterns, b: Patterns) -> Patterns:
+    """Return the larger pattern of every lane."""
+    return np.maximum(a, b)
 
 
 def _pattern_type(patterns: Any) -> Any:
@@ -232,7 +215,6 @@ def _pattern_type(patterns: Any) -> Any:
     return types.Integer.from_bitwidth(patterns.width) if is_one else None
 
 
-@instruction("patterns", _pattern_type)
 def _largest(context: Any, builder: ir.IRBuilder, kinds: Any, patterns: Any) -> ir.Value:
     element, count = ir.IntType(kinds[0].width), kinds[0].count
     name = f"llvm.vector.reduce.smax.v{count}{element}"
@@ -240,10 +222,10 @@ def _largest(context: Any, builder: ir.IRBuilder, kinds: Any, patterns: Any) -> 
     return builder.call(builder.module.declare_intrinsic(name, (), reduce_type), [patterns])
 
 
-if not config.DISABLE_JIT:
-    block_length, load_block = _block_length, _load_block
-    store_numbers, stream_numbers = _store_numbers, _stream_numbers
-    power_of_two, patterns_at, larger, largest = _power_of_two, _patterns_at, _larger, _largest
+@instruction(_pattern_type, _largest)
+def largest(patterns: Patterns) -> int:
+    """Return the largest pattern of all lanes."""
+    return int(patterns.max())
 
 
 # --- exp ---

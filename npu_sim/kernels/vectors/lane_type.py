@@ -9,7 +9,7 @@ calls ``fmaf`` in C.
 import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, lower_builtin, register_model, type_callable
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine import threads
+from npu_sim.kernels.engine.compile import LINE_BYTES as LINE_BYTES
 from npu_sim.kernels.engine.numba_inside import CHECKED
 
 Stored = NDArray[Any]
@@ -32,8 +32,6 @@ Lanes = Any
 ZERO, ONE = np.float32(0), np.float32(1)
 NOTHING_YET = np.float32(-0.0)
 """Neutral element of addition: -0 + x is x for every x, with its sign."""
-LINE_BYTES = threads.LINE_BYTES
-"""Bytes of a cache line, and of the stored elements of one vector."""
 FLOAT, DOUBLE, I32, I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 
 
@@ -57,34 +55,38 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, numba_type, ir.VectorType(FLOAT, numba_type.count))
 
 
-def instruction(names: str, result_of: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Return the decorator of a function that emits instructions, which makes it an intrinsic.
+def instruction(
+    result_of: Callable[..., Any], emit: Callable[..., Any]
+) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator of a reference implementation, which kernels see as an intrinsic.
 
-    The function is ``emit(context, builder, kinds, *values)``, where ``kinds`` are the Numba types
-    of the arguments; ``names`` are theirs, with commas. ``result_of(*kinds)`` returns the type of
-    the result, or None when the arguments do not fit. Integers arrive with 64 bits, numbers as
-    fp32 unless the result is fp64.
+    With NUMBA_DISABLE_JIT=1 the reference stays. ``emit(context, builder, kinds, *values)`` emits
+    the instructions, where ``kinds`` are the Numba types of the arguments. ``result_of(*kinds)``
+    returns the type of the result, or None when the arguments do not fit. Integers arrive with 64
+    bits, numbers as fp32 unless the result is fp64. Numba would compile overloads as separate
+    functions, which takes longer than the kernel.
     """
-    parameters = [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD)
-        for name in ("typing_context", *filter(None, names.split(",")))
-    ]
 
-    def define(emit: Callable[..., Any]) -> Any:
+    def define(reference: Callable[..., Any]) -> Any:
+        if config.DISABLE_JIT:
+            return reference
+
         def choose(typing_context: Any, *kinds: Any) -> tuple[Any, Callable[..., Any]] | None:
             result = result_of(*kinds)
             if result is None:
                 return None
 
-            def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+            def generate(context: Any, builder: ir.IRBuilder, _: Any, values: Any) -> Any:
                 value = emit(context, builder, kinds, *values)
                 return context.get_dummy_value() if result == types.void else value
 
             wide = result == types.float64
             return result(*(kinds if wide else map(_argument, kinds))), generate
 
-        choose.__name__ = emit.__name__
-        vars(choose)["__signature__"] = Signature(parameters)
+        choose.__name__ = reference.__name__
+        first = Parameter("typing_context", Parameter.POSITIONAL_OR_KEYWORD)
+        names = signature(reference).parameters.values()
+        vars(choose)["__signature__"] = Signature([first, *names])
         return intrinsic(choose)
 
     return define
@@ -278,12 +280,11 @@ def _sum_type(a: Any, b: Any, c: Any) -> Any:
     return a if is_number else common_lanes((a, b, c))
 
 
-@instruction("a,b,c", _sum_type)
 def _multiply_add(context: Any, builder: ir.IRBuilder, kinds: Any, *values: ir.Value) -> ir.Value:
     result = _sum_type(*kinds)
     is_number = result in (types.float32, types.float64)
     return emit_fma(builder, values if is_number else as_lanes(builder, result, kinds, values))
 
 
-multiply_add = fused_multiply_add if config.DISABLE_JIT else _multiply_add
+multiply_add = instruction(_sum_type, _multiply_add)(fused_multiply_add)
 """Fused multiply-add in kernels, of fp32 numbers and lanes, and of fp64 numbers."""

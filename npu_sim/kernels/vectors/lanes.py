@@ -9,17 +9,18 @@ lane has the same bits as a scalar.
 C-contiguous and aligned. ``kept``, a float32 array, holds lanes between two passes over a row.
 Lanes of bf16 elements are not in the order of the elements, so `load_lanes` must have the same
 ``like`` as the lanes that were stored. Indices count elements; only NPU_SIM_CHECK=1 checks them.
-With NUMBA_DISABLE_JIT=1 the names are the reference implementations below, on small fp32 arrays and
-with the same bits; otherwise they are intrinsics for kernels.
+With NUMBA_DISABLE_JIT=1 the operations are their reference implementations, on small fp32 arrays
+and with the same bits; otherwise they are intrinsics for kernels.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from llvmlite.ir import FunctionType as Signature
-from numba import config, types
+from numba import types
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
@@ -56,53 +57,7 @@ store to a line delays the next ones. Rows of 2 KiB were 5 to 50 % slower that w
 10 % faster."""
 
 
-# --- Reference implementations ---
-
-
-def splat(value: np.float32, like: Stored) -> Floats:
-    """Return a value in as many lanes as a cache line of ``like`` has elements."""
-    return np.full(LINE_BYTES // like.itemsize, value, np.float32)
-
-
-def load(array: Stored, index: int) -> Floats:
-    """Return the elements from ``index`` on, widened to fp32."""
-    line = array[index : index + LINE_BYTES // array.itemsize]
-    return np.array([widen(element) for element in line], np.float32)
-
-
-def store(array: Stored, index: int, lanes: Floats) -> None:
-    """Round once to the storage type and store from ``index`` on."""
-    for lane, value in enumerate(lanes):
-        array[index + lane] = narrow(value, array)
-
-
-def stream(array: Stored, index: int, lanes: Floats) -> None:
-    """Like `store`, with non-temporal stores.
-
-    ``index`` must start a cache line (`to_next_line`), and `end_streams` must follow.
-    """
-    for lane, value in enumerate(lanes):
-        array[index + lane] = narrow(value, array)
-
-
-def end_streams() -> None:
-    """Make non-temporal stores visible to other threads."""
-
-
-def to_next_line(array: Stored, index: int) -> int:
-    """Return the number of elements from ``index`` to the next start of a cache line; 0 at one."""
-    return int(-(array.ctypes.data + index * array.itemsize) % LINE_BYTES // array.itemsize)
-
-
-def prefetch(array: Stored, index: int) -> None:
-    """Prefetch the cache line of an element of any array; the element need not exist."""
-
-
-def prefetch_to_write(array: Stored, index: int) -> None:
-    """Prefetch the cache line of an element that will be written."""
-
-
-# --- Compiled versions ---
+# --- Operations: what emits the instructions, then the reference implementation ---
 
 _HALF, _I8, _I16 = ir.HalfType(), ir.IntType(8), ir.IntType(16)
 _UPPER_HALF = 0xFFFF_0000
@@ -220,65 +175,81 @@ def narrow_lanes(
     return narrow_to_bfloat(builder, lanes, lanes.type.count, round_to_bfloat)
 
 
-def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
-    """Make a store to the start of a cache line non-temporal."""
-    stored.align = LINE_BYTES
-    stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
-
-
-def store_at(
+def emit_store(
+    round_to_bfloat: Rounding,
+    streams: bool,
     context: Any,
     builder: ir.IRBuilder,
     kinds: Any,
-    round_to_bfloat: Rounding,
-    array: Any,
-    index: Any,
-    lanes: Any,
-) -> Any:
-    """Emit the store of lanes, rounded."""
+    *values: Any,
+) -> None:
+    """Emit the store of lanes, rounded; with ``streams`` a non-temporal one to a cache line."""
+    array, index, lanes = values
     bits = narrow_lanes(context, builder, kinds[0], lanes, round_to_bfloat)
     address = element_address(context, builder, kinds[0], lanes.type.count, array, index)
     stored = builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
     stored.align = kinds[0].dtype.bitwidth // 8
-    return stored
+    if streams:
+        stored.align = LINE_BYTES
+        stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
 def _like(_value: Any, like: Any) -> LanesType | None:
     return lanes_of(like)
 
 
-@instruction("value,like", _like)
 def _splat(context: Any, builder: ir.IRBuilder, kinds: Any, value: Any, like: Any) -> ir.Value:
     return splat_numbers(builder, value, line_elements(kinds[1]))
 
 
-@instruction("array,index", loaded_lanes)
+@instruction(_like, _splat)
+def splat(value: np.float32, like: Stored) -> Floats:
+    """Return a value in as many lanes as a cache line of ``like`` has elements."""
+    return np.full(LINE_BYTES // like.itemsize, value, np.float32)
+
+
 def _load(context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any) -> ir.Value:
     count = line_elements(kinds[0])
     address = element_address(context, builder, kinds[0], count, array, index)
     return emit_load(context, builder, kinds[0], address, count)
 
 
-@instruction("array,index,lanes", stored_lanes)
-def _store(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    store_at(context, builder, kinds, _round_to_bfloat, *values)
+@instruction(loaded_lanes, _load)
+def load(array: Stored, index: int) -> Floats:
+    """Return the elements from ``index`` on, widened to fp32."""
+    line = array[index : index + LINE_BYTES // array.itemsize]
+    return np.array([widen(element) for element in line], np.float32)
 
 
-@instruction("array,index,lanes", stored_lanes)
-def _stream(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    mark_streamed(builder, store_at(context, builder, kinds, _round_to_bfloat, *values))
+@instruction(stored_lanes, partial(emit_store, _round_to_bfloat, False))
+def store(array: Stored, index: int, lanes: Floats) -> None:
+    """Round once to the storage type and store from ``index`` on."""
+    for lane, value in enumerate(lanes):
+        array[index + lane] = narrow(value, array)
 
 
-@instruction("", always(types.void))
+@instruction(stored_lanes, partial(emit_store, _round_to_bfloat, True))
+def stream(array: Stored, index: int, lanes: Floats) -> None:
+    """Like `store`, with non-temporal stores.
+
+    ``index`` must start a cache line (`to_next_line`), and `end_streams` must follow.
+    """
+    store(array, index, lanes)
+
+
 def _end_streams(context: Any, builder: ir.IRBuilder, kinds: Any) -> None:
     builder.fence("seq_cst")  # weaker fences do not wait for non-temporal stores on x86
+
+
+@instruction(always(types.void), _end_streams)
+def end_streams() -> None:
+    """Make non-temporal stores visible to other threads."""
 
 
 def _count_type(array: Any, _index: Any) -> Any:
     return None if lanes_of(array) is None else types.intp
 
 
-@instruction("array,index", _count_type)
 def _to_next_line(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
@@ -287,7 +258,14 @@ def _to_next_line(
     return builder.udiv(missing, I64(kinds[0].dtype.bitwidth // 8))
 
 
-def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> None:
+@instruction(_count_type, _to_next_line)
+def to_next_line(array: Stored, index: int) -> int:
+    """Return the number of elements from ``index`` to the next start of a cache line; 0 at one."""
+    return int(-(array.ctypes.data + index * array.itemsize) % LINE_BYTES // array.itemsize)
+
+
+def _prefetch(to_write: int, context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
+    element = element_address(context, builder, kinds[0], 0, *values)
     address = builder.bitcast(element, _I8.as_pointer())
     function_type = Signature(ir.VoidType(), [address.type, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], function_type)
@@ -295,21 +273,14 @@ def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> N
     builder.call(function, [address, I32(to_write), keep_in_all_levels, data_cache])
 
 
-@instruction("array,index", always(types.void))
-def _prefetch(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    _emit_prefetch(builder, element_address(context, builder, kinds[0], 0, *values), to_write=0)
+@instruction(always(types.void), partial(_prefetch, 0))
+def prefetch(array: Stored, index: int) -> None:
+    """Prefetch the cache line of an element of any array; the element need not exist."""
 
 
-@instruction("array,index", always(types.void))
-def _prefetch_to_write(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
-    _emit_prefetch(builder, element_address(context, builder, kinds[0], 0, *values), to_write=1)
-
-
-if not config.DISABLE_JIT:
-    # Numba would compile overloads as separate functions, which takes longer than the kernel.
-    splat, load, store, stream = _splat, _load, _store, _stream
-    end_streams, to_next_line, prefetch = _end_streams, _to_next_line, _prefetch
-    prefetch_to_write = _prefetch_to_write
+@instruction(always(types.void), partial(_prefetch, 1))
+def prefetch_to_write(array: Stored, index: int) -> None:
+    """Prefetch the cache line of an element that will be written."""
 
 
 def is_streamed(out: Stored, least_row_bytes: int = STREAM_ROW_BYTES) -> bool:
@@ -328,32 +299,10 @@ ORDERED_LANES = 16
 """Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
-def store_lanes(kept: Floats, index: int, lanes: Floats) -> None:
-    """Write lanes to ``kept`` from ``index`` on."""
-    kept[index : index + lanes.size] = lanes
-
-
-def load_lanes(kept: Floats, index: int, like: Stored) -> Floats:
-    """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
-    return kept[index : index + LINE_BYTES // like.itemsize].copy()
-
-
-def load_ordered(array: Stored, index: int) -> Floats:
-    """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
-    elements = array[index : index + ORDERED_LANES]
-    return np.array([widen(element) for element in elements], np.float32)
-
-
-def add_neighbours(lanes: Floats, like: Stored) -> Floats:
-    """Return the sums of neighbouring pairs of elements, in their order, of lanes of ``like``."""
-    return np.asarray(lanes[0::2] + lanes[1::2])
-
-
 def _ordered(array: Any, _index: Any) -> LanesType | None:
     return None if lanes_of(array) is None else LanesType(ORDERED_LANES)
 
 
-@instruction("array,index", _ordered)
 def _load_ordered(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any
 ) -> ir.Value:
@@ -369,6 +318,13 @@ def _load_ordered(
     return builder.bitcast(bits, ir.VectorType(FLOAT, count))
 
 
+@instruction(_ordered, _load_ordered)
+def load_ordered(array: Stored, index: int) -> Floats:
+    """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
+    elements = array[index : index + ORDERED_LANES]
+    return np.array([widen(element) for element in elements], np.float32)
+
+
 def _is_kept(kept: Any) -> bool:
     return lanes_of(kept) is not None and kept.dtype == types.float32
 
@@ -377,7 +333,6 @@ def _kept_lanes(kept: Any, _index: Any, lanes: Any) -> Any:
     return types.void if _is_kept(kept) and isinstance(lanes, LanesType) else None
 
 
-@instruction("kept,index,lanes", _kept_lanes)
 def _store_lanes(
     context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, lanes: Any
 ) -> None:
@@ -385,11 +340,16 @@ def _store_lanes(
     builder.store(lanes, builder.bitcast(address, lanes.type.as_pointer())).align = 4
 
 
+@instruction(_kept_lanes, _store_lanes)
+def store_lanes(kept: Floats, index: int, lanes: Floats) -> None:
+    """Write lanes to ``kept`` from ``index`` on."""
+    kept[index : index + lanes.size] = lanes
+
+
 def _lanes_kept(kept: Any, _index: Any, like: Any) -> LanesType | None:
     return lanes_of(like) if _is_kept(kept) else None
 
 
-@instruction("kept,index,like", _lanes_kept)
 def _load_lanes(
     context: Any, builder: ir.IRBuilder, kinds: Any, kept: Any, index: Any, like: Any
 ) -> ir.Value:
@@ -398,12 +358,17 @@ def _load_lanes(
     return load_vector(builder, address, FLOAT, count, 4)
 
 
+@instruction(_lanes_kept, _load_lanes)
+def load_lanes(kept: Floats, index: int, like: Stored) -> Floats:
+    """Return the lanes of ``like`` that `store_lanes` wrote from ``index`` on."""
+    return kept[index : index + LINE_BYTES // like.itemsize].copy()
+
+
 def _half_of(lanes: Any, like: Any) -> LanesType | None:
     fits = lanes is not None and lanes == lanes_of(like)
     return LanesType(lanes.count // 2) if fits else None
 
 
-@instruction("lanes,like", _half_of)
 def _add_neighbours(
     context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any, like: Any
 ) -> ir.Value:
@@ -419,6 +384,7 @@ def _add_neighbours(
     return builder.fadd(even, odd)
 
 
-if not config.DISABLE_JIT:
-    store_lanes, load_lanes = _store_lanes, _load_lanes
-    load_ordered, add_neighbours = _load_ordered, _add_neighbours
+@instruction(_half_of, _add_neighbours)
+def add_neighbours(lanes: Floats, like: Stored) -> Floats:
+    """Return the sums of neighbouring pairs of elements, in their order, of lanes of ``like``."""
+    return np.asarray(lanes[0::2] + lanes[1::2])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from llvmlite.ir import FunctionType as Signature
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 
 from npu_sim.kernels.engine.compile import device_function
@@ -32,41 +32,6 @@ from npu_sim.kernels.vectors.lane_type import (
 )
 from npu_sim.kernels.vectors.lanes import emit_load, narrow_lanes, store, stream, to_next_line
 from npu_sim.numbers.scalars import has_features, narrow, widen
-
-
-def load_like(array: Stored, index: int, like: Stored) -> Floats:
-    """Return the elements from ``index`` on, widened, as lanes of ``like``.
-
-    The elements of ``like`` have the same type, or ``array`` is fp32.
-    """
-    line = array[index : index + LINE_BYTES // like.itemsize]
-    return np.array([widen(element) for element in line], np.float32)
-
-
-def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) -> Floats:
-    """Return the elements from ``index + first`` on in the lanes first..stop of ``like``.
-
-    They are widened; the other lanes are 0.
-    """
-    lanes = np.zeros(LINE_BYTES // like.itemsize, np.float32)
-    for lane in range(first, stop):
-        lanes[lane] = widen(array[index + lane])
-    return lanes
-
-
-def store_some(array: Stored, index: int, lanes: Floats, first: int, stop: int) -> None:
-    """Round once and store the lanes first..stop to the elements from ``index + first`` on.
-
-    ``index`` should start a line, even one that starts before the array: otherwise the processor
-    also reads the neighbouring line.
-    """
-    for lane in range(first, stop):
-        array[index + lane] = narrow(lanes[lane], array)
-
-
-def merge(before: Floats, after: Floats, place: int, like: Stored) -> Floats:
-    """Return the elements below ``place`` of ``before``, and the others of ``after``."""
-    return np.where(np.arange(after.size) < place, before, after)
 
 
 def _has_masks(width: int) -> bool:
@@ -143,13 +108,18 @@ def _merged(before: Any, after: Any, _place: Any, like: Any) -> LanesType | None
     return before if before is not None and before == after == lanes_of(like) else None
 
 
-@instruction("before,after,place,like", _merged)
 def _merge(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     before, after, place, _ = values
     count = kinds[0].count
     elements = ir.Constant(ir.VectorType(I32, count), _element_order(kinds[3], count))
     bound = splat_numbers(builder, builder.trunc(place, I32), count)
     return builder.select(builder.icmp_signed("<", elements, bound), before, after)
+
+
+@instruction(_merged, _merge)
+def merge(before: Floats, after: Floats, place: int, like: Stored) -> Floats:
+    """Return the elements below ``place`` of ``before``, and the others of ``after``."""
+    return np.where(np.arange(after.size) < place, before, after)
 
 
 def _element_order(array: Any, count: int) -> list[int]:
@@ -182,7 +152,6 @@ def _load_as(
     return builder.shuffle_vector(lanes, lanes, order)
 
 
-@instruction("array,index,like", _lanes_as)
 def _load_like(
     context: Any, builder: ir.IRBuilder, kinds: Any, array: Any, index: Any, like: Any
 ) -> ir.Value:
@@ -191,7 +160,16 @@ def _load_like(
     return _load_as(context, builder, kinds[0], kinds[2], address)
 
 
-@instruction("array,index,first,stop,like", _lanes_as)
+@instruction(_lanes_as, _load_like)
+def load_like(array: Stored, index: int, like: Stored) -> Floats:
+    """Return the elements from ``index`` on, widened, as lanes of ``like``.
+
+    The elements of ``like`` have the same type, or ``array`` is fp32.
+    """
+    line = array[index : index + LINE_BYTES // like.itemsize]
+    return np.array([widen(element) for element in line], np.float32)
+
+
 def _load_some(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> ir.Value:
     array, place, bounds = kinds[0], values[:2], values[2:4]
     count, width = line_elements(kinds[4]), array.dtype.bitwidth
@@ -212,7 +190,18 @@ def _load_some(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) ->
     return _load_as(context, builder, array, kinds[4], slot)
 
 
-@instruction("array,index,lanes,first,stop", stored_lanes)
+@instruction(_lanes_as, _load_some)
+def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) -> Floats:
+    """Return the elements from ``index + first`` on in the lanes first..stop of ``like``.
+
+    They are widened; the other lanes are 0.
+    """
+    lanes = np.zeros(LINE_BYTES // like.itemsize, np.float32)
+    for lane in range(first, stop):
+        lanes[lane] = widen(array[index + lane])
+    return lanes
+
+
 def _store_some(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -> None:
     place, lanes, bounds = values[:2], values[2], values[3:]
     count, width = kinds[2].count, kinds[0].dtype.bitwidth
@@ -228,8 +217,15 @@ def _store_some(context: Any, builder: ir.IRBuilder, kinds: Any, *values: Any) -
         _copy_some(builder, address, slot, bounds)
 
 
-if not config.DISABLE_JIT:
-    load_like, load_some, store_some, merge = _load_like, _load_some, _store_some, _merge
+@instruction(stored_lanes, _store_some)
+def store_some(array: Stored, index: int, lanes: Floats, first: int, stop: int) -> None:
+    """Round once and store the lanes first..stop to the elements from ``index + first`` on.
+
+    ``index`` should start a line, even one that starts before the array: otherwise the processor
+    also reads the neighbouring line.
+    """
+    for lane in range(first, stop):
+        array[index + lane] = narrow(lanes[lane], array)
 
 
 @device_function

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
@@ -35,14 +35,6 @@ LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
 
 
-def add_lanes(lanes: Floats) -> np.float32:
-    """Return the sum of 64 lanes as a binary tree of neighbours."""
-    while lanes.size > 1:
-        lanes = lanes[0::2] + lanes[1::2]
-    return lanes[0]
-
-
-@instruction("lanes", always(types.float32))
 def _add_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> ir.Value:
     address = element_address(context, builder, kinds[0], LANE_COUNT, lanes, I64(0))
     numbers, count = load_vector(builder, address, FLOAT, LANE_COUNT, 4), LANE_COUNT
@@ -57,8 +49,12 @@ def _add_lanes(context: Any, builder: ir.IRBuilder, kinds: Any, lanes: Any) -> i
     return builder.extract_element(numbers, I32(0))
 
 
-if not config.DISABLE_JIT:
-    add_lanes = _add_lanes
+@instruction(always(types.float32), _add_lanes)
+def add_lanes(lanes: Floats) -> np.float32:
+    """Return the sum of 64 lanes as a binary tree of neighbours."""
+    while lanes.size > 1:
+        lanes = lanes[0::2] + lanes[1::2]
+    return lanes[0]
 
 
 @device_function
@@ -157,17 +153,11 @@ def largest_power(number: int) -> int:
 
 
 @device_function
-def add_registers(values: Floats, first: int, second: int, lanes: Floats) -> None:
-    """Write the sum of two registers, lane by lane, to ``lanes``."""
+def pair_sum(values: Floats, first: int, second: int, lanes: Floats) -> np.float32:
+    """Return tree64 of the sum of two registers, which is written to ``lanes``."""
     for lane in range(0, LANE_COUNT, ORDERED_LANES):
         sums = load_ordered(values, first + lane)
         store_lanes(lanes, lane, sums + load_ordered(values, second + lane))
-
-
-@device_function
-def pair_sum(values: Floats, first: int, second: int, lanes: Floats) -> np.float32:
-    """Return tree64 of the sum of two registers."""
-    add_registers(values, first, second, lanes)
     return add_lanes(lanes)
 
 

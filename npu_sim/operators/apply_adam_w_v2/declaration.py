@@ -8,7 +8,7 @@ from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
@@ -47,7 +47,9 @@ def check_rank(call: Inspection) -> None:
             "var",
             Text("var {spec} has rank {rank}", spec=spec, rank=spec.rank),
             Text(
-                'rank 1 to {most}, a documented limit: limits="hardware" allows more', most=MAX_RANK
+                "rank 1 to {most}, a documented limit: {hardware} allows more",
+                most=MAX_RANK,
+                hardware=Argument("limits", "hardware"),
             ),
         )
 

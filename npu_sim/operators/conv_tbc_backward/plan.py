@@ -877,15 +877,18 @@ def _caveats(case: Case) -> Iterator[Caveat]:
 def _precision_caveats(case: Case) -> Iterator[Caveat]:
     exact = elementwise_gradients(case)
     if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
-        message: str = (
-            "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry "
-            "about 3 decimal digits"
+        but = (
+            Text(" ({exact}, multiplied element by element, is not rounded)", exact=exact[0])
+            if exact
+            else ""
         )
-        if exact:
-            message += Text(
-                " ({exact}, multiplied element by element, is not rounded)", exact=exact[0]
-            )
-        yield Caveat(code="hf32_precision", argument="cube_math_type", message=message)
+        yield caveat(
+            "hf32_precision",
+            "cube_math_type",
+            "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry "
+            "about 3 decimal digits{but}",
+            but=but,
+        )
     if converts_to_fp16(case):
         saturated, infinite = "values beyond 65504 become 65504", "values beyond 65504 become inf"
         yield caveat(

@@ -10,6 +10,7 @@ import numpy as np
 
 from npu_sim.framework.vocabulary import (
     SHORT_NAMES,
+    Argument,
     Case,
     Caveat,
     Condition,
@@ -237,8 +238,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     case = call.case(empty=False)
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
     hardware = Text(
-        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): "
-        'limits="hardware"',
+        "hardware limit: N <= {largest} ({which}, C = {c}, {vector_cores} cores): {hardware}",
         largest=largest,
         which=Text(
             "{dtype}, {reduction}, {weight}",
@@ -248,6 +248,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
         ),
         c=case.row.C,
         vector_cores=case.device.vector_cores,
+        hardware=Argument("limits", "hardware"),
     )
     return Text(
         "log_prob has N = {n} rows; the product document allows fewer than {rows_below}",

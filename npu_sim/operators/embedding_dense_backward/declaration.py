@@ -17,6 +17,7 @@ from npu_sim.framework.vocabulary import (
     FORMATS,
     INVALID,
     AclnnError,
+    Argument,
     Attribute,
     Case,
     Derived,
@@ -103,9 +104,10 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
         "largest embeddingDim for numWeights {num_weights}: {both}",
         num_weights=row.num_weights,
         both=Text(
-            '{documented} documented, {hardware} by the Unified Buffer (limits="hardware")',
+            "{documented} documented, {hardware} by the Unified Buffer ({limits})",
             documented=documented,
             hardware=hardware,
+            limits=Argument("limits", "hardware"),
         ),
     )
 

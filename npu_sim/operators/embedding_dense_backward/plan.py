@@ -721,13 +721,13 @@ def caveats_of(case: Case) -> Iterator[Caveat]:
     row = case.row
     slow = " nor high performance in deterministic mode" if case.deterministic else ""
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
-        for code, name, value in (
-            ("rows_above_int32", "grad", row.rows),
-            ("weights_above_int32", "num_weights", row.num_weights),
+        for what, name, value in (
+            ("rows", "grad", row.rows),
+            ("weights", "num_weights", row.num_weights),
         ):
             if value > INT32_MAX:
                 yield caveat(
-                    code,
+                    f"{what}_above_int32",
                     name,
                     "{name}: {value} exceeds INT32_MAX ({int32_max}): high precision is not "
                     "guaranteed{slow}",

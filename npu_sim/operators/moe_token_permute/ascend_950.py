@@ -15,6 +15,7 @@ from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
     SYSTEM_WORKSPACE_BYTES,
     TILING_FAILURE,
+    Argument,
     Assumed,
     Case,
     Caveat,
@@ -334,7 +335,7 @@ def _int8_message(call: Inspection) -> tuple[str, str]:
         entries=call.size("entries"),
         num_out_tokens=call.size("num_out_tokens"),
         most=tiler.EXPERTS,
-    ), 'limits="hardware" allows more'
+    ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
 FIELDS: dict[str, Any] = {

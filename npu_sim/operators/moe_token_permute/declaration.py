@@ -16,6 +16,7 @@ from npu_sim.framework.vocabulary import (
     INT64_MAX,
     TILING_FAILURE,
     AclnnError,
+    Argument,
     Attribute,
     Case,
     Caveat,
@@ -329,11 +330,13 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
     if tiler.sorts_at_once(sort):
         sorts = Text(
             "core 0 sorts {core_entries} ids, and then their places, while all others wait",
-            core_entries=sort.core_entries,
+            core_entries=sort.core.entries,
         )
     else:
         pieces = Text(
-            "{pieces} of up to {core_piece}", sort, pieces=counted(sort.core_loops, "piece")
+            "{pieces} of up to {core_piece}",
+            core_piece=sort.core.piece,
+            pieces=counted(sort.core.loops, "piece"),
         )
         ranges = (tiler.sort_range(sort, core) for core in range(sort.cores))
         counts = [stop - start for start, stop in ranges]
@@ -458,10 +461,10 @@ def check_ids(ids: np.ndarray) -> None:
             id=ids[index],
         )
         hint = Text(
-            '0 <= id <= {largest_id}, or an end of its type: {ends}; limits="hardware" sorts ids '
-            "as fp32",
+            "0 <= id <= {largest_id}, or an end of its type: {ends}; {hardware} sorts ids as fp32",
             largest_id=LARGEST_ID,
             ends=", ".join(map(str, ends)),
+            hardware=Argument("limits", "hardware"),
         )
         raise runtime_failure("indices", message, Text("{hint}; nothing was written", hint=hint))
 

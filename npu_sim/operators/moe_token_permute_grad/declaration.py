@@ -14,6 +14,7 @@ from npu_sim.framework.vocabulary import (
     INVALID,
     TILING_FAILURE,
     AclnnError,
+    Argument,
     Attribute,
     Case,
     Caveat,
@@ -103,11 +104,11 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
         reserved_entry_bytes=moe.RESERVED_ENTRY_BYTES,
         reserved_bytes=moe.RESERVED_BYTES,
     ), Text(
-        "nearest legal value: {documented}; hardware limit on {title}: {really} "
-        '(limits="hardware")',
+        "nearest legal value: {documented}; hardware limit on {title}: {really} ({limits})",
         documented=documented,
         title=profile.title,
         really=really,
+        limits=Argument("limits", "hardware"),
     )
 
 

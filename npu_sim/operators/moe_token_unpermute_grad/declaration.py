@@ -486,14 +486,12 @@ def lost_rows(writers: LastWriters) -> Iterator[Caveat]:
 def _sums_of_dropped(indices: np.ndarray, rows: int, sums: np.ndarray) -> Iterator[Caveat]:
     """Yield the warning that gradients of dropped entries are nan."""
     if sums.size and (count := int(np.count_nonzero(np.isnan(sums[indices >= rows])))):
-        yield Caveat(
-            code="dropped_prob_grad_not_zero",
-            argument="unpermuted_tokens_grad",
-            message=Text(
-                "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
-                "0 * nan are nan",
-                count=count,
-            ),
+        yield caveat(
+            "dropped_prob_grad_not_zero",
+            "unpermuted_tokens_grad",
+            "probs_grad of {count} dropped entries would be 0, but is nan because 0 * inf and "
+            "0 * nan are nan",
+            count=count,
         )
 
 

@@ -244,22 +244,20 @@ def compute(run: Run) -> None:
     """Compute dx and dgamma; without rows dgamma is nan. A given workspace stays unfilled."""
     case = run.case
     with run.watch.stage("load"):
-        from npu_sim.kernels.rms_norm_grad_950 import rms_norm_grad
+        from npu_sim.kernels.rms_norm_grad_950 import Rows, rms_norm_grad
     with run.watch.stage("compute"):
         shape, dgamma = (case.row.row, case.row.col), run.written("dgamma").reshape(-1)
         if case.tiling.tiling_key == tiler.KEY_NO_ROWS:
             dgamma.fill(np.nan)
             return
-        rms_norm_grad(
+        rows = Rows(
             run.stored("dy").reshape(shape),
             run.stored("x").reshape(shape),
             run.stored("rstd").reshape(-1),
             run.stored("gamma").reshape(-1),
-            trees_of(case),
-            case.tiling.dx.body,
             run.written("dx").reshape(shape),
-            dgamma,
         )
+        rms_norm_grad(rows, trees_of(case), case.tiling.dx.body, dgamma)
 
 
 PIECE_COLUMNS = 4096

@@ -34,18 +34,15 @@ def compute(run: Run) -> None:
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):
         shape, split = (case.row.row, case.row.col), split_of(case)
-        kernels.rms_norm_grad(
+        rows = kernels.Rows(
             run.stored("dy").reshape(shape),
             run.stored("x").reshape(shape),
             run.stored("rstd").reshape(-1),
             run.stored("gamma").reshape(-1),
-            split,
-            case.deterministic,
-            run.order.code,
-            run.order.seed,
             run.written("dx").reshape(shape),
-            run.written("dgamma").reshape(-1),
         )
+        dgamma, order = run.written("dgamma").reshape(-1), run.order
+        kernels.rms_norm_grad(rows, split, case.deterministic, order.code, order.seed, dgamma)
     run.masks["dgamma"] = partial(np.full, shape[1], tiler.depends_on_arrival(case.tiling))
 
 

@@ -15,7 +15,7 @@ from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Number, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.framework.patterns import Sizes
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.numbers.formats import TensorSpec, shape_text
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
@@ -222,7 +222,7 @@ def refusal_message(call: Inspection) -> tuple[str, str]:
         ), Text("expand cos along one axis")
     return Text(
         "x {x} with cos {cos} has 1000 or more batches or heads, a documented limit", x=x, cos=cos
-    ), Text('limits="hardware" allows more')
+    ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
 def smallest_positions(row: Any, code: int, device: Device) -> int:

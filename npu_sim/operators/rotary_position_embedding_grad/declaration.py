@@ -12,7 +12,7 @@ from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import Switch
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Operator
-from npu_sim.language import Text
+from npu_sim.language import Argument, Text
 from npu_sim.operators.rotary_position_embedding import declaration as forward
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import ASCEND_950
@@ -117,7 +117,7 @@ def refusal_message(call: Inspection) -> tuple[str, str]:
         "half with B = {batches}, N = {heads}: documents allow B and N below 1000, and with x B*N "
         "of at most 1024",
         **fields,
-    ), Text('limits="hardware" allows more')
+    ), Text("{hardware} allows more", hardware=Argument("limits", "hardware"))
 
 
 def dtypes(profile: Profile) -> tuple[str, ...]:

@@ -87,8 +87,10 @@ def caveats(case: Case) -> Iterator[Caveat]:
             "dy",
             "release {release}: after this 3-D call every later 4-D gradient call of the process "
             "with this mode is planned as if (1, a0, a1, a2) were its shape: it is refused, or dx "
-            "is wrong; until release 9.1 of 17 July 2026. Give dy as (1, T, N, D)",
+            "is wrong. Give dy as (1, T, N, D)",
             release=case.profile.release,
+            since="8.5",
+            until="release 9.1 of 17 July 2026",
         )
     if half.stride > MOST_STRIDE and row.dim % VECTOR_LANES == 0 and half.core > row.dim:
         yield caveat(

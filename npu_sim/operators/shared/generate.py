@@ -64,7 +64,7 @@ def generate(
                 spec=spec,
                 nbytes=spec.nbytes,
             )
-            raise UsageError(name, message, "make it smaller; npu_sim.plan needs no memory for it")
+            raise UsageError(name, message, "make it smaller; a plan needs no memory for it")
     if declared.has_hook(DATA):
         return declared.hook(DATA)(arguments, seed)
     random = np.random.default_rng(seed)

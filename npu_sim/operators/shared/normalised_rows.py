@@ -7,6 +7,7 @@ import numpy as np
 from npu_sim.framework.vocabulary import (
     FLOAT_DTYPES,
     SYSTEM_WORKSPACE_BYTES,
+    Argument,
     Axis,
     Derived,
     Inspection,
@@ -87,8 +88,9 @@ def last_axis(tensors: str) -> tuple[Derived, checks.Holds]:
             reason=Text(
                 "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself "
                 "takes any length and no physical reason is published, so the limit holds with "
-                'limits="hardware" too',
+                "{hardware} too",
                 ub_block_bytes=call.profile.chip.ub_block_bytes,
+                hardware=Argument("limits", "hardware"),
             ),
         )
 

@@ -12,8 +12,19 @@ from typing import Annotated, Any, NamedTuple
 from npu_sim.cores import Device
 from npu_sim.tiling import apply_adam_w_v2 as base
 from npu_sim.tiling.apply_adam_w_v2 import Problem
-from npu_sim.tiling.common import FP32, SYSTEM_WORKSPACE_BYTES, align, align_down, ceil_div
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
+from npu_sim.tiling.common import (
+    FP32,
+    SUCCESS,
+    SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
+    align,
+    align_down,
+    ceil_div,
+    nothing,
+    raw_planner,
+    vendor_fields,
+)
 
 SLOTS, AMSGRAD_SLOTS = 22, 26
 """Buffers of a tile in the Unified Buffer."""

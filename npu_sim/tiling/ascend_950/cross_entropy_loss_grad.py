@@ -15,11 +15,18 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
+    bit_length,
     element_bytes,
     largest_power,
+    nothing,
+    raw_planner,
 )
 from npu_sim.tiling.cross_entropy_loss_grad import (
     MEAN,
@@ -29,7 +36,6 @@ from npu_sim.tiling.cross_entropy_loss_grad import (
     split_rows,
     vendor_structure,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner
 
 TARGET_DTYPES = ("int64", "int32")
 TARGET_BYTES = (8, 4)
@@ -201,14 +207,12 @@ def label_buffers(problem: Problem, rows: int, buf3: int, smooths: bool) -> Labe
 def weight_blocks(problem: Problem, piece: int) -> WeightBlocks:
     """Return the blocks of columns over which smoothing adds weights, where columns are cut."""
     loops = problem.columns // piece if piece else 0
-    times, levels = largest_power(loops), 0
-    while 1 << levels < times:
-        levels += 1
+    times = largest_power(loops)
     rest = problem.columns - times * piece
     tail_times, tail = 0, rest
     if piece:
         tail_times, tail = (rest + piece - 1) // piece, rest % piece
-    return WeightBlocks(times, piece, tail, tail_times, align(tail, 8), 64 * levels)
+    return WeightBlocks(times, piece, tail, tail_times, align(tail, 8), 64 * bit_length(times - 1))
 
 
 def key_of(problem: Problem, schedule: int) -> int:

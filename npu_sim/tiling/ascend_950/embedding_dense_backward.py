@@ -15,13 +15,19 @@ from npu_sim.tiling.ascend_950.embedding_dense_grad import Problem
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     element_bytes,
+    equal_parts,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
 
 KEY = 1000000
 """Tiling key without its last two digits: scale, and columns in pieces."""
@@ -185,15 +191,13 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     if batch_rows == 0:
         return NO_TILING
     batches = ceil_div(problem.rows, batch_rows)
-    core_batches = ceil_div(batches, device.vector_cores)
-    cores = ceil_div(batches, core_batches)
+    cores, core_batches, last_core_batches = equal_parts(batches, device.vector_cores)
     piece_columns = piece_columns_of(dim, size)
     merge_columns = merged_columns(cores, problem.index_bytes, size, device)
     if merge_columns <= 0:
         return NO_TILING
     merge_pieces = ceil_div(dim, merge_columns)
-    core_pieces = ceil_div(merge_pieces, cores)
-    merge_cores = ceil_div(merge_pieces, core_pieces)
+    merge_cores, core_pieces, last_pieces = equal_parts(merge_pieces, cores)
     padded = align(piece_columns, BLOCK_BYTES // size)
     key = KEY + (10 if problem.scale_grad_by_freq else 0) + (1 if has_pieces(problem) else 0)
     return Tiling(
@@ -213,12 +217,12 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         pieces=ceil_div(min(dim, OUTER_COLUMNS), padded),
         outer_pieces=ceil_div(dim, OUTER_COLUMNS),
         core_batches=core_batches,
-        last_core_batches=batches - (cores - 1) * core_batches,
+        last_core_batches=last_core_batches,
         merge_cores=merge_cores,
         merge_columns=merge_columns,
         merge_last_columns=dim - (merge_pieces - 1) * merge_columns,
         merge_pieces=core_pieces,
-        merge_last_pieces=merge_pieces - (merge_cores - 1) * core_pieces,
+        merge_last_pieces=last_pieces,
     )
 
 

@@ -16,14 +16,18 @@ from npu_sim.tiling.common import (
     DTYPE_CODES,
     FP32,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     chunk_range,
     element_bytes,
+    nothing,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, vendor_fields
 
 LEAST_COLUMN_BYTES = 128
 """Bytes of grad of the columns that a core takes at least."""
@@ -55,8 +59,19 @@ class Problem(NamedTuple):
     scale_grad_by_freq: bool
 
 
+class Scan(NamedTuple):
+    """Pieces of the second pass, which scales and narrows the sums; all 0 without one."""
+
+    rows: Annotated[int, Field("second pass: weight rows at a time", "num_weights + 1")]
+    row_pieces: Annotated[int, Field("second pass: pieces of the rows", "num_weights + 1")]
+    last_rows: Annotated[int, Field("second pass: rows of the last piece", "num_weights + 1")]
+    columns: Annotated[int, Field("second pass: columns at a time", "dim")]
+    column_pieces: Annotated[int, Field("second pass: pieces of the columns", "dim")]
+    last_columns: Annotated[int, Field("second pass: columns of the last piece", "dim")]
+
+
 class Tiling(NamedTuple):
-    """Result of the planner; ``scan`` fields belong to the second pass, 0 without one."""
+    """Result of the planner."""
 
     status: int
     tiling_key: Annotated[
@@ -93,30 +108,11 @@ class Tiling(NamedTuple):
     sort_bytes: Annotated[int, Field("bytes of the sort", "ub_bytes", vendor="sortSharedBufSize")]
     process_cores: Annotated[int, Field("cores that add", "vector_cores", vendor="processBlock")]
     clear_cores: Annotated[int, Field("cores that clear", "vector_cores", vendor="clearBlock")]
-    scan_rows: Annotated[int, Field("second pass: weight rows at a time", "num_weights + 1")]
-    scan_row_pieces: Annotated[int, Field("second pass: pieces of the rows", "num_weights + 1")]
-    scan_last_rows: Annotated[int, Field("second pass: rows of the last piece", "num_weights + 1")]
-    scan_columns: Annotated[int, Field("second pass: columns at a time", "dim")]
-    scan_column_pieces: Annotated[int, Field("second pass: pieces of the columns", "dim")]
-    scan_last_columns: Annotated[int, Field("second pass: columns of the last piece", "dim")]
+    scan: Scan
 
 
 NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
-
-
-class Scan(NamedTuple):
-    """Pieces of the pass that scales and narrows the sums; all 0 without one."""
-
-    rows: int
-    row_pieces: int
-    last_rows: int
-    columns: int
-    column_pieces: int
-    last_columns: int
-
-
-NO_SCAN = Scan(0, 0, 0, 0, 0, 0)
 
 
 def is_full_load(tiling: Tiling) -> bool:
@@ -143,14 +139,6 @@ def columns_of_core(problem: Problem, cores: int) -> int:
     """Return the columns of a core."""
     least = least_columns(element_bytes(problem.dtype))
     return min(problem.dim, max(least, ceil_div(problem.dim, cores)))
-
-
-def clearing_cores(problem: Problem, cores: int) -> int:
-    """Return the cores that clear the output; 0 when it is empty."""
-    units = ceil_div(
-        problem.num_weights * problem.dim, CLEARED_BYTES // element_bytes(problem.dtype)
-    )
-    return ceil_div(units, ceil_div(units, cores)) if units > 0 else 0
 
 
 def full_load_columns(problem: Problem, device: Device) -> int:
@@ -207,7 +195,7 @@ def scan_bytes(problem: Problem, columns: int, rows: int) -> int:
 def scan_of(problem: Problem, core_columns: int, ub_bytes: int) -> Scan:
     """Return the second pass: it scales, and narrows 16-bit results."""
     if problem.dtype == FP32 and not problem.scale_grad_by_freq:
-        return NO_SCAN
+        return NO_TILING.scan
     weights = max(problem.num_weights, 1)
     columns, rows = core_columns, weights
     if scan_bytes(problem, core_columns, weights) >= ub_bytes:
@@ -253,8 +241,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     size = element_bytes(problem.dtype)
     core_columns = columns_of_core(problem, cores)
     process_cores = ceil_div(dim, core_columns)
-    clear_cores = clearing_cores(problem, cores)
-    columns, scan, workspace = full_load_columns(problem, device), NO_SCAN, SYSTEM_WORKSPACE_BYTES
+    cleared = ceil_div(problem.num_weights * dim, CLEARED_BYTES // size)
+    clear_cores = ceil_div(cleared, ceil_div(cleared, cores)) if cleared > 0 else 0
+    columns, scan = full_load_columns(problem, device), NO_TILING.scan
+    workspace = SYSTEM_WORKSPACE_BYTES
     if columns > 0:
         core_columns = ceil_div(dim, process_cores)
         key = 100 + dtype_digit(problem.dtype) + (10 if problem.scale_grad_by_freq else 0)
@@ -294,12 +284,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         ),
         process_cores=process_cores,
         clear_cores=clear_cores,
-        scan_rows=scan.rows,
-        scan_row_pieces=scan.row_pieces,
-        scan_last_rows=scan.last_rows,
-        scan_columns=scan.columns,
-        scan_column_pieces=scan.column_pieces,
-        scan_last_columns=scan.last_columns,
+        scan=scan,
     )
 
 
@@ -323,8 +308,8 @@ CAST_NAMES = ("baseWCast", "cntWCast", "tailWCast", "baseACast", "cntACast", "ta
 def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -> Raw:
     """Return the tiling data under the vendor's names; a second pass fills one group of names."""
     scan_fields = dict.fromkeys(SCALE_NAMES + CAST_NAMES, 0)
-    scan, scale = tiling[-len(Scan._fields) :], arguments["scale_grad_by_freq"]
-    scan_fields |= zip(SCALE_NAMES if scale else CAST_NAMES, scan, strict=True)
+    scale = arguments["scale_grad_by_freq"]
+    scan_fields |= zip(SCALE_NAMES if scale else CAST_NAMES, tiling.scan, strict=True)
     return {
         **vendor_fields(tiling),
         **scan_fields,
@@ -371,8 +356,8 @@ def buffers(tiling: Tiling, size: int, index_bytes: int) -> dict[str, int]:
 
 def scan_buffers(tiling: Tiling, size: int, index_bytes: int, scale: bool) -> dict[str, int]:
     """Return the bytes in the Unified Buffer of a core in the second pass; 0 without one."""
-    elements = tiling.scan_rows * align(tiling.scan_columns, BLOCK_BYTES // size)
+    elements = tiling.scan.rows * align(tiling.scan.columns, BLOCK_BYTES // size)
     if scale:
-        counters = align(tiling.scan_rows * index_bytes, BLOCK_BYTES)
+        counters = align(tiling.scan.rows * index_bytes, BLOCK_BYTES)
         return {"sums": 2 * FP32_BYTES * elements, "counters": counters}
     return {"sums": elements * (FP32_BYTES + size)}

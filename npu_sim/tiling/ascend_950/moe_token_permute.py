@@ -6,6 +6,7 @@ and move the rows of the tokens; V3 counts the tokens of every expert too.
 Source: specification page ``moe_token_permute_950``, sections "Tiling of V2" and "Tiling of V3".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -14,19 +15,28 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
     ceil_div,
     element_bytes,
+    equal_parts,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.moe_token_permute import (
-    MERGE_WAYS,
     SORT_ENTRIES,
+    Pieces,
     Problem,
     kept_rows,
     merging_cores,
+    pieces_of,
+    sort_cores,
 )
 
 V2, V3 = "moe_init_routing_v2", "moe_init_routing_v3"
@@ -59,25 +69,11 @@ _ENTRIES = "num_tokens * num_topk + 31"
 
 
 class Sort(NamedTuple):
-    """Split of the sort: ``last`` fields describe the last core, ``core`` fields every other."""
+    """Split of the sort: the pieces of the last core, and those of every other."""
 
     cores: Annotated[int, Field("cores that sort", "vector_cores", "needCoreNum")]
-    core_entries: Annotated[int, Field("entries that a core sorts", _ENTRIES, "perCoreElements")]
-    core_loops: Annotated[int, Field("pieces of a core", _ENTRIES, "perCoreLoops")]
-    core_piece: Annotated[int, Field("entries of a piece", _ENTRIES, "perCorePerLoopElements")]
-    core_last_piece: Annotated[
-        int, Field("entries of a core's last piece", _ENTRIES, "perCoreLastLoopElements")
-    ]
-    last_entries: Annotated[
-        int, Field("entries that the last core sorts", _ENTRIES, "lastCoreElements")
-    ]
-    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, "lastCoreLoops")]
-    last_piece: Annotated[
-        int, Field("entries of a piece of the last core", _ENTRIES, "lastCorePerLoopElements")
-    ]
-    last_last_piece: Annotated[
-        int, Field("entries of the last core's last piece", _ENTRIES, "lastCoreLastLoopElements")
-    ]
+    core: Annotated[Pieces, Part("perCore{}", " of a core", _ENTRIES)]
+    last: Annotated[Pieces, Part("lastCore{}", " of the last core", _ENTRIES)]
     most_entries: Annotated[
         int, Field("entries that fit a core at a time", "ub_bytes", "oneLoopMaxElements")
     ]
@@ -130,20 +126,8 @@ class Counts(NamedTuple):
     """Split of the counting of tokens by expert, for int8 tokens; else 0."""
 
     cores: Annotated[int, Field("cores that count", "vector_cores", "needCoreNum")]
-    core_entries: Annotated[int, Field("entries of a core", _ENTRIES, "perCoreElements")]
-    last_entries: Annotated[int, Field("entries of the last core", _ENTRIES, "lastCoreElements")]
-    core_loops: Annotated[int, Field("times of a core", _ENTRIES, "perCoreLoops")]
-    core_piece: Annotated[int, Field("entries at a time", _ENTRIES, "perCorePerLoopElements")]
-    core_last_piece: Annotated[
-        int, Field("entries of the last time", _ENTRIES, "perCoreLastLoopElements")
-    ]
-    last_loops: Annotated[int, Field("times of the last core", _ENTRIES, "lastCoreLoops")]
-    last_piece: Annotated[
-        int, Field("entries at a time on the last core", _ENTRIES, "lastCorePerLoopElements")
-    ]
-    last_last_piece: Annotated[
-        int, Field("entries of its last time", _ENTRIES, "lastCoreLastLoopElements")
-    ]
+    core: Annotated[Pieces, Part("perCore{}", " of a core", _ENTRIES)]
+    last: Annotated[Pieces, Part("lastCore{}", " of the last core", _ENTRIES)]
 
 
 class Copies(NamedTuple):
@@ -209,10 +193,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-NO_SORT: Sort = nothing(Sort)
-NO_LOOPS: RowLoops = nothing(RowLoops)
-NO_COUNTS: Counts = nothing(Counts)
-NO_COPIES: Copies = nothing(Copies)
 
 
 def bytes_of_token(problem: Problem) -> int:
@@ -236,46 +216,18 @@ def most_entries(problem: Problem, device: Device) -> int:
 def split_sort(entries: int, most: int, cores: int) -> Sort:
     """Split a sort over cores and pieces; one core sorts alone if it holds all entries."""
     if entries <= most:
-        return Sort(
-            cores=int(entries > 0),
-            core_entries=entries,
-            core_loops=1,
-            core_piece=entries,
-            core_last_piece=entries,
-            last_entries=entries,
-            last_loops=1,
-            last_piece=entries,
-            last_last_piece=entries,
-            most_entries=most,
-        )
-    need = MERGE_WAYS
-    while need < ceil_div(entries, most):
-        need *= MERGE_WAYS
-    need = min(need, cores)
-    entries_per_core = align_down(entries // need, SORT_ENTRIES)
-    if entries - (need - 1) * entries_per_core > entries_per_core + SORT_ENTRIES:
-        entries_per_core += SORT_ENTRIES
-        need = ceil_div(entries, entries_per_core)
-    loops, piece, last, last_piece, rest = 0, 0, 0, 0, 0
+        whole = Pieces(entries, 1, entries, entries)
+        return Sort(int(entries > 0), whole, whole, most)
+    need, entries_per_core = sort_cores(entries, most, cores)
+    loops, last, last_piece, rest = 0, 0, 0, 0
     while rest <= 0:
-        loops, piece = ceil_div(entries_per_core, most), min(entries_per_core, most)
-        last = entries - (need - 1) * entries_per_core
+        loops, last = ceil_div(entries_per_core, most), entries - (need - 1) * entries_per_core
         last_piece = align(ceil_div(last, loops), SORT_ENTRIES)
         rest = last - (loops - 1) * last_piece
         if rest <= 0:
             entries_per_core -= SORT_ENTRIES
-    return Sort(
-        cores=need,
-        core_entries=entries_per_core,
-        core_loops=loops,
-        core_piece=piece,
-        core_last_piece=entries_per_core - (loops - 1) * piece,
-        last_entries=last,
-        last_loops=loops,
-        last_piece=last_piece,
-        last_last_piece=rest,
-        most_entries=most,
-    )
+    core = pieces_of(entries_per_core, most)
+    return Sort(need, core, Pieces(last, loops, last_piece, rest), most)
 
 
 def remainder(rows: int, at_once: int) -> int:
@@ -289,9 +241,7 @@ def stage(problem: Problem, cores: int, at_once: int, piece: int, wide: int, kep
     ``wide`` is the number that the fields of the columns state where a row is one piece.
     """
     entries = problem.num_tokens * problem.num_topk
-    entries_per_core = ceil_div(entries, cores)
-    need = ceil_div(entries, entries_per_core)
-    last = entries - entries_per_core * (need - 1)
+    need, entries_per_core, last = equal_parts(entries, cores)
     first_piece, last_piece, pieces = wide, wide, 1
     if problem.hidden > piece:
         first_piece, pieces = piece, ceil_div(problem.hidden, piece)
@@ -424,31 +374,22 @@ def moves_stage(problem: Problem, device: Device) -> RowLoops:
 def count_stage(problem: Problem, device: Device) -> Counts:
     """Return the loops that count the tokens of every expert."""
     entries = problem.num_tokens * problem.num_topk
-    entries_per_core = ceil_div(entries, device.vector_cores)
-    need = ceil_div(entries, entries_per_core)
-    last = entries - entries_per_core * (need - 1)
+    need, entries_per_core, last = equal_parts(entries, device.vector_cores)
     most = (usable_bytes(problem, device) - COUNT_BYTES) // FP32_BYTES
-    loops, last_loops = ceil_div(entries_per_core, most), ceil_div(last, most)
-    piece, last_piece = ceil_div(entries_per_core, loops), ceil_div(last, last_loops)
-    return Counts(
-        cores=need,
-        core_entries=entries_per_core,
-        last_entries=last,
-        core_loops=loops,
-        core_piece=piece,
-        core_last_piece=entries_per_core - (loops - 1) * piece,
-        last_loops=last_loops,
-        last_piece=last_piece,
-        last_last_piece=last - (last_loops - 1) * last_piece,
-    )
+    return Counts(need, counted(entries_per_core, most), counted(last, most))
+
+
+def counted(entries: int, most: int) -> Pieces:
+    """Return the even pieces, of at most ``most`` entries, in which a core counts."""
+    loops = ceil_div(entries, most)
+    piece = ceil_div(entries, loops)
+    return Pieces(entries, loops, piece, entries - (loops - 1) * piece)
 
 
 def copy_stage(problem: Problem, device: Device) -> Copies:
     """Return the loops that copy rows of int8."""
     entries, usable = problem.num_tokens * problem.num_topk, usable_bytes(problem, device)
-    entries_per_core = ceil_div(entries, device.vector_cores)
-    need = ceil_div(entries, entries_per_core)
-    last = entries - entries_per_core * (need - 1)
+    need, entries_per_core, last = equal_parts(entries, device.vector_cores)
     columns = problem.hidden
     while (usable // 2) // (align(columns, BLOCK_BYTES) + QUEUE_BYTES) <= 0:
         columns = ceil_div(columns, 2)
@@ -489,17 +430,17 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     least = COUNT_BYTES + FP32_BYTES if is_int8 else 65536
     if device.vector_cores <= 0 or usable_bytes(problem, device) < least:
         return NO_TILING
-    entries, cores = problem.num_tokens * problem.num_topk, device.vector_cores
+    entries, cores, none = problem.num_tokens * problem.num_topk, device.vector_cores, NO_TILING
     most, block_dim, workspace = most_entries(problem, device), cores, SYSTEM_WORKSPACE_BYTES
-    sort, counts, copies = split_sort(entries, most, cores), NO_COUNTS, NO_COPIES
-    places = unread = moves = NO_LOOPS
+    sort, counts, copies = split_sort(entries, most, cores), none.counts, none.copies
+    places = unread = moves = none.places
     if is_int8:
         key = KEY_V3_ONE_CORE if entries <= most else KEY_V3_SEVERAL_CORES
         if entries and problem.hidden:
             counts, copies = count_stage(problem, device), copy_stage(problem, device)
             workspace += 28 * entries + 64 * cores + COUNTS_BYTES
         else:
-            key, sort, block_dim = KEY_V3_EMPTY, NO_SORT, 1
+            key, sort, block_dim = KEY_V3_EMPTY, none.sort, 1
             copies = Copies(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
     else:
         key = KEY_ONE_CORE if entries <= most else KEY_SEVERAL_CORES
@@ -567,7 +508,7 @@ def vendor_structure(tiling: Tiling, arguments: Mapping[str, Any], rules: Any) -
             "gatherOutComputeParamsOp": vendor_fields(tiling.moves),
         }
     runs = tiling.tiling_key != KEY_V3_EMPTY
-    unused = vendor_fields(NO_LOOPS)
+    unused = vendor_fields(NO_TILING.places)
     del unused["activateRows"], unused["scatterMode"]
     return {
         **fields,
@@ -616,12 +557,8 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = dict.fromkeys((V2, V3), raw_planner(problem_of, tile, vendor_structure))
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of a core by stage; the stages run one after the other."""
-
-    sort: int
-    counts: int
-    move: int
+Buffers = namedtuple("Buffers", ("sort", "counts", "move"))
+"""Bytes in the Unified Buffer of a core by stage; the stages run one after the other."""
 
 
 def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
@@ -632,9 +569,9 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
         return Buffers(0, 0, 0)
     if size == 1:
         copies = tiling.copies
-        piece = max(SORT_PIECE_ENTRIES // 2, align(tiling.sort.core_piece, SORT_ENTRIES))
+        piece = max(SORT_PIECE_ENTRIES // 2, align(tiling.sort.core.piece, SORT_ENTRIES))
         sort = 32 * (align(entries, SORT_ENTRIES) if is_one else piece)
-        count = align(FP32_BYTES * tiling.counts.core_piece, BLOCK_BYTES) + COUNT_BYTES
+        count = align(FP32_BYTES * tiling.counts.core.piece, BLOCK_BYTES) + COUNT_BYTES
         row = align(copies.piece, BLOCK_BYTES)
         ids = 2 * align(FP32_BYTES * copies.core_piece, BLOCK_BYTES)
         move = ids + copies.core_piece * (copies.buffers * row + 64)
@@ -653,4 +590,5 @@ def stage_buffers(problem: Problem, tiling: Tiling) -> Buffers:
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
     """Return the Unified Buffer in use on a core: the largest stage."""
-    return max(stage_buffers(row, tiling))
+    most: int = max(stage_buffers(row, tiling))
+    return most

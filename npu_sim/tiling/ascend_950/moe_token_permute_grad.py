@@ -6,6 +6,7 @@ of Atlas A2 and A3.
 Source: specification page ``moe_token_permute_grad_950``, section "Tiling".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -14,13 +15,17 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
-    ceil_div,
     chunk_range,
     element_bytes,
+    equal_parts,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner
 
 SPLIT_COLUMNS, ALL_ROWS, SOME_ROWS = 200000, 300000, 400000
 """Tiling keys without their last digit: columns are split over cores; tokens are, and all rows of a
@@ -131,15 +136,13 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     ub_tokens = 1
     if splits_columns(problem, device):
         key = SPLIT_COLUMNS
-        core_columns = ceil_div(problem.hidden, cores)
-        block_dim = ceil_div(problem.hidden, core_columns)
+        block_dim, core_columns, _ = equal_parts(problem.hidden, cores)
         ub_columns = whole_blocks(ub_bytes // row, size)
         if fits(problem, core_columns, device):
             ub_tokens = ub_bytes // (row * padded(core_columns, size))
             ub_columns = core_columns
     else:
-        core_tokens = ceil_div(problem.tokens, cores)
-        block_dim = ceil_div(problem.tokens, core_tokens)
+        block_dim, core_tokens, _ = equal_parts(problem.tokens, cores)
         wide = padded(problem.hidden, size)
         if holds_all_rows(problem, device, rules):
             key = ALL_ROWS
@@ -222,12 +225,8 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
 KERNELS = {"moe_token_permute_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    rows: int
-    result: int
-    sums: int
+Buffers = namedtuple("Buffers", ("rows", "result", "sums"))
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, size: int) -> Buffers:

@@ -6,6 +6,7 @@ of Atlas A2 and A3.
 Source: specification page ``moe_token_unpermute_950``, section "Tiling".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -16,14 +17,20 @@ from npu_sim.tiling.common import (
     FP16,
     FP32,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     chunk_range,
     element_bytes,
+    equal_parts,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.moe_token_unpermute import INDEX_BYTES, NO_PROBS
 
 SOME_ROWS, SPLIT_COLUMNS, ALL_TOKENS, ALL_ROWS = 10000, 20000, 30000, 40000
@@ -119,12 +126,6 @@ def sum_bytes(problem: Problem) -> int:
     return align(FP32_BYTES * problem.hidden, BLOCK_BYTES)
 
 
-def bytes_of_all_rows(problem: Problem) -> int:
-    """Return the bytes of the rows of all tokens."""
-    size = element_bytes(problem.dtype)
-    return align(problem.tokens * problem.top_k * problem.hidden * size, BLOCK_BYTES)
-
-
 def holds_all_tokens(problem: Problem, device: Device) -> bool:
     """Return whether the rows of all tokens fit: key 30000."""
     probs = align(problem.top_k * probs_bytes(problem.probs), BLOCK_BYTES)
@@ -203,14 +204,13 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         return NO_TILING
     size, half = element_bytes(problem.dtype), device.ub_bytes // 2
     row = row_bytes(problem)
-    core_tokens = ceil_div(problem.tokens, device.vector_cores)
-    block_dim = ceil_div(problem.tokens, core_tokens)
-    last_core_tokens = problem.tokens - (block_dim - 1) * core_tokens
+    block_dim, core_tokens, last_core_tokens = equal_parts(problem.tokens, device.vector_cores)
     key = key_of(problem, device)
     row_groups, group_rows, last_group_rows = top_k, 1, 1
     room = half
     if key == ALL_TOKENS:
-        room = (device.ub_bytes - bytes_of_all_rows(problem)) // 2
+        all_rows = align(problem.tokens * top_k * hidden * size, BLOCK_BYTES)
+        room = (device.ub_bytes - all_rows) // 2
     elif key == ALL_ROWS and top_k > FEW_ROWS:
         room = half - top_k * row
     elif key == SOME_ROWS:
@@ -307,20 +307,16 @@ def problem_of(inputs: Raw, rules: Any) -> Problem | None:
     if count * top_k != indices[0] or tuple(out) != (count, hidden):
         return None
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
-    dtype = DTYPE_CODES[inputs["permuted_tokens_dtype"]]
-    return Problem(count, rows, hidden, top_k, dtype, factors)
+    return Problem(
+        count, rows, hidden, top_k, DTYPE_CODES[inputs["permuted_tokens_dtype"]], factors
+    )
 
 
 KERNELS = {"moe_finalize_routing_v2": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    rows: int
-    probs: int
-    indices: int
-    sums: int
+Buffers = namedtuple("Buffers", ("rows", "probs", "indices", "sums"))
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, dtype: int, probs: int) -> Buffers:

@@ -6,6 +6,7 @@ that of Atlas A2 and A3.
 Source: specification page ``moe_token_unpermute_grad_950``, section "Tiling".
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -14,15 +15,22 @@ from npu_sim.tiling.common import (
     BLOCK_BYTES,
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
+    bit_length,
     element_bytes,
     even_range,
     largest_power,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 
 KEY_COPY, KEY_COPY_PIECES = 10001, 10002
 """Tiling keys without probs: whole rows, and rows in pieces."""
@@ -96,8 +104,6 @@ class Tiling(NamedTuple):
 
 
 NO_TILING: Tiling = nothing(Tiling)
-NO_CUT: Cut = nothing(Cut)
-NO_SUM: BinarySum = nothing(BinarySum)
 
 
 class Problem(NamedTuple):
@@ -114,9 +120,7 @@ def binary_sum(count: int) -> BinarySum:
     """Return how ``count`` products are summed (page, "bin")."""
     folded = largest_power(count)
     registers = folded // VECTOR_LANES
-    halvings = 0
-    while registers >> halvings > VECTOR_LANES:
-        halvings += 1
+    halvings = max(bit_length(registers) - bit_length(VECTOR_LANES), 0)
     return BinarySum(folded, halvings, min(registers, VECTOR_LANES))
 
 
@@ -141,15 +145,12 @@ def cut_of(hidden: int, size: int, device: Device) -> Cut:
     """Return the blocks of key 20012; nothing if none fits."""
     main = align_down((device.ub_bytes - CUT_RESERVED_BYTES) // ROW_BUFFERS, VECTOR_LANES) // size
     if main <= 1 or hidden < main:
-        return NO_CUT
+        return NO_TILING.cut
     main_blocks = largest_power(hidden // main)
     behind, added = hidden - main * main_blocks, main // 2
     blocks = 2 * (behind // main)
     tail = behind - blocks * added
-    tail_blocks = 1 if tail > 0 else 0
-    if tail > added:
-        tail_blocks = 2
-    return Cut(main, main_blocks, added, blocks, tail, tail_blocks)
+    return Cut(main, main_blocks, added, blocks, tail, int(tail > 0) + int(tail > added))
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -165,7 +166,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     core_entries, longer_cores = entries // cores, entries % cores
     block_dim = cores if core_entries > 0 else longer_cores
     piece_columns = pieces = last_columns = padded_hidden = 0
-    cut, main_sum, added_sum = NO_CUT, NO_SUM, NO_SUM
+    cut, main_sum, added_sum = NO_TILING.cut, NO_TILING.main_sum, NO_TILING.added_sum
     if problem.has_probs == 0:
         piece_columns = columns_of_copies(size, device)
         if piece_columns <= 0:
@@ -275,16 +276,10 @@ def _probs_agree(inputs: dict[str, Any], tokens: int, hidden: int, entries: int)
 KERNELS = {"moe_finalize_routing_v2_grad": raw_planner(problem_of, tile, vendor_structure)}
 
 
-class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
-
-    gradient: int
-    tokens: int
-    result: int
-    indices: int
-    sums: int
-    slots: int
-    register_sums: int
+Buffers = namedtuple(
+    "Buffers", ("gradient", "tokens", "result", "indices", "sums", "slots", "register_sums")
+)
+"""Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
 
 def buffers(tiling: Tiling, size: int) -> Buffers:

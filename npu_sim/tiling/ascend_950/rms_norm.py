@@ -14,14 +14,20 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     FP32,
     FP32_BYTES,
+    FP32_VALUE,
+    SUCCESS,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Raw,
     align,
     ceil_div,
     element_bytes,
+    equal_parts,
     largest_power,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import FP32_VALUE, SUCCESS, Field, Raw, nothing, raw_planner
 from npu_sim.tiling.rms_norm import (
     WORKSPACE_BYTES,
     Problem,
@@ -139,10 +145,8 @@ def loads_whole_rows(problem: Problem, device: Device, rules: Any) -> bool:
 def piece_columns(problem: Problem, device: Device) -> int:
     """Return the columns of a piece on key 2001 (page, "f"): 8192 on every published SoC."""
     size, gamma_size = element_bytes(problem.dtype), element_bytes(problem.gamma_dtype)
-    piece = 1
-    while 2 * piece * (4 * size + 2 * gamma_size + 4) + SPLIT_RESERVED_BYTES < usable_bytes(device):
-        piece *= 2
-    return piece
+    room = usable_bytes(device) - SPLIT_RESERVED_BYTES
+    return largest_power((room - 1) // (4 * size + 2 * gamma_size + 4))
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -154,9 +158,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """
     if problem.row <= 0 or problem.col <= 0 or device.vector_cores <= 0:
         return NO_TILING
-    rows_per_core = ceil_div(problem.row, device.vector_cores)
-    block_dim = ceil_div(problem.row, rows_per_core)
-    last = problem.row - (block_dim - 1) * rows_per_core
+    block_dim, rows_per_core, last = equal_parts(problem.row, device.vector_cores)
     average = float(np.float32(1) / np.float32(problem.col))
     if loads_whole_rows(problem, device, rules):
         aligned = full_load_columns(problem)

@@ -14,17 +14,23 @@ from npu_sim.cores import Device
 from npu_sim.tiling.common import (
     DTYPE_CODES,
     FP32_BYTES,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
     VECTOR_LANES,
+    Field,
+    Part,
+    Raw,
     align,
     align_down,
     bit_length,
     ceil_div,
     element_bytes,
     largest_power,
+    nothing,
+    raw_planner,
+    vendor_fields,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Part, Raw, nothing, raw_planner, vendor_fields
 from npu_sim.tiling.rms_norm_grad import Problem, Shapes, shape_error
 
 KEY_FULL_LOAD, KEY_BLOCKS, KEY_NO_ROWS, KEY_BIG_ROWS = 7000, 7001, 8000, 9000
@@ -185,12 +191,7 @@ def is_wide(columns: int) -> bool:
 
 def body_of(columns: int) -> int:
     """Return the columns that later ones are added to in the sum of a row (page, "bodyPart")."""
-    if not is_wide(columns):
-        return 0
-    body = 1
-    while body < columns // 2:
-        body *= 2
-    return body
+    return 1 << bit_length(columns // 2 - 1) if is_wide(columns) else 0
 
 
 def splits_rows(problem: Problem, device: Device, rules: Any) -> bool:

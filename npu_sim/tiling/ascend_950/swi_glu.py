@@ -5,7 +5,7 @@ Source: specification page ``swi_glu_950``, section "aclnnSwiGlu".
 
 from npu_sim.cores import Device
 from npu_sim.tiling import swi_glu
-from npu_sim.tiling.fields import REFUSED, Raw
+from npu_sim.tiling.common import REFUSED, Raw
 
 KEY_EMPTY = 100
 """Tiling key of an empty x; the call does not get there."""

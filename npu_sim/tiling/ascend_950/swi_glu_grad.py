@@ -10,14 +10,18 @@ from npu_sim.tiling.common import (
     BF16,
     BLOCK_BYTES,
     FP16,
+    SUCCESS,
     SYSTEM_WORKSPACE_BYTES,
     UINT32_MASK,
+    Field,
+    Raw,
     align,
     align_down,
     ceil_div,
     element_bytes,
+    nothing,
+    raw_planner,
 )
-from npu_sim.tiling.fields import SUCCESS, Field, Raw, nothing, raw_planner
 from npu_sim.tiling.swi_glu import Problem, split_at
 
 KEY_BASE = 1000000

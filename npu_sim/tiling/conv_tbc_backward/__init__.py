@@ -15,7 +15,21 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import ORDERED_ADDITIONS, itemsize
-from npu_sim.tiling.common import FP32, align, align_down, ceil_div
+from npu_sim.tiling.common import (
+    FAILED,
+    FP32,
+    SUCCESS,
+    Field,
+    Part,
+    Raw,
+    Run,
+    Structure,
+    align,
+    align_down,
+    ceil_div,
+    nothing,
+    vendor_fields,
+)
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     ACCUMULATOR_BYTES,
     CHANNEL_BLOCK_BYTES,
@@ -36,17 +50,6 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     plan_grad_weight_deterministic,
 )
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import NO_TILING as NO_PUBLISHED
-from npu_sim.tiling.fields import (
-    FAILED,
-    SUCCESS,
-    Field,
-    Part,
-    Raw,
-    Run,
-    Structure,
-    nothing,
-    vendor_fields,
-)
 
 BUFFER_NONE, BUFFER_L0A, BUFFER_L0B, BUFFER_L0C, BUFFER_L1 = 0, 1, 2, 3, 4
 BUFFER_NAMES = ("", "L0A", "L0B", "L0C", "L1")
@@ -176,20 +179,16 @@ def base_block(product: CubeProduct, device: Device, base_m: int, base_n: int) -
         unit = product.channel_block
         l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
     base_k = min(base_k, max(l1_length, product.channel_block))
+    step_bytes = L0_BUFFERS * base_k * element_bytes
     shortage, needed, available = BUFFER_NONE, 0, 0
-    if tile_bytes > device.l0c_bytes:
-        shortage, needed, available = BUFFER_L0C, tile_bytes, device.l0c_bytes
-    elif L0_BUFFERS * base_m * base_k * element_bytes > device.l0a_bytes:
-        shortage = BUFFER_L0A
-        needed = L0_BUFFERS * base_m * base_k * element_bytes
-        available = device.l0a_bytes
-    elif L0_BUFFERS * base_n * base_k * element_bytes > device.l0b_bytes:
-        shortage = BUFFER_L0B
-        needed = L0_BUFFERS * base_n * base_k * element_bytes
-        available = device.l0b_bytes
-    elif l1_length == 0:
-        needed = content_bytes(product, base_m, base_n, unit)
-        shortage, available = BUFFER_L1, device.l1_bytes
+    for buffer, used_bytes, buffer_bytes in (
+        (BUFFER_L0C, tile_bytes, device.l0c_bytes),
+        (BUFFER_L0A, step_bytes * base_m, device.l0a_bytes),
+        (BUFFER_L0B, step_bytes * base_n, device.l0b_bytes),
+        (BUFFER_L1, content_bytes(product, base_m, base_n, unit), device.l1_bytes),
+    ):
+        if used_bytes > buffer_bytes and shortage == BUFFER_NONE:
+            shortage, needed, available = buffer, used_bytes, buffer_bytes
     return CubeBase(
         base_m, base_n, base_k, l0c_buffers, l1_length, l1_buffers, shortage, needed, available
     )

@@ -16,8 +16,7 @@ from math import gcd
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
-from npu_sim.tiling.common import align, ceil_div
-from npu_sim.tiling.fields import SUCCESS, Field, nothing
+from npu_sim.tiling.common import SUCCESS, Field, align, ceil_div, nothing
 
 CUBE_EDGE = 16
 """Rows and columns of the smallest matrix the cube unit multiplies (page; numerics.md, "Cube
@@ -583,12 +582,6 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> Determinis
     slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * cores * min(stream_k_cores, 1)
     l0a_bytes = L0_BUFFERS * block.m * block.k * extents.problem.element_bytes
     l0b_bytes = L0_BUFFERS * block.n * block.k * extents.problem.element_bytes
-    # Numba cannot compile conditional expressions among this many keyword arguments.
-    iterate_order = 1 if extents.m > extents.n else 0
-    exceeds_l0a = 1 if l0a_bytes > device.l0a_bytes else 0
-    exceeds_l0b = 1 if l0b_bytes > device.l0b_bytes else 0
-    exceeds_l0c = 1 if tile_bytes * l0c_buffers > device.l0c_bytes else 0
-    exceeds_l1 = 0 if fits_l1(extents, block) else 1
     return DeterministicTiling(
         status=SUCCESS,
         tiling_key=4,
@@ -605,7 +598,7 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> Determinis
         step_k=block.steps,
         l0c_buffers=l0c_buffers,
         l1_buffers=block.buffers,
-        iterate_order=iterate_order,
+        iterate_order=int(extents.m > extents.n),
         x_l1_elements=x_elements(extents, block),
         single_m=single.m,
         single_n=single.n,
@@ -617,10 +610,10 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore) -> Determinis
         l0b_bytes=l0b_bytes,
         l0c_bytes=tile_bytes * l0c_buffers,
         l1_bytes=l1_bytes_used(extents, block),
-        exceeds_l0a=exceeds_l0a,
-        exceeds_l0b=exceeds_l0b,
-        exceeds_l0c=exceeds_l0c,
-        exceeds_l1=exceeds_l1,
+        exceeds_l0a=int(l0a_bytes > device.l0a_bytes),
+        exceeds_l0b=int(l0b_bytes > device.l0b_bytes),
+        exceeds_l0c=int(tile_bytes * l0c_buffers > device.l0c_bytes),
+        exceeds_l1=1 - int(fits_l1(extents, block)),
     )
 
 

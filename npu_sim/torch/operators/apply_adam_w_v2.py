@@ -24,6 +24,7 @@ UNFUSED = (
     "AdamW without fused=True: many small kernels for every parameter; with fused=True it is one "
     "call of ApplyAdamWV2 for each"
 )
+TENSOR_RATE = "lr is a tensor: torch_npu has no fused AdamW for it; give a number"
 Tensors = Sequence[torch.Tensor]
 
 
@@ -77,9 +78,13 @@ def _fused_adamw(
     found_inf: torch.Tensor | None = None,
     **options: Any,
 ) -> None:
-    """Record one call for each parameter; op-plugin passes storage as one axis."""
+    """Record one call for each parameter; op-plugin passes storage as one axis.
+
+    Raises ValueError for a learning rate that is a tensor.
+    """
+    if torch.is_tensor(options.get("lr")):
+        raise ValueError(TENSOR_RATE)
     largest = max_exp_avg_sqs if options.get("amsgrad") else [None] * len(params)
-    options = {name: value for name, value in options.items() if not torch.is_tensor(value)}
     for var, grad, m, v, norm, step in zip(
         params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
     ):

@@ -200,8 +200,7 @@ def _cross_entropy(
         return
     if size_average is not None or reduce is not None:
         reduction = _reduction(size_average, reduce)
-    classes_axis = 1 if input.dim() > 1 else 0
-    classes = input.shape[classes_axis]
+    classes = input.shape[1 if input.dim() > 1 else 0]
     rows = input.numel() // classes if classes else 0
     # The recorded call has the classes on the last axis and all other axes as rows.
     call: dict[str, Any] = {
@@ -231,19 +230,14 @@ def _nll_loss(
     result: torch.Tensor,
     input: torch.Tensor,
     target: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
+    *arguments: Any,
+    **options: Any,
 ) -> None:
     term = span.fact(OPERATOR, input)
     if not isinstance(term, Term) or term.kind not in ("log_softmax", "column_log_softmax"):
         span.not_recognised("nll_loss", "its input is not the result of log_softmax")
         return
-    _cross_entropy(
-        span, result, input, target, weight, size_average, ignore_index, reduce, reduction
-    )
+    _cross_entropy(span, result, input, target, *arguments, **options)
 
 
 def _linear_cross_entropy(span: Span, result: torch.Tensor, *_: Any, **__: Any) -> None:
@@ -314,23 +308,27 @@ def _unshifted(kernel: Kernel, first: Term, other: Term) -> Term | None:
 
 
 def _logarithm_of_probability(kernel: Kernel, probability: Term) -> None:
-    why = "it takes the logarithm of the labels' probabilities: cross_entropy is more accurate"
-    kernel.span.not_recognised("cross_entropy", why)
+    kernel.span.not_recognised(
+        "cross_entropy",
+        "it takes the logarithm of the labels' probabilities: cross_entropy is more accurate",
+    )
 
 
 def _product(kernel: Kernel, first: Term, other: Term) -> None:
     if first.shape == other.shape:
-        why = (
+        kernel.span.not_recognised(
+            "cross_entropy",
             "its log-probabilities are multiplied by a tensor of their shape, which need not be "
-            "labels"
+            "labels",
         )
-        kernel.span.not_recognised("cross_entropy", why)
 
 
 def _gradient(kernel: Kernel, softmax: Term, other: Term | None = None) -> None:
     if any(not tensor.is_floating_point() for tensor in kernel.tensors):
-        why = "its gradient is computed by hand: probabilities minus one at the labels"
-        kernel.span.not_recognised("cross_entropy", why)
+        kernel.span.not_recognised(
+            "cross_entropy",
+            "its gradient is computed by hand: probabilities minus one at the labels",
+        )
 
 
 def _picked(kernel: Kernel, term: Term) -> Term | None:

@@ -1,7 +1,8 @@
 """Rotary position embedding as in ``torch_npu``, with gradients of RotaryPositionEmbeddingGrad.
 
-Of code that computes ``x*cos + rotate_half(x)*sin`` by itself, as models of transformers do, the
-recorder records the fused call that adapters of models make of it: ``npu_rotary_mul``.
+Of code that computes ``x*cos + rotate_half(x)*sin`` by itself, as models of transformers do, or
+that multiplies pairs of x as complex numbers, the recorder records the fused call that adapters of
+models make of it: ``npu_rotary_mul``.
 """
 
 from typing import Any, NamedTuple
@@ -68,8 +69,8 @@ FORWARD, OPERATOR = "rotary_position_embedding", "rotary_position_embedding_grad
 TOPIC = FORWARD
 RANKS = (3, 4)
 UNFUSED = (
-    "the code computes x*cos + rotate_half(x)*sin in several kernels; the call is npu_rotary_mul, "
-    "which adapters put in its place. It rounds once"
+    "the code computes x*cos + rotate_half(x)*sin, or complex products, in several kernels; the "
+    "call is npu_rotary_mul, which adapters put in its place. It rounds once"
 )
 Place = tuple[int, int, int]
 """Storage, first element and number of elements of a tensor."""
@@ -113,7 +114,15 @@ def follow(kernel: Kernel) -> list[tuple[torch.Tensor, Any]]:
 
 
 def _negated(kernel: Kernel) -> Negated:
-    return Negated(kernel.flow.identity(kernel.tensors[0]), frozenset({kernel.step}))
+    (second,) = kernel.tensors
+    return Negated(kernel.flow.identity(second), frozenset({kernel.step, _slice(second)}))
+
+
+def _slice(part: torch.Tensor) -> Step:
+    """Return the step that took a part of x, which has a kernel in the backward pass only."""
+    node = part.grad_fn
+    is_slice = node is not None and node.name().startswith("SliceBackward")
+    return Step("aten::slice", node._sequence_nr() if is_slice else None)
 
 
 def _joined(kernel: Kernel) -> Rotated | None:
@@ -130,7 +139,7 @@ def _joined(kernel: Kernel) -> Rotated | None:
     if negated.place != (storage, start + step, count):
         return None
     x = (storage, start, 2 * count)
-    return Rotated(x, int(is_stack), negated.steps | {kernel.step})
+    return Rotated(x, int(is_stack), negated.steps | {kernel.step, _slice(first)})
 
 
 def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
@@ -142,8 +151,21 @@ def _factor(kernel: Kernel, tensor: torch.Tensor) -> Factor:
 def _product(kernel: Kernel) -> Product | None:
     if len(kernel.tensors) != 2 or not all(one.dim() for one in kernel.tensors):
         return None
+    if kernel.results[0].is_complex():
+        _complex_product(kernel)
+        return None
     first, second = (_factor(kernel, tensor) for tensor in kernel.tensors)
     return Product((first, second), kernel.step)
+
+
+def _complex_product(kernel: Kernel) -> None:
+    """Record the call where pairs of a real x are multiplied by cos + i*sin."""
+    for x, turn in (kernel.tensors, kernel.tensors[::-1]):
+        is_pairs = x._base is not None and not x._base.is_complex()
+        if is_pairs and turn.is_complex() and x.shape == kernel.results[0].shape:
+            shapes = [(*one.shape[:-1], 2 * one.shape[-1]) for one in (x, turn, turn)]
+            _record(kernel, shapes, 1, frozenset())
+            return
 
 
 def _sum(kernel: Kernel) -> None:
@@ -157,7 +179,8 @@ def _sum(kernel: Kernel) -> None:
         for x, cos in (pair for term in terms for pair in _pairs(term)):
             if x.place == turned.rotated.x and x.shape == turned.shape:
                 steps = turned.rotated.steps | {term.step for term in terms}
-                _record(kernel, x, (cos, sin), turned.rotated.mode, steps)
+                shapes = [factor.shape for factor in (x, cos, sin)]
+                _record(kernel, shapes, turned.rotated.mode, steps)
                 return
 
 
@@ -167,18 +190,18 @@ def _pairs(product: Product) -> tuple[tuple[Factor, Factor], ...]:
 
 
 def _record(
-    kernel: Kernel, x: Factor, turns: tuple[Factor, Factor], mode: int, steps: frozenset[Step]
+    kernel: Kernel, shapes: list[tuple[int, ...]], mode: int, steps: frozenset[Step]
 ) -> None:
-    """Record the call and, whenever its gradient arrives, that of the gradient."""
-    rank, dtype, span = len(x.shape), str(kernel.results[0].dtype), kernel.span
-    if rank not in RANKS or max(len(one.shape) for one in turns) > rank:
+    """Record the call of x, cos and sin and, whenever its gradient arrives, the gradient's."""
+    rank, span = len(shapes[0]), kernel.span
+    if rank not in RANKS or max(map(len, shapes)) > rank:
         return
-    given = str(TensorSpec(x.shape, dtype))
-    ones = ((1,) * (rank - len(one.shape)) + one.shape for one in turns)
-    cos, sin = (str(TensorSpec(shape, dtype)) for shape in ones)
+    dtype = str(kernel.results[0].dtype.to_real())
+    full = ((1,) * (rank - len(shape)) + shape for shape in shapes)
+    x, cos, sin = (str(TensorSpec(shape, dtype)) for shape in full)
     turned = {"cos": cos, "sin": sin, "mode": mode}
-    span.call(FORWARD, {"x": given, **turned}, None)
-    span.on_gradient(OPERATOR, {"dy": given, **turned}, None)
+    span.call(FORWARD, {"x": x, **turned}, None)
+    span.on_gradient(OPERATOR, {"dy": x, **turned}, None)
     span.account({*steps, kernel.step})
     span.remark(FORWARD, UNFUSED, None)
 

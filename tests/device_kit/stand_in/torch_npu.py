@@ -84,12 +84,41 @@ def conv_tbc_backward(self, input, weight, bias, pad):
 aten = torch.library.Library("aten", "IMPL")
 aten.impl("embedding_dense_backward", embedding_dense_backward, "CPU")
 aten.impl("conv_tbc_backward", conv_tbc_backward, "CPU")
+torch._fused_adamw_ = simulated.fused_adamw_
+
+
+class Rotary(torch.autograd.Function):
+    """npu_rotary_mul, which npu_sim.torch does not have; x goes to the gradient only if needed."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin, mode):
+        """Compute y."""
+        ctx.save_for_backward(x, cos, sin)
+        ctx.mode = mode
+        tensors = {"x": x, "cos": cos, "sin": sin, "mode": mode}
+        return library.compute("rotary_position_embedding", None, tensors)[0]
+
+    @staticmethod
+    def backward(ctx, dy):
+        """Compute the gradients."""
+        x, cos, sin = ctx.saved_tensors
+        tensors = {"dy": dy, "cos": cos, "sin": sin, "mode": ctx.mode}
+        if ctx.needs_input_grad[1]:
+            tensors["x"] = x
+        return *library.compute("rotary_position_embedding_grad", None, tensors), None
+
+
+def npu_rotary_mul(input, r1, r2, rotary_mode="half"):
+    """Rotate input by the angles of r1 and r2."""
+    return Rotary.apply(input, r1, r2, ("half", "interleave").index(rotary_mode))
+
+
 npu_rms_norm = simulated.npu_rms_norm
 npu_cross_entropy_loss = simulated.npu_cross_entropy_loss
 npu_moe_token_permute = simulated.npu_moe_token_permute
 npu_moe_token_unpermute = simulated.npu_moe_token_unpermute
 npu_swiglu = simulated.npu_swiglu
-torch.Tensor.npu = lambda self: self
+torch.Tensor.npu = torch.Tensor.clone
 npu = SimpleNamespace(
     conv=SimpleNamespace(allow_hf32=True),
     synchronize=lambda: None,
