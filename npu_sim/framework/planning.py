@@ -142,11 +142,6 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         Evidence.MODEL if assumption else operator.evidence,
         key=EVIDENCE_ORDER.index,
     )
-
-    def launches() -> tuple[Launch, ...]:
-        kernel, block_dim = described.kernel, described.block_dim
-        return () if case.empty else case.launches(kernel, block_dim, evidence)
-
     plan = Plan(
         operator=operator.name,
         title=operator.title,
@@ -179,21 +174,33 @@ def plan_of(case: Case, *, tries_flips: bool = False) -> Plan:
         evidence=evidence,
         device_evidence=_device_evidence(case, described),
         profile=profile,
-        deferred={
-            "cores": described.cores,
-            "memories": described.memories,
-            "decisions": (
-                (lambda: _with_outcomes(case, described)) if tries_flips else described.decisions
-            ),
-            "launches": launches if described.launches is None else described.launches,
-            "order": described.order,
-            "profile_keys": lambda: keys_without_effect(case),
-        },
+        deferred=_deferred(case, described, evidence, tries_flips),
     )
     if operator.name not in OPERATOR_NAMES:
         # Report errors of declarations from outside the package at once.
         plan.read_all()
     return plan
+
+
+def _deferred(
+    case: Case, described: Description, evidence: Evidence, tries_flips: bool
+) -> dict[str, Any]:
+    """Return what of a plan is computed when it is first read."""
+
+    def launches() -> tuple[Launch, ...]:
+        kernel, block_dim = described.kernel, described.block_dim
+        return () if case.empty else case.launches(kernel, block_dim, evidence)
+
+    return {
+        "cores": described.cores,
+        "memories": described.memories,
+        "decisions": (
+            (lambda: _with_outcomes(case, described)) if tries_flips else described.decisions
+        ),
+        "launches": launches if described.launches is None else described.launches,
+        "order": described.order,
+        "profile_keys": lambda: keys_without_effect(case),
+    }
 
 
 def _assumed(profile: Profile, assumption: str) -> Iterator[Caveat]:

@@ -657,11 +657,8 @@ def launches_of(
         )
     )
     if casts:
-        result = (
-            intermediate("result in the dtype of out", out.shape, out.dtype)
-            if not out_contiguous
-            else out
-        )
+        name = "result in the dtype of out"
+        result = out if out_contiguous else intermediate(name, out.shape, out.dtype)
         launches.append(Launch(kernel="Cast", inputs=(written,), outputs=(result,)))
         written = result
     if not out_contiguous:

@@ -43,6 +43,29 @@ ADDED = (
     "rows of one index are added up in the accumulator, which is added atomically to that row "
     "of grad_weight"
 )
+BATCH_ADDED = Step(
+    "",
+    Text("{come}; {add}", come=COME, add=ADDED),
+    ("grad", "indices"),
+    RESULT,
+    live=(*BATCH, "accumulator"),
+    by_data=RESULT,
+)
+BATCH_WIDENED = Step(
+    "widen",
+    Text("{come}, gradients are widened to fp32", come=COME),
+    ("grad", "indices"),
+    live=BATCH,
+)
+WIDENED_ADDED = Step(
+    "add",
+    Text("rows {{rows}}: {add}", add=ADDED),
+    (),
+    RESULT,
+    ("grad", "indices"),
+    (*BATCH, "accumulator"),
+    RESULT,
+)
 
 ACCUMULATORS = ("accumulators", "cache row")
 LIST = ("sorted index", "position", "frequency", *ACCUMULATORS)
@@ -182,47 +205,11 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
         add = fp32.fill(dim), fp32.combine(dim, rows)
         copy_out = (Copy(WORD_BYTES * dim, dim), *_counter(counted))
         if element_bytes == WORD_BYTES:
-            return (
-                vector_tile(
-                    copy_in,
-                    (*sort, *add),
-                    copy_out,
-                    Step(
-                        "",
-                        Text("{come}; {add}", come=COME, add=ADDED),
-                        ("grad", "indices"),
-                        RESULT,
-                        live=(*BATCH, "accumulator"),
-                        by_data=RESULT,
-                    ),
-                ),
-            )
+            return (vector_tile(copy_in, (*sort, *add), copy_out, BATCH_ADDED),)
         # Whether 16-bit rows free their buffer once they are widened is not published; the lower
         # bound assumes it.
-        adding = vector_tile(
-            (),
-            add,
-            copy_out,
-            Step(
-                "add",
-                Text("rows {{rows}}: {add}", add=ADDED),
-                (),
-                RESULT,
-                ("grad", "indices"),
-                (*BATCH, "accumulator"),
-                RESULT,
-            ),
-        )
-        return vector_tile(
-            copy_in,
-            (*sort, *fp32.widen(dim * rows)),
-            step=Step(
-                "widen",
-                Text("{come}, gradients are widened to fp32", come=COME),
-                ("grad", "indices"),
-                live=BATCH,
-            ),
-        ), adding
+        adding = vector_tile((), add, copy_out, WIDENED_ADDED)
+        return vector_tile(copy_in, (*sort, *fp32.widen(dim * rows)), step=BATCH_WIDENED), adding
 
     cores = {}
     for work in plan.cores:

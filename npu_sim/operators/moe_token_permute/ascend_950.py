@@ -251,6 +251,16 @@ def _compute_int8(run: Run) -> None:
 
 NOT_COUNTED = ("the threads that write places", "barriers")
 """Work that the bound leaves out."""
+IDS = Step(
+    "ids", "ids are copied in and sorted; their places are copied out", ("indices",), live=("sort",)
+)
+ROWS = Step(
+    "rows",
+    "entries {rows}: rows of tokens are copied to their places",
+    ("tokens",),
+    ("permuted_tokens",),
+    live=("move",),
+)
 
 
 def program(plan: Plan) -> Program:
@@ -272,19 +282,7 @@ def program(plan: Plan) -> Program:
             Copy(fp32.BYTES * core_entries, core_entries),
         )
         ordered = Instruction("sort_and_merge", "float32", core_entries)
-        cores[core] = (
-            vector_tile(
-                (read,),
-                (ordered,),
-                (places,),
-                Step(
-                    "ids",
-                    "ids are copied in and sorted; their places are copied out",
-                    ("indices",),
-                    live=("sort",),
-                ),
-            ),
-        )
+        cores[core] = (vector_tile((read,), (ordered,), (places,), IDS),)
 
     def rows(count: int) -> tuple[Node, ...]:
         places = Copy(fp32.BYTES * count, count)
@@ -293,20 +291,7 @@ def program(plan: Plan) -> Program:
         out: tuple[Copy, ...] = (
             (Copy(size, columns, written_rows, kept * size),) if written_rows and columns else ()
         )
-        return (
-            vector_tile(
-                (places, read) if columns else (places,),
-                (),
-                out,
-                Step(
-                    "rows",
-                    "entries {rows}: rows of tokens are copied to their places",
-                    ("tokens",),
-                    ("permuted_tokens",),
-                    live=("move",),
-                ),
-            ),
-        )
+        return (vector_tile((places, read) if columns else (places,), (), out, ROWS),)
 
     moves = ranged_cores(plan, "rows", max(1, entries // plan.block_dim), rows)
     phases = (vector_phase("sort", cores), vector_phase("move", moves))
