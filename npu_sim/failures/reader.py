@@ -282,11 +282,7 @@ STATUSES: tuple[tuple[Status, str, str], ...] = (
     (Status.ACLNN_ERR_INNER_INFERSHAPE_ERROR, SHAPE, "no output shape could be inferred"),
     (Status.ACLNN_ERR_INNER_TILING_ERROR, TILING, "the planner of the kernel failed"),
     (Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, SELECTION, "no kernel for this combination"),
-    (
-        Status.ACLNN_ERR_INNER_NULLPTR,
-        INNER,
-        "an inner step failed; its reason is in the block",
-    ),
+    (Status.ACLNN_ERR_INNER_NULLPTR, INNER, "an inner step failed; its reason is in the block"),
 )
 """Stage and meaning of return codes of aclnn."""
 CODES: tuple[tuple[str, str, str], ...] = (
