@@ -31,7 +31,6 @@ from npu_sim.status import UsageError, shown
 NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
 NPU_ARCH_A2_A3 = 2201
-NPU_ARCH_ASCEND_950 = 3510
 
 DEFAULT_PRODUCT = "atlas_a2"
 """Product of a call that names neither product nor SoC."""

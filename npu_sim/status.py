@@ -16,14 +16,16 @@ Returned = TypeVar("Returned")
 
 
 class Status(IntEnum):
-    """aclnn return codes that the simulated operators report."""
+    """aclnn return codes: those that the simulated operators report, or that texts contain."""
 
     ACLNN_SUCCESS = 0
     ACLNN_ERR_PARAM_NULLPTR = 161001
     ACLNN_ERR_PARAM_INVALID = 161002
     ACLNN_ERR_RUNTIME_ERROR = 361001
     ACLNN_ERR_INNER = 561000
+    ACLNN_ERR_INNER_INFERSHAPE_ERROR = 561001
     ACLNN_ERR_INNER_TILING_ERROR = 561002
+    ACLNN_ERR_INNER_FIND_KERNEL_ERROR = 561003
     ACLNN_ERR_INNER_NULLPTR = 561103
 
 

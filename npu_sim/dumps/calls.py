@@ -17,7 +17,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from npu_sim.dumps.folder import MODULE, NAME, Dump, Entry, StoredTensor
-from npu_sim.framework.operator import IN_DUMPS
+from npu_sim.framework.operator import IN_DUMPS, find_hook
 from npu_sim.language import Text
 from npu_sim.operators.shared.dumped import Function, InDumps, WrappedCall
 from npu_sim.registry import OPERATOR_NAMES, load_operator
@@ -67,7 +67,9 @@ def _wrapped_functions() -> Mapping[str, tuple[_Wrapping, ...]]:
     """Return the operators that functions call, by name of the function."""
     found: dict[str, list[_Wrapping]] = {}
     for operator in OPERATOR_NAMES:
-        hook: InDumps = load_operator(operator).hook(IN_DUMPS)
+        hook: InDumps | None = find_hook(load_operator(operator), IN_DUMPS)
+        if hook is None:
+            continue
         for function in hook.functions:
             for name in function.names:
                 found.setdefault(name, []).append(_Wrapping(function, operator, hook))

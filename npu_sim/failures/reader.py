@@ -21,6 +21,7 @@ from npu_sim.failures.device_exceptions import HEAD, TEXT_HINT, ExceptionLog
 from npu_sim.files.reading import lines_of, open_plain
 from npu_sim.language import Text
 from npu_sim.registry import OPERATORS
+from npu_sim.status import INNER_NULL_POINTER, TILING_FAILURE, Status
 
 NAME = r"[A-Za-z_]\w{0,200}"
 NUMBER = r"(?:107|161|207|361|500|507|561)\d{3}"
@@ -89,8 +90,8 @@ STAGES = {
 }
 """Stages as text. Where forms prove several, the first of them is reported."""
 
-TILING_ERROR = "561002"
-INNER_NULLPTR = "561103"
+TILING_ERROR = str(int(TILING_FAILURE))
+INNER_NULLPTR = str(int(INNER_NULL_POINTER))
 """Number of a failed inner step: its message proves it even beside a block with another code."""
 
 FORMS: tuple[Form, ...] = (
@@ -275,18 +276,21 @@ RANK = re.compile(
 )
 COLOUR = re.compile(r"(?:\x1b|\^\[)\[[\d;]{0,20}m|\^M|\r")
 
+STATUSES: tuple[tuple[Status, str, str], ...] = (
+    (Status.ACLNN_ERR_PARAM_NULLPTR, PARAMETER, "a required argument is null"),
+    (Status.ACLNN_ERR_PARAM_INVALID, PARAMETER, "a dtype, shape, format or value is refused"),
+    (Status.ACLNN_ERR_INNER_INFERSHAPE_ERROR, SHAPE, "no output shape could be inferred"),
+    (Status.ACLNN_ERR_INNER_TILING_ERROR, TILING, "the planner of the kernel failed"),
+    (Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR, SELECTION, "no kernel for this combination"),
+    (Status.ACLNN_ERR_INNER_NULLPTR, INNER, "an inner step failed; its reason is in the block"),
+)
+"""Stage and meaning of return codes of aclnn."""
 CODES: tuple[tuple[str, str, str], ...] = (
-    ("161001", PARAMETER, "ACLNN_ERR_PARAM_NULLPTR: a required argument is null"),
-    ("161002", PARAMETER, "ACLNN_ERR_PARAM_INVALID: a dtype, shape, format or value is refused"),
-    ("361", LAUNCH, "ACLNN_ERR_RUNTIME_ERROR: a call of the runtime failed"),
-    ("561001", SHAPE, "ACLNN_ERR_INNER_INFERSHAPE_ERROR: no output shape could be inferred"),
-    (TILING_ERROR, TILING, "ACLNN_ERR_INNER_TILING_ERROR: the planner of the kernel failed"),
-    ("561003", SELECTION, "ACLNN_ERR_INNER_FIND_KERNEL_ERROR: no kernel for this combination"),
-    (
-        INNER_NULLPTR,
-        INNER,
-        "ACLNN_ERR_INNER_NULLPTR: an inner step failed; its reason is in the block",
+    *(
+        (str(int(status)), stage, Text("{status}: {meaning}", status=status.name, meaning=meaning))
+        for status, stage, meaning in STATUSES
     ),
+    ("361", LAUNCH, "ACLNN_ERR_RUNTIME_ERROR: a call of the runtime failed"),
     ("561107", PACKAGE, "the environment variable ASCEND_OPP_PATH is not set"),
     ("56110", INNER, "an inner step of aclnn failed"),
     ("56111", PACKAGE, "the description of the kernel package cannot be read"),

@@ -148,7 +148,7 @@ class Layout(NamedTuple):
 def structures() -> tuple[Structure, ...]:
     """Return the structures of all operators, without those of Ascend 950."""
     modules = [import_module(f"npu_sim.tiling.{entry.name}") for entry in OPERATORS]
-    return tuple(structure for module in modules for structure in module.STRUCTURES)
+    return tuple(structure for module in modules for structure in getattr(module, "STRUCTURES", ()))
 
 
 def find_structure(kernel: str) -> Structure | None:

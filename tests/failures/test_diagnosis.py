@@ -173,6 +173,7 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_plan(capsys, monk
         ("the current working operator name is aclnnRms", (None, False, None)),
         ("RmsNorm do tiling failed, ret is -1.", (None, False, "EZ9999")),
         ("  RmsNorm do tiling failed, ret is -1.", ("rms_norm", True, "EZ9999")),
+        ("Kernel Run failed, opType: 12, RmsNormGrad", ("rms_norm_grad", False, None)),
     ],
 )
 def test_operator_and_code_of_short_texts(text, expected):
