@@ -276,6 +276,9 @@ def test_an_option_with_two_values_is_refused(cli):
     outcome = cli("diff", "rms_norm_grad", *NORM, *GAMMA, "--product", "A2", "--products", "A2,A3")
     assert outcome.code == 64
     assert "--products / --product is given twice" in outcome.err
+    outcome = cli("timeline", "rms_norm_grad", *NORM, *GAMMA, "--soc", "910B3", "--socs", "910B1")
+    assert outcome.code == 64
+    assert "--socs / --soc is given twice" in outcome.err
 
 
 def test_preflight_takes_every_release(cli, tmp_path):
