@@ -15,7 +15,8 @@ NAME = r"[A-Za-z_]\w{0,200}"
 NUMBER = r"(?:107|161|207|361|500|507|561)\d{3}"
 """Numbers of the runtime and of aclnn."""
 WORDS = (
-    r"(?:[Cc]ode|[Ss]tatus|[Rr]esult|[Ee]rror|ERROR|[Rr]et|failed(?: in \w{1,60})?|错误码?|报错)"
+    r"(?:[Cc]ode|[Ss]tatus|[Rr]esult|[Ee]rror(?: no)?|ERROR|[Rr]et|failed(?: in \w{1,60})?"
+    r"|错误码?|报错)"
 )
 BEFORE_NUMBER = rf"{WORDS}(?:[^\w]{{0,4}}is)?[^\w]{{0,8}}"
 """What stands before a number in messages of other programs than torch_npu."""
