@@ -385,7 +385,7 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
             "{calls} of {kinds} functions: {names}",
             calls=calls_text(sum(reading.not_modelled.values())),
             kinds=len(kinds),
-            names=", ".join(names + more),
+            names=joined(names + more, ", "),
         )
         yield Text("not modelled"), others
     if reading.unnamed_files:
@@ -415,7 +415,7 @@ def _outcome(call: CallInDump) -> str:
     if call.outcome != RUNS:
         return Text("{outcome}: {message}", outcome=Text(call.outcome), message=call.message)
     if call.timing:
-        return Text("runs; {outputs} depends on timing", outputs=", ".join(call.timing))
+        return Text("runs; {outputs} depends on timing", outputs=joined(call.timing, ", "))
     return "runs; fixed order"
 
 
@@ -459,7 +459,7 @@ def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str
         yield label, f"{difference.place} {difference.entry}"
         outputs = Text(
             "output {outputs}; inputs {inputs}",
-            outputs=", ".join(difference.outputs),
+            outputs=joined(difference.outputs, ", "),
             inputs=Text(difference.inputs),
         )
         yield Text("different"), outputs
