@@ -281,6 +281,15 @@ def test_an_option_with_two_values_is_refused(cli):
     assert "--socs / --soc is given twice" in outcome.err
 
 
+def test_an_overflow_by_a_few_bytes_is_not_100_percent(cli, tmp_path):
+    chip = tmp_path / "chip.yaml"
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    chip.write_text(text.replace("196608", "131072"), encoding="utf-8")
+    call = ("--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
+    shown = " ".join(cli("plan", "rms_norm_grad", *call, "--product", chip).out.split())
+    assert "131456 bytes, 101 % of the 130816" in shown
+
+
 def test_preflight_takes_every_release(cli, tmp_path):
     file = _calls(tmp_path)
     labels = list(cli("preflight", file, "--releases", "--json").data["targets"])
