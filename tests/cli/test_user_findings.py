@@ -281,6 +281,15 @@ def test_an_option_with_two_values_is_refused(cli):
     assert "--socs / --soc is given twice" in outcome.err
 
 
+def test_a_value_of_an_option_that_takes_none_is_named(cli, tmp_path):
+    outcome = cli("preflight", _calls(tmp_path), "--releases", "8.3,9.1")
+    assert outcome.code == 64
+    assert "--releases takes no value, got 8.3,9.1\n--release 8.3,9.1" in outcome.err
+    outcome = cli("plan", "rms_norm_grad", *NORM, *GAMMA, "--deterministic", "true")
+    assert "--deterministic takes no value, got true\nleave it out" in outcome.err
+    assert cli("preflight", "--releases", _calls(tmp_path)).code != 64
+
+
 def test_an_overflow_by_a_few_bytes_is_not_100_percent(cli, tmp_path):
     chip = tmp_path / "chip.yaml"
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
