@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -63,7 +64,7 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed; raise UsageError if one option has two values."""
         if not ctx.resilient_parsing:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            _, left, order = self.make_parser(ctx).parse_args(args=list(args))
             typed: list[Any] = [one for one in order if one.param_type_name == "option"]
             for option in typed:
                 if not option.is_flag and not option.multiple and typed.count(option) > 1:
@@ -72,7 +73,23 @@ class NpuSimCommand(_PlainHelp, TyperCommand):
                         Text("{option} is given twice", option=" / ".join(option.opts)),
                         "leave one of the two out",
                     )
+            self._require_no_value([one for one in typed if one.is_flag], left, args)
         return super().parse_args(ctx, args)
+
+    def _require_no_value(self, flags: list[Any], left: list[str], args: list[str]) -> None:
+        """Raise UsageError for a value behind an option that takes none.
+
+        ``left``: the typed values that belong to no option or argument.
+        """
+        known = {name for one in self.params for name in one.opts}
+        for typed, value in pairwise(args):
+            if value in left and any(typed in flag.opts for flag in flags):
+                one = typed.removesuffix("s")
+                hint = Text("leave it out")
+                if one in known - {typed}:
+                    hint = Text("{option} {value}", option=one, value=value)
+                message = Text("{option} takes no value, got {value}", option=typed, value=value)
+                raise UsageError(typed.lstrip("-"), message, hint)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -529,7 +529,7 @@ def _argument_text(operator: str | None, name: str, about_dtype: bool) -> str:
         return Text("{argument}", argument=name)
     if about_dtype:
         axis = next((axis for axis in declared.axes if axis.name == argument.dtype), None)
-        dtypes = ", ".join(getattr(axis, "words", (argument.dtype,)))
+        dtypes = joined(getattr(axis, "words", (argument.dtype,)), ", ")
         return Text(
             "{argument} ({help}): documented dtypes {dtypes}",
             argument,

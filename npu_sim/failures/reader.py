@@ -26,7 +26,10 @@ from npu_sim.status import INNER_NULL_POINTER, TILING_FAILURE, Status
 NAME = r"[A-Za-z_]\w{0,200}"
 NUMBER = r"(?:107|161|207|361|500|507|561)\d{3}"
 """Numbers of the runtime and of aclnn."""
-WORDS = r"(?:[Cc]ode|[Ss]tatus|[Rr]esult|[Ee]rror|ERROR|\bret|failed|错误码?|报错)"
+WORDS = (
+    r"(?:[Cc]ode|[Ss]tatus|[Rr]esult|[Ee]rror(?: no)?|ERROR|[Rr]et|failed(?: in \w{1,60})?"
+    r"|错误码?|报错)"
+)
 BEFORE_NUMBER = rf"{WORDS}(?:[^\w]{{0,4}}is)?[^\w]{{0,8}}"
 """What stands before a number in messages of other programs than torch_npu."""
 
@@ -96,6 +99,7 @@ INNER_NULLPTR = str(int(INNER_NULL_POINTER))
 
 FORMS: tuple[Form, ...] = (
     Form("error code is", r"error code is\s{0,8}:?\s{0,8}(?P<code>\d{6})\b"),
+    Form("error code is 0x", r"error code is (?P<code>0x[0-9a-fA-F]{1,8})\b"),
     Form("errno", r"errno[:\[]\s{0,8}(?P<code>\d{6})\b"),
     Form("failed", r"failed:\s{0,8}(?P<code>\d{6})\b"),
     Form("return:", r"failed, return:\s{0,8}(?P<code>\d{6})\b"),

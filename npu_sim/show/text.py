@@ -76,7 +76,7 @@ def overflow_text(plan: Plan) -> str:
         "Buffer of {soc} has; the product does not check it, and what the device computes is not "
         "known",
         memory,
-        percent=f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %",
+        percent=f"{max(101, round(100 * memory.used_bytes / memory.capacity_bytes))} %",
         soc=plan.soc,
     )
 

@@ -411,7 +411,7 @@ def head_lines(reading: DumpReading) -> Iterator[tuple[str, str]]:
                 "{calls} of {kinds} functions: {names}",
                 calls=calls_text(sum(reading.not_modelled.values())),
                 kinds=len(kinds),
-                names=", ".join(names + more),
+                names=joined(names + more, ", "),
             ),
         )
     if reading.unnamed_files:
@@ -443,7 +443,7 @@ def _outcome(call: CallInDump) -> str:
     if call.outcome != RUNS:
         return Text("{outcome}: {message}", outcome=Text(call.outcome), message=call.message)
     if call.timing:
-        return Text("runs; {outputs} depends on timing", outputs=", ".join(call.timing))
+        return Text("runs; {outputs} depends on timing", outputs=joined(call.timing, ", "))
     return "runs; fixed order"
 
 
@@ -499,7 +499,7 @@ def comparison_lines(reading: DumpReading, most: int) -> Iterator[tuple[str, str
             Text("different"),
             Text(
                 "output {outputs}; inputs {inputs}",
-                outputs=", ".join(difference.outputs),
+                outputs=joined(difference.outputs, ", "),
                 inputs=Text(difference.inputs),
             ),
         )

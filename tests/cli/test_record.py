@@ -42,6 +42,7 @@ def test_an_unmodified_script_is_recorded_with_its_arguments(cli, script, tmp_pa
     assert outcome.code == 0, outcome.err
     assert "trained ['--json', '--out=x'] __main__" in outcome.out
     assert "embedding_dense_backward" in outcome.out
+    assert "--json --out=x belong to the script" in outcome.err
     _, line = [
         json.loads(line)
         for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()

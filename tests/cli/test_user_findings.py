@@ -276,6 +276,27 @@ def test_an_option_with_two_values_is_refused(cli):
     outcome = cli("diff", "rms_norm_grad", *NORM, *GAMMA, "--product", "A2", "--products", "A2,A3")
     assert outcome.code == 64
     assert "--products / --product is given twice" in outcome.err
+    outcome = cli("timeline", "rms_norm_grad", *NORM, *GAMMA, "--soc", "910B3", "--socs", "910B1")
+    assert outcome.code == 64
+    assert "--socs / --soc is given twice" in outcome.err
+
+
+def test_a_value_of_an_option_that_takes_none_is_named(cli, tmp_path):
+    outcome = cli("preflight", _calls(tmp_path), "--releases", "8.3,9.1")
+    assert outcome.code == 64
+    assert "--releases takes no value, got 8.3,9.1\n--release 8.3,9.1" in outcome.err
+    outcome = cli("plan", "rms_norm_grad", *NORM, *GAMMA, "--deterministic", "true")
+    assert "--deterministic takes no value, got true\nleave it out" in outcome.err
+    assert cli("preflight", "--releases", _calls(tmp_path)).code != 64
+
+
+def test_an_overflow_by_a_few_bytes_is_not_100_percent(cli, tmp_path):
+    chip = tmp_path / "chip.yaml"
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    chip.write_text(text.replace("196608", "131072"), encoding="utf-8")
+    call = ("--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
+    shown = " ".join(cli("plan", "rms_norm_grad", *call, "--product", chip).out.split())
+    assert "131456 bytes, 101 % of the 130816" in shown
 
 
 def test_preflight_takes_every_release(cli, tmp_path):

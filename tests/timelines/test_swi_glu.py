@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.operators.swi_glu import timeline as swi_glu
+from npu_sim.operators.swi_glu.timeline import _Tiles
 from npu_sim.timelines.program import weighted_tiles
 
 SMALL_CLOCK = 1650
@@ -78,3 +79,22 @@ def test_the_bound_of_ascend_950_is_that_of_its_copies():
     assert answer.launches[0].estimate is None
     assert answer.read_bytes == 3 * 4096 * 3072 * 2
     assert answer.written_bytes == 2 * 4096 * 3072 * 2
+
+
+def test_tiles_are_counted_without_looking_at_each(monkeypatch):
+    monkeypatch.setattr(_Tiles, "place", lambda *_: pytest.fail("looks at a tile"))
+    plan = npu_sim.plan("swi_glu", x=f"8x{2**54}:bf16")
+    tiles = _Tiles(plan)
+    counts = [tiles.shapes(core) for core in range(tiles.cores)]
+    elements = sum(
+        rows * columns * count for shapes in counts for (rows, columns), count in shapes.items()
+    )
+    assert elements == 8 * 2**53
+
+
+def test_shapes_are_those_of_the_tiles():
+    for x in ("1x4098:bf16", "7x130:fp32", "300x1002:fp16", "4097x66:bf16"):
+        tiles = _Tiles(npu_sim.plan("swi_glu", x=x))
+        for core in range(tiles.cores):
+            places = Counter(tiles.place(number)[2:] for number in tiles.of_core(core))
+            assert tiles.shapes(core) == places

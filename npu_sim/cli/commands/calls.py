@@ -296,6 +296,10 @@ def _rows(
 
     calibration = options.calibration and load_calibration(options.calibration)
     profiles, products, socs = [chosen], options.products, options.socs
+    for one, several in ((options.product, "products"), (options.soc, "socs")):
+        if one is not None and getattr(options, several) is not None:
+            message = Text("{option} is given twice", option=f"--{several} / --{several[:-1]}")
+            raise UsageError(several, message, "leave one of the two out")
     if products is not None or socs is not None:
         named = chosen.product.socs if socs == "all" else (socs or "").split(",")
         if products is None and all(chosen.product.soc_named(name.strip()) for name in named):

@@ -238,6 +238,8 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
         raise UsageError("record", str(error)) from None
     from npu_sim.show.preflight import recording_view
 
+    own = ("--out", "--overwrite", "--json")
+    passed_on = [name for name in arguments or () if name.partition("=")[0] in own]
     out = options.out
     file = out.absolute()  # the script may change the directory
     with contextlib.ExitStack() as watching:
@@ -253,6 +255,9 @@ def record_command(options: Options, script: Script, arguments: ScriptArguments 
                 print_json("calls", recording.as_dict())
             else:
                 print_text(recording_view(recording.as_dict(), str(out)))
+            if passed_on:
+                text = "{options} belong to the script; options of npu-sim stand before it"
+                print_text(say(text, options=" ".join(passed_on)), error=True)
 
         try:
             with _before_exit(finish):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from math import gcd
 from typing import NamedTuple
 
 from npu_sim.language import Text, joined
@@ -136,16 +137,18 @@ class _Tiles:
     def shapes(self, core: int) -> Counter[tuple[int, int]]:
         """Return how many tiles of a core have which rows and columns.
 
-        Only the last tile of a row of tiles and the last row are cut, so that few are looked at.
+        Only the last tile of a row of tiles and the last row are cut: no tile is looked at.
         """
         numbers, last_row = self.of_core(core), (self.down - 1) * self.across
         cut_rows = numbers[_first_from(numbers, last_row) :]
         whole = numbers[: len(numbers) - len(cut_rows)]
-        counts = Counter(self.place(number)[2:] for number in cut_rows)
-        cut = _count_at(whole, self.across, self.across - 1)
+        last_rows = self.rows - (self.down - 1) * self.tile_rows
         last_columns = self.columns - (self.across - 1) * self.tile_columns
-        counts[self.tile_rows, last_columns] += cut
-        counts[self.tile_rows, self.tile_columns] += len(whole) - cut
+        counts: Counter[tuple[int, int]] = Counter()
+        for numbers_of_rows, rows in ((cut_rows, last_rows), (whole, self.tile_rows)):
+            cut = _count_at(numbers_of_rows, self.across, self.across - 1)
+            counts[rows, last_columns] += cut
+            counts[rows, self.tile_columns] += len(numbers_of_rows) - cut
         return +counts
 
 
@@ -155,10 +158,13 @@ def _first_from(numbers: range, start: int) -> int:
 
 
 def _count_at(numbers: range, modulus: int, rest: int) -> int:
-    """Return how many numbers have this rest; they repeat after ``modulus`` numbers."""
-    rests = [number % modulus == rest for number in numbers[:modulus]]
-    periods, left = divmod(len(numbers), modulus)
-    return periods * sum(rests) + sum(rests[:left])
+    """Return how many numbers have this rest: every ``period``-th from the first on, or none."""
+    shared = gcd(numbers.step, modulus)
+    if (rest - numbers.start) % shared:
+        return 0
+    period = modulus // shared
+    first = (rest - numbers.start) // shared * pow(numbers.step // shared, -1, period) % period
+    return max(ceil_div(len(numbers) - first, period), 0)
 
 
 def _is_fp32(plan: Plan) -> bool:
