@@ -419,12 +419,13 @@ class Matrix(Printed, Tabular):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the results as plain data, without the plans."""
-        targets = {label: summary.as_dict() for label, summary in self.summaries().items()}
-        for label, sums in self.totals().items():
-            targets[label]["totals"] = sums.as_dict()
+        totals = {label: {"totals": sums.as_dict()} for label, sums in self.totals().items()}
         return {
             "summary": self.summary().as_dict(),
-            "targets": targets,
+            "targets": {
+                label: summary.as_dict() | totals.get(label, {})
+                for label, summary in self.summaries().items()
+            },
             "recorded": self.recorded,
             "differences": [difference.as_dict() for difference in self.differences()],
             "stale": [
@@ -509,17 +510,17 @@ class Matrix(Printed, Tabular):
         """Yield all results as plain data, including the plans if ``whole``."""
         for row, label, checked in self.cells():
             faults = self._kinds(row, label)
-            data: dict[str, Any] = {
+            others = {level: self._kinds(row, label, level) for level in (INFORMATIONAL, ACCEPTED)}
+            yield checked.as_dict(whole=whole) | {
+                "fine": not faults,
+                "faults": faults,
                 "target": label,
                 **row.remarks,
                 "inputs": row.inputs,
                 "lines": row.lines,
                 "count": row.count,
+                **{level: kinds for level, kinds in others.items() if kinds},
             }
-            for level in (INFORMATIONAL, ACCEPTED):
-                if kinds := self._kinds(row, label, level):
-                    data[level] = kinds
-            yield checked.as_dict(whole=whole) | {"fine": not faults, "faults": faults} | data
 
 
 def check_file(
