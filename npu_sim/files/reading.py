@@ -168,9 +168,11 @@ class YamlDocument:
             )
         else:
             problem = first["msg"]
-        more = ""
-        if len(problems) > 1:
-            more = Text("{count} more problems in this file", count=len(problems) - 1)
+        more = (
+            Text("{count} more problems in this file", count=len(problems) - 1)
+            if len(problems) > 1
+            else ""
+        )
         return self.error(key, problem, more)
 
 

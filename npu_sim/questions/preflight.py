@@ -481,9 +481,11 @@ class Matrix(Printed, Tabular):
             Fault(word, reason, op, rows, tuple(labels), level)
             for (word, reason, op, _), (rows, labels) in found.items()
         ]
-        if by_line:
-            return listed
-        return sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
+        return (
+            listed
+            if by_line
+            else sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
+        )
 
     def accept_all(self) -> None:
         """Make the baseline of the findings that count; an invalid line stays an error."""
@@ -638,10 +640,9 @@ class _Reader:
         for target in self.targets:
             profile = target.profile.with_release(values.get("release"))
             # The labels of several releases name them.
-            if several:
-                yield column_of_line(profile, self.targets)
-            else:
-                yield Column(profile, target.label)
+            yield (
+                column_of_line(profile, self.targets) if several else Column(profile, target.label)
+            )
 
     def _added(self, row: Row) -> Row:
         self.matrix.rows.append(row)

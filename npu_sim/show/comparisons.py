@@ -364,9 +364,11 @@ def bound_text(bound: Bound) -> str:
 
 def reason_text(error: Unplanned) -> str:
     """Return why a value is not legal: the status, if the product refuses it, and the message."""
-    if not error.status:
-        return error.message
-    return say("{status} {message}", error, status=int(error.status))
+    return (
+        error.message
+        if not error.status
+        else say("{status} {message}", error, status=int(error.status))
+    )
 
 
 def _sources(table: LimitTable) -> list[tuple[str, str]]:

@@ -226,9 +226,11 @@ def _remarks(matrix: Matrix) -> list[str]:
 def _operators(names: Sequence[str]) -> str:
     """Return the operators of a reason, many of them as their number."""
     distinct = list(dict.fromkeys(names))
-    if len(distinct) > SHOWN_REMARKS:
-        return Text("{count} operators", count=len(distinct))
-    return ", ".join(distinct)
+    return (
+        Text("{count} operators", count=len(distinct))
+        if len(distinct) > SHOWN_REMARKS
+        else ", ".join(distinct)
+    )
 
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
@@ -396,9 +398,11 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             calls[row.line], labels[label] = row.count, None
             more.append((switch or {}).get("workspace_bytes_more", 0))
     for (op, outputs, switched), (calls, labels, more) in groups.items():
-        workspace = ""
-        if max(more) > 0:
-            workspace = say(", up to {size} of additional workspace", size=bytes_text(max(more)))
+        workspace = (
+            say(", up to {size} of additional workspace", size=bytes_text(max(more)))
+            if max(more) > 0
+            else ""
+        )
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             count=sum(calls.values()),

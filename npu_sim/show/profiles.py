@@ -334,13 +334,15 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     names = dict.fromkeys(launch.stream for launch in answer.launches)
     streams = {stream: number for number, stream in enumerate(names, start=1)}
     begin = min((measured.start_us for measured in answer.launches), default=0.0)
-    events: list[dict[str, Any]] = []
-    for stream, process in streams.items():
-        events += [
+    events = [
+        event
+        for stream, process in streams.items()
+        for event in (
             _name("process_name", process, 0, say("device/stream {stream}", stream=stream)),
             _name("thread_name", process, MEASURED, "measured"),
             _name("thread_name", process, BOUND, "lower bound"),
-        ]
+        )
+    ]
     for measured in answer.launches:
         place = {
             "ph": "X",

@@ -183,9 +183,11 @@ def _write_report(options: Options, summary: "SweepSummary") -> dict[str, Any]:
 
 def _rate_text(rate: float) -> str:
     """Return a number of plans a second: ``2.1 million a second``, ``70 a second``."""
-    if rate >= 1e6:
-        return say("{rate:.1f} million a second", rate=rate / 1e6)
-    return say("{rate} a second", rate=round(rate))
+    return (
+        say("{rate:.1f} million a second", rate=rate / 1e6)
+        if rate >= 1e6
+        else say("{rate} a second", rate=round(rate))
+    )
 
 
 def _print_summary(
