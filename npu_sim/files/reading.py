@@ -168,12 +168,13 @@ class YamlDocument:
             )
         else:
             problem = first["msg"]
-        more = (
+        return self.error(
+            key,
+            problem,
             Text("{count} more problems in this file", count=len(problems) - 1)
             if len(problems) > 1
-            else ""
+            else "",
         )
-        return self.error(key, problem, more)
 
 
 def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:

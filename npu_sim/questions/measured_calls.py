@@ -471,7 +471,9 @@ def _plan_facts(plan: Plan) -> dict[str, Any]:
 
 
 def _texts(specs: Sequence[Any] | None) -> list[str] | None:
-    return None if specs is None else ["?" if spec is None else str(spec) for spec in specs]
+    if specs is None:
+        return None
+    return ["?" if spec is None else str(spec) for spec in specs]
 
 
 @dataclass(frozen=True)

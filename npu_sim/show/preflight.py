@@ -158,8 +158,9 @@ def matrix_view(matrix: Matrix) -> Group:
 def _more_calls(rows: int) -> list[str]:
     """Return how many of the rows are not shown; nothing if all are."""
     more = rows - SHOWN_ROWS
-    text = say("and {rows} more calls: --report or --json lists all", rows=more)
-    return [text] if more > 0 else []
+    return (
+        [say("and {rows} more calls: --report or --json lists all", rows=more)] if more > 0 else []
+    )
 
 
 def notes(matrix: Matrix) -> list[RenderableType]:
@@ -262,8 +263,11 @@ def _counts(matrix: Matrix) -> Table:
 def _peak_text(peak: Checked | None) -> str:
     if peak is None:
         return ""
-    size = bytes_text(peak.workspace_bytes)
-    return say("peak {size} of workspace, line {line}: {op} on {soc}", peak, size=size)
+    return say(
+        "peak {size} of workspace, line {line}: {op} on {soc}",
+        peak,
+        size=bytes_text(peak.workspace_bytes),
+    )
 
 
 def _count_text(summary: Summary) -> str:
@@ -398,11 +402,6 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             calls[row.line], labels[label] = row.count, None
             more.append((switch or {}).get("workspace_bytes_more", 0))
     for (op, outputs, switched), (calls, labels, more) in groups.items():
-        workspace = (
-            say(", up to {size} of additional workspace", size=bytes_text(max(more)))
-            if max(more) > 0
-            else ""
-        )
         yield say(
             "{count}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             count=sum(calls.values()),
@@ -410,7 +409,9 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             op=op,
             where=labels_text(labels),
             switched=switched,
-            workspace=workspace,
+            workspace=say(", up to {size} of additional workspace", size=bytes_text(max(more)))
+            if max(more) > 0
+            else "",
         )
 
 
@@ -723,13 +724,15 @@ def _listed(title: str, entries: Iterable[Mapping[str, Any]]) -> Table:
 
 def _counted(title: str, facts: str, rows: Sequence[Sequence[str]]) -> Table:
     """Return a table of what a recording counts, with its facts and its place."""
-    columns = (
-        Column("count", right=True, key=True),
-        Column(title, key=True),
-        Column(facts, wraps=True, plain=True),
-        Column("called from", wraps=True),
+    return Table(
+        (
+            Column("count", right=True, key=True),
+            Column(title, key=True),
+            Column(facts, wraps=True, plain=True),
+            Column("called from", wraps=True),
+        ),
+        rows,
     )
-    return Table(columns, rows)
 
 
 COUNTS = (

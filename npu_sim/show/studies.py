@@ -170,16 +170,17 @@ EFFECTS = {
 def invariance_lines(study: InvarianceStudy) -> Iterator[Line]:
     """Yield an invariance study as lines."""
     for row in study.rows:
-        note = (
+        yield (
+            row.output,
+            say(EFFECTS[row.changes], row),
             say(
                 "first at [{index}]: {before:.9g} becomes {after:.9g}",
                 row,
                 index=", ".join(map(str, row.first)),
             )
             if row.first is not None
-            else row.note
+            else row.note,
         )
-        yield (row.output, say(EFFECTS[row.changes], row), note)
 
 
 def certificate_lines(certificates: Iterable[Certificate]) -> Iterator[Line]:

@@ -159,7 +159,6 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
         known = Text(
             "pictures: {names}{near}", names=", ".join(pictures), near=closest(name, pictures)
         )
-        hint = known if pictures else "it has none"
         raise UsageError(
             "figure",
             Text(
@@ -167,7 +166,7 @@ def named_figure(answer: Any, pictures: Pictures, name: str) -> Figure:
                 name=repr(name),
                 kind=type(answer).__name__,
             ),
-            hint,
+            known if pictures else "it has none",
         )
     return Figure(name, standalone(pictures[name]()))
 

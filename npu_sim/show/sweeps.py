@@ -273,14 +273,15 @@ def cut_figures(curves: dict[str, Any]) -> Iterator[Figure]:
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
     planned, total = curves["asked"], curves["values"]
     some = say("{planned} of {total} values are planned", planned=planned, total=total)
-    how = say(
-        "{density}, every bin drawn with its lowest and highest"
-        if binned
-        else "{density}, every step is drawn",
-        density=some if planned != total else "every value is planned",
-    )
     return say(
-        "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
+        "a cut through the sweep with {with_others}; {how}",
+        with_others=with_others,
+        how=say(
+            "{density}, every bin drawn with its lowest and highest"
+            if binned
+            else "{density}, every step is drawn",
+            density=some if planned != total else "every value is planned",
+        ),
     )
 
 

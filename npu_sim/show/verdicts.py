@@ -303,8 +303,10 @@ def verification_report(answer: Verification, call: str = "") -> Document:
 def _verdict_blocks(verdict: OutputVerdict) -> Iterator[Block]:
     yield lines_table(verdict_lines(verdict))
     if verdict.elements.size:
-        note = "Elements in the order of memory; darker bars hold more of that verdict."
-        yield Picture(element_map(verdict), note)
+        yield Picture(
+            element_map(verdict),
+            "Elements in the order of memory; darker bars hold more of that verdict.",
+        )
     yield Table(HEADINGS, element_rows(verdict), "Worst elements")
 
 

@@ -238,6 +238,8 @@ def _counts_text(counts: dict[str, int]) -> str:
 
 
 def _peak_line(peak: dict[str, Any]) -> tuple[str, str, str]:
-    size = bytes_text(peak["bytes"])
-    call = ", ".join(f"{name} {value}" for name, value in peak["call"].items())
-    return ("workspace", say("at most {size} ({column})", size=size, column=peak["column"]), call)
+    return (
+        "workspace",
+        say("at most {size} ({column})", size=bytes_text(peak["bytes"]), column=peak["column"]),
+        ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
+    )
