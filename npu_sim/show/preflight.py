@@ -522,13 +522,24 @@ def call_rows(matrix: Matrix) -> list[tuple[str, ...]]:
     common order: calls with bounds of each coverage follow each other.
     """
     sums = matrix.totals()
-    rows: list[tuple[str, ...]] = []
-    for row in sorted(matrix.rows, key=_place):
-        labels = grouped((_cells(row, checked), label) for label, checked in row.cells.items())
-        for (*cells, estimate), alike in labels.items():
-            share = _share(row, alike[0], sums[alike[0]].bounds)
-            rows.append((f"{row.count:,}x", row.title, ", ".join(alike), *cells, share, estimate))
-    return rows
+    found = (
+        (row, cells, labels)
+        for row in sorted(matrix.rows, key=_place)
+        for cells, labels in grouped(
+            (_cells(row, checked), label) for label, checked in row.cells.items()
+        ).items()
+    )
+    return [
+        (
+            f"{row.count:,}x",
+            row.title,
+            ", ".join(labels),
+            *cells,
+            _share(row, labels[0], sums[labels[0]].bounds),
+            estimate,
+        )
+        for row, (*cells, estimate), labels in found
+    ]
 
 
 def _share(row: Row, label: str, sums: Mapping[str, BoundSum]) -> str:

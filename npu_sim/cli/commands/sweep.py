@@ -160,11 +160,11 @@ def _reproducing_command(seed: int, grid: list[str]) -> str:
     from npu_sim.releases import default_release
 
     named = {text.partition("=")[0].strip() for text in grid}
-    more = []
-    if not named & {"product", "soc"}:
-        more += ["--grid", f"product={DEFAULT_PRODUCT}"]
-    if "release" not in named:
-        more += ["--grid", f"release={default_release()}"]
+    product, release = f"product={DEFAULT_PRODUCT}", f"release={default_release()}"
+    more = [
+        *(["--grid", product] if not named & {"product", "soc"} else []),
+        *(["--grid", release] if "release" not in named else []),
+    ]
     return reproducing_command({("--seed",): seed}, more)
 
 
